@@ -22,7 +22,7 @@ complete -c rmq -n '__rmq_at \'\'' -a consume -d 'Consume in a group: print mess
 complete -c rmq -n '__rmq_at \'\'' -a lag -d 'Show how far groups are behind, per queue, and why'
 complete -c rmq -n '__rmq_at \'\'' -a reset-offset -d 'Plan, apply, verify or undo a change of a group\'s offsets'
 complete -c rmq -n '__rmq_at \'\'' -a send -d 'Send messages from an argument, lines, JSONL or files'
-complete -c rmq -n '__rmq_at \'\'' -a export -d 'Write a range of a topic to Parquet files through Spark'
+complete -c rmq -n '__rmq_at \'\'' -a export -d 'Write a range of a topic to Parquet files or a table through Spark'
 complete -c rmq -n '__rmq_at \'\'' -a export-compact -d 'Merge the small Parquet files and runs of an export'
 complete -c rmq -n '__rmq_at \'\'' -a import -d 'Send the messages of an export to a topic, in the order of each queue'
 complete -c rmq -n '__rmq_at \'\'' -a spark -d 'Prepare a Spark cluster for rmqcli'
@@ -206,6 +206,8 @@ complete -c rmq -n '__rmq_at \'send\'' -l tls-insecure -d 'Accept any certificat
 complete -c rmq -n '__rmq_at \'send\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'send\'' -a '(__rmq_names topic)' -d topic
 complete -c rmq -n '__rmq_at \'export\'' -l to-parquet -x -a '(__fish_complete_directories)' -d 'Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file'
+complete -c rmq -n '__rmq_at \'export\'' -l to-table -x -d 'Table to append to: a name, or for delta also a path or URL'
+complete -c rmq -n '__rmq_at \'export\'' -l format -x -a 'parquet delta iceberg' -d 'Format of the files or the table'
 complete -c rmq -n '__rmq_at \'export\'' -l from -x -d 'Start position'
 complete -c rmq -n '__rmq_at \'export\'' -l to -x -d 'End position, resolved at the start'
 complete -c rmq -n '__rmq_at \'export\'' -l queue -x -d 'Only this queue'

@@ -135,6 +135,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "demo",
             "export",
             "export_compact",
+            "export_table",
             "groups",
             "imports",
             "lag",
@@ -168,6 +169,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("export", "sink"),
         ("imports", "source"),
         ("sql",),
+        ("tables",),
     ],
 }
 

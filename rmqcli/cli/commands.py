@@ -67,7 +67,7 @@ COMMANDS = (
         "export",
         "rmqcli.cli.export",
         "export",
-        "Write a range of a topic to Parquet files through Spark.",
+        "Write a range of a topic to Parquet files or a table through Spark.",
     ),
     CommandEntry(
         "export-compact",

@@ -1,5 +1,7 @@
 """`rmq export`: flags in, an export through Spark, the summary of its manifest out.
 
+With --to-table it goes on in `rmqcli.cli.export_table`.
+
 Checks what the flags mean together, shows the progress, and says how to resume a run
 that did not end. Exits 6 when offsets are missing without --allow-gaps, or messages
 could not be decoded without --allow-undecodable. The export itself is
@@ -15,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rmqcli.cli import export_table as table_export
 from rmqcli.cli.folders import parse_place
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
@@ -36,10 +39,12 @@ from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.queue_selector import QueueSelector
+    from rmqcli.spark.decode.settings import Names
+    from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.export import ExportOptions
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import RunRecord
@@ -81,6 +86,7 @@ FIELDS = (
         shown=lambda row: _spans(row["gaps"]),
         priority=1,
     ),
+    *table_export.FIELDS,
 )
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
 _DECODE_NAMES = ("--decode", "--schema", "--infer")
@@ -117,14 +123,30 @@ class ExportCommandOptions:
 
     topic: Annotated[str, argument(metavar="TOPIC", help="Topic to export.")]
     to_parquet: Annotated[
-        str,
+        str | None,
         option(
             "--to-parquet",
             parser=parse_place,
             metavar="DIR",
             help="Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file.",
         ),
-    ]
+    ] = None
+    to_table: Annotated[
+        str | None,
+        option(
+            "--to-table",
+            metavar="TABLE",
+            help="Table to append to: a name, or for delta also a path or URL.",
+        ),
+    ] = None
+    format: Annotated[
+        str | None,
+        choice_option(
+            "--format",
+            choices=("parquet", *table_export.FORMATS),
+            help="Format of the files or the table.  [default: parquet]",
+        ),
+    ] = None
     from_: Annotated[
         Any, position_option("--from", help="Start position.  [default: earliest]")
     ] = None
@@ -264,6 +286,7 @@ class ExportCommandOptions:
         """Raise UsageError for options that cannot be used, or not together."""
         from rmqcli.spark.master import check_master_url
 
+        table_export.check_target(self)
         if self.since_last and (self.resume or self.from_ is not None):
             other = "--resume" if self.resume else "--from"
             raise UsageError(f"--since-last and {other} cannot be used together")
@@ -294,6 +317,11 @@ class ExportCommandOptions:
                 )
 
     @property
+    def folder(self) -> str:
+        """The folder of the Parquet files; empty for a table."""
+        return self.to_parquet or ""
+
+    @property
     def selectors(self) -> tuple[QueueSelector, ...]:
         """The queues of `--queue`."""
         return tuple(self.queue or ())
@@ -318,19 +346,25 @@ class ExportCommandOptions:
         """The fields of ExportRequest that say how bodies are decoded."""
         if self.decode is None:
             return {}
-        from rmqcli.spark.decode.settings import Names, read_settings
+        from rmqcli.spark.decode.settings import read_settings
 
         found = read_settings(
             self.decode,
             schema_file=self.schema,
             infer=self.infer,
-            names=Names(*_DECODE_NAMES),
+            names=self.decode_names(),
         )
         return {
             "decode": found.format,
             "decode_schema": found.schema,
             "decode_infer": found.infer,
         }
+
+    def decode_names(self) -> Names:
+        """What errors call the settings of a Decoding."""
+        from rmqcli.spark.decode.settings import Names
+
+        return Names(*_DECODE_NAMES)
 
     def request(self) -> ExportRequest:
         """What is exported."""
@@ -345,7 +379,7 @@ class ExportCommandOptions:
         from rmqcli.spark.export.export import ExportOptions
 
         return ExportOptions(
-            path=self.to_parquet,
+            path=self.folder,
             given=frozenset(self.given()),
             master=self.master,
             remote=self.remote,
@@ -384,42 +418,64 @@ class ExportCommandOptions:
 
 @command_options(ExportCommandOptions, formats=FORMATS, fields=FIELDS)
 def export(common: Common, options: ExportCommandOptions) -> int:
-    """Write a range of a topic to Parquet files through Spark.
+    """Write a range of a topic to Parquet files or a table through Spark.
 
     Example: rmq export orders --to-parquet ./orders --from -1d --to latest
     """
     options.check()
-    from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.position import Earliest, Latest
-    from rmqcli.spark.decode.settings import Names
     from rmqcli.spark.export.cluster import BrokerCluster
-    from rmqcli.spark.export.export import Export
-    from rmqcli.spark.export.storage import storage_of
 
     is_allowed = options.allow_unencrypted_keys
-    storage = storage_of(options.to_parquet, os.environ)
     with read_from(common, options.store) as source:
         client_config = source.client_config()
         is_secret = client_config.credentials is not None and not is_allowed
-        report = _Report(source, options)
-        job = Export(
-            request=options.request(),
-            options=options.run_options(),
-            cluster=BrokerCluster(
-                config=client_config,
-                allow_unencrypted=is_allowed,
-                selectors=options.selectors,
-                start=options.from_ or Earliest(),
-                end=options.to or Latest(),
-                note=common.messages.info,
-            ),
-            report=report,
-            clock=SYSTEM_CLOCK,
-            disk=storage,
-            check_ready=lambda: _check_ready(options, is_secret=is_secret),
-            decode_names=Names(*_DECODE_NAMES),
+        cluster = BrokerCluster(
+            config=client_config,
+            allow_unencrypted=is_allowed,
+            selectors=options.selectors,
+            start=options.from_ or Earliest(),
+            end=options.to or Latest(),
+            note=common.messages.info,
         )
-        return _finish(common, report.watch(job), storage.root_of(options.to_parquet))
+
+        def check_ready() -> None:
+            _check_ready(options, is_secret=is_secret)
+
+        if options.to_table is not None:
+            return table_export.export_table(
+                common,
+                options,
+                cluster=cluster,
+                is_secret=is_secret,
+                check_ready=check_ready,
+            )
+        return _export_files(common, source, options, cluster, check_ready)
+
+
+def _export_files(
+    common: Common,
+    source: Common,
+    options: ExportCommandOptions,
+    cluster: BrokerCluster,
+    check_ready: Callable[[], None],
+) -> int:
+    from rmqcli.clock import SYSTEM_CLOCK
+    from rmqcli.spark.export.export import Export
+    from rmqcli.spark.export.storage import storage_of
+
+    storage = storage_of(options.folder, os.environ)
+    job = Export(
+        request=options.request(),
+        options=options.run_options(),
+        cluster=cluster,
+        report=(report := _Report(source, options)),
+        clock=SYSTEM_CLOCK,
+        disk=storage,
+        check_ready=check_ready,
+        decode_names=options.decode_names(),
+    )
+    return _finish(common, report.watch(job), storage.root_of(options.folder))
 
 
 def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
@@ -537,7 +593,7 @@ class _Report:
         self._resume = resume_command(
             common,
             options.topic,
-            options.to_parquet,
+            options.folder,
             repeated=options.flags_to_repeat(),
         )
         self._progress: Progress | None = None

@@ -5,12 +5,14 @@ Pure. A part of the range that the broker has removed is noted, never left out s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import UsageError
+from rmqcli.errors import PartialError, RefusedError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from rmqcli.admin.positions import ResolvedRange
     from rmqcli.model import MessageQueue
 
@@ -82,3 +84,55 @@ def plan_queue(extent: QueueExtent) -> QueuePlan:
         max_offset=extent.max_offset,
         trimmed=(gone_from, gone_to) if gone_from < gone_to else None,
     )
+
+
+def continued(
+    extents: Iterable[QueueExtent],
+    ends: Mapping[tuple[str, int], int],
+    *,
+    instead: str = "into an empty folder",
+) -> list[QueueExtent]:
+    """Start each queue that was exported before where its last run ended.
+
+    `ends` are by broker name and queue id. Raises RefusedError for a queue that has
+    less than that; `instead` says where its topic can be exported to.
+    """
+    found = []
+    for extent in extents:
+        queue = extent.queue
+        end = ends.get((queue.broker_name, queue.queue_id))
+        if end is not None:
+            if extent.max_offset < end:
+                raise RefusedError(
+                    f"{queue} ends at offset {extent.max_offset}, but was exported up "
+                    f"to {end}: its topic has been made anew",
+                    hint=f"export the new topic {instead}",
+                )
+            # An end before the start only means that nothing is left to export.
+            asked_end = max(end, extent.asked_end)
+            extent = replace(extent, asked_start=end, asked_end=asked_end)
+        found.append(extent)
+    return found
+
+
+def refuse_lost(
+    queues: Iterable[QueuePlan], gone: Iterable[tuple[str, int, int]]
+) -> None:
+    """Raise PartialError when messages have been lost since the last run.
+
+    `gone` are queues that have left the route: broker name, queue id, and where the
+    last run ended.
+    """
+    for queue in queues:
+        if queue.trimmed is not None:
+            raise PartialError(
+                f"{queue.broker_name} queue {queue.queue_id} has lost offsets "
+                f"{queue.trimmed[0]} to {queue.trimmed[1]} since the last run",
+                hint="export what is left with allow_gaps=True",
+            )
+    for broker_name, queue_id, end in gone:
+        raise PartialError(
+            f"{broker_name} queue {queue_id} is no longer in the route; it was "
+            f"exported up to {end}",
+            hint="export the other queues with allow_gaps=True",
+        )

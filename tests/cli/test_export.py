@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmqcli.cli import export_table
 from rmqcli.cli.export import (
     FIELDS,
     ExportCommandOptions,
@@ -22,6 +23,8 @@ from rmqcli.spark.export.manifest import FileRow, PartResult, RunRecord
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.export.summary import summarise
 from rmqcli.spark.extent import QueuePlan
+from rmqcli.spark.tables.export import TableRun
+from rmqcli.spark.tables.table import Commit
 from rmqcli.transport.tls import TlsOptions
 
 
@@ -78,6 +81,111 @@ def test_wrong_use_is_2_and_leaves_nothing(rmq, tmp_path, arguments, words):
     assert (code, out) == (2, "")
     assert words in err
     assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "hint"),
+    [
+        ([], "--to-parquet is missing", "--to-table TABLE with --format delta"),
+        (["--format", "delta"], "--to-table is missing", "--to-table TABLE"),
+        (["--format", "orc"], "'orc' is not one of parquet, delta, iceberg", ""),
+        (["--to-table", "t"], "--to-table needs --format delta or --format", ""),
+        (
+            ["--to-table", "t", "--format", "parquet"],
+            "--to-table needs --format delta or --format iceberg",
+            "",
+        ),
+        (
+            ["--to-table", "t", "--to-parquet", "p"],
+            "--to-parquet and --to-table cannot be used together",
+            "",
+        ),
+        (
+            ["--to-parquet", "p", "--format", "iceberg"],
+            "--to-parquet writes Parquet files, not a table of iceberg",
+            "give --to-table TABLE",
+        ),
+    ],
+)
+def test_target_and_format_have_to_fit(rmq, arguments, words, hint):
+    code, out, err = rmq("export", "orders", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert hint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--rows-per-file", "5"], "in the table's properties"),
+        (["--bytes-per-file", "5MiB"], "in the table's properties"),
+        (["--compression", "gzip"], "in the table's properties"),
+        (["--partition-by", "date"], "create the table"),
+        (["--resume"], "run the same command again"),
+        (["--remote", "sc://h"], "leave --remote out"),
+        (["--archives", "env.tar.gz"], "install what the executors need"),
+    ],
+)
+def test_what_has_no_meaning_for_a_table_is_2(rmq, arguments, hint):
+    code, out, err = rmq(
+        "export", "T", "--format", "delta", "--to-table", "./t", *arguments
+    )
+    assert (code, out) == (2, "")
+    assert f"{arguments[0]} and --to-table cannot be used together" in err
+    assert hint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "hint"),
+    [
+        (
+            ["--format", "iceberg", "--to-table", "lake.db.t"],
+            "no catalog lake of Iceberg is configured for the table lake.db.t",
+            (
+                "give --conf"
+                " spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog"
+                " --conf spark.sql.catalog.lake.type=hadoop"
+                " --conf spark.sql.catalog.lake.warehouse=FOLDER"
+            ),
+        ),
+        (
+            ["--format", "delta", "--to-table", "orders"],
+            "orders is the name of a table, and Spark's own catalog keeps names only",
+            "for a folder write ./orders",
+        ),
+    ],
+)
+def test_a_table_without_a_catalog_is_2_before_spark_starts(
+    rmq, closed_port, arguments, words, hint
+):
+    code, out, err = rmq("export", "T", "-n", closed_port, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert hint in err
+
+
+def test_fields_of_help_are_the_keys_of_a_table_s_summary():
+    queue = QueuePlan(
+        broker_name="b", queue_id=0, start=3, end=9, min_offset=0, max_offset=9
+    )
+    commit = Commit(version="4", rows=5, files=1, file_bytes=700)
+    run = TableRun(run_id="20251009T085320Z-00c0ffee", queues=(queue,), commit=commit)
+    summary = export_table.summarise(run, name="./t", kind="delta")
+    assert summary == {
+        "table": "./t",
+        "format": "delta",
+        "version": "4",
+        "run_id": "20251009T085320Z-00c0ffee",
+        "rows": 5,
+        "files": 1,
+        "bytes": 700,
+        "offsets": 6,
+        "queues": [{"broker_name": "b", "queue_id": 0, "from": 3, "to": 9}],
+    }
+    keys = {*summary, *summary["queues"][0]} - {"queues"}
+    assert keys <= {column.name for column in FIELDS}
+    nothing = export_table.summarise(replace(run, commit=None), name="t", kind="delta")
+    assert (nothing["version"], nothing["rows"], nothing["offsets"]) == (None, 0, 0)
 
 
 def test_topic_that_is_no_name_is_2(rmq, tmp_path):
@@ -209,13 +317,14 @@ def a_run(**part):
 
 def test_fields_of_help_are_the_keys_of_the_summary():
     summary = summarise(a_run(), root="/d")
+    of_tables = {column.name for column in export_table.FIELDS}
     keys = {*summary, *summary["queues"][0]} - {"queues"}
-    assert keys == {column.name for column in FIELDS} - {"corrupt"}
+    assert keys == {column.name for column in FIELDS} - of_tables - {"corrupt"}
     record = a_run(corrupt=1)
     request = replace(record.request, decode="json", decode_infer=1)
     summary = summarise(replace(record, request=request), root="/d")
     keys = {*summary, *summary["queues"][0]} - {"queues"}
-    assert keys == {column.name for column in FIELDS}
+    assert keys == {column.name for column in FIELDS} - of_tables
 
 
 @pytest.mark.parametrize(

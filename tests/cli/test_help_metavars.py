@@ -33,6 +33,7 @@ NOUNS = {
     "SHELL",
     "SIZE",
     "SQL",
+    "TABLE",
     "TAG",
     "TEMPLATE",
     "TOPIC",

@@ -49,6 +49,7 @@ _ARGUMENTS: Final = {
     "endpoints": "--endpoints",
     "executor_timeout_ms": "--executor-timeout",
     "force": "--force",
+    "from_position": "--from",
     "include_retry": "--include-retry",
     "insecure": "--tls-insecure",
     "master": "--master",

@@ -84,6 +84,17 @@ class BrokerCluster:
     def source(self) -> BrokerSource:
         return BrokerSource(self.config, self.allow_unencrypted)
 
+    def name_of(self, topic: str) -> str:
+        """Return the names of the clusters that a topic is in, joined by commas.
+
+        Raises NotFoundError for an unknown topic.
+        """
+        from rmqcli.api.client import Client  # workers and driver load it late
+
+        with Client(self.config) as client:
+            brokers = client.route(topic).brokers
+        return ",".join(sorted({broker.cluster for broker in brokers}))
+
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Resolve both ends of the range in each queue, now.
 

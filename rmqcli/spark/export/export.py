@@ -27,7 +27,7 @@ from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
 from rmqcli.spark.export.part_files import FilesContext, write_empty
 from rmqcli.spark.export.plan import ExportPlan, rows_per_part
-from rmqcli.spark.extent import QueueExtent, plan_queue
+from rmqcli.spark.extent import QueueExtent, continued, plan_queue, refuse_lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -347,11 +347,13 @@ class Export:
                 f"not by {request.partition_by}"
             )
         request = self._with_schema_of(manifest, request, directory)
-        extents = _continued(self.cluster.resolve(request), manifest.ends())
+        extents = continued(self.cluster.resolve(request), manifest.ends())
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
         if not self.options.allow_gaps:
-            _refuse_lost(plan, gone)
+            refuse_lost(
+                plan.queues, [(g.broker_name, g.queue_id, g.start) for g in gone]
+            )
         if not plan.planned_messages and not gone:
             self.report.info(f"nothing new since run {manifest.runs[-1].run_id}")
             return finish_run(plan, (), finished_at_ms=plan.created_at_ms)
@@ -544,28 +546,6 @@ def _packages(request: ExportRequest) -> tuple[str, ...]:
     return PACKAGES if decoding is None else (*PACKAGES, *decoding.packages)
 
 
-def _continued(
-    extents: list[QueueExtent], ends: dict[tuple[str, int], int]
-) -> list[QueueExtent]:
-    """Start each queue that was exported before where its last run ended."""
-    continued = []
-    for extent in extents:
-        queue = extent.queue
-        end = ends.get((queue.broker_name, queue.queue_id))
-        if end is not None:
-            if extent.max_offset < end:
-                raise RefusedError(
-                    f"{queue} ends at offset {extent.max_offset}, but was exported up "
-                    f"to {end}: its topic has been made anew",
-                    hint="export the new topic into an empty folder",
-                )
-            # An end before the start only means that nothing is left to export.
-            asked_end = max(end, extent.asked_end)
-            extent = replace(extent, asked_start=end, asked_end=asked_end)
-        continued.append(extent)
-    return continued
-
-
 def _gone(
     manifest: Manifest, queues: Sequence[QueuePlan], request: ExportRequest
 ) -> tuple[Gap, ...]:
@@ -581,20 +561,3 @@ def _gone(
         for (name, queue_id), end in sorted(manifest.ends().items())
         if (name, queue_id) not in present
     )
-
-
-def _refuse_lost(plan: ExportPlan, gone: tuple[Gap, ...]) -> None:
-    """Raise PartialError when messages have been lost since the last run."""
-    for queue in plan.queues:
-        if queue.trimmed is not None:
-            raise PartialError(
-                f"{queue.broker_name} queue {queue.queue_id} has lost offsets "
-                f"{queue.trimmed[0]} to {queue.trimmed[1]} since the last run",
-                hint="export what is left with allow_gaps=True",
-            )
-    for gap in gone:
-        raise PartialError(
-            f"{gap.broker_name} queue {gap.queue_id} is no longer in the route; it was "
-            f"exported up to {gap.start}",
-            hint="export the other queues with allow_gaps=True",
-        )

@@ -95,6 +95,8 @@ class SourceOptions:
     start: Positions
     end: Positions
     fail_on_data_loss: bool
+    #: the same for records that cannot be decoded
+    fail_on_undecodable: bool
     partitions_min: int | None
     records_per_partition_max: int | None
     offsets_per_trigger_max: int | None
@@ -149,13 +151,15 @@ def parse_options(
             hint='name the topics: .option("subscribe", "orders,payments")',
         )
     tag = given.text("tag")
+    fail_on_data_loss = given.read("failOnDataLoss", boolean, default=True)
     return SourceOptions(
         given=given.names,
         connection=connection(given, environ=environ),
         topics=topics,
         start=_positions(given, "startingOffsets", "startingTimestamp", topics),
         end=_positions(given, "endingOffsets", "endingTimestamp", topics),
-        fail_on_data_loss=given.read("failOnDataLoss", boolean, default=True),
+        fail_on_data_loss=fail_on_data_loss,
+        fail_on_undecodable=fail_on_data_loss,
         partitions_min=given.read("minPartitions", _count, None),
         records_per_partition_max=given.read("maxRecordsPerPartition", _count, None),
         offsets_per_trigger_max=given.read("maxOffsetsPerTrigger", _count, None),

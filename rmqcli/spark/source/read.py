@@ -122,7 +122,7 @@ class Reading:
         offset = failure.queue_offset
         at = "an unknown offset" if offset is None else f"offset {offset}"
         text = f"{wanted.queue}: the record at {at} cannot be read: {failure.error}"
-        if self.options.fail_on_data_loss:
+        if self.options.fail_on_undecodable:
             raise DecodeError(
                 text, hint='to leave it out: .option("failOnDataLoss", "false")'
             )

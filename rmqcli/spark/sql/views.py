@@ -68,6 +68,7 @@ def pin_topic(
         start=Positions("from", start, {}),
         end=Positions("to", end, {}),
         fail_on_data_loss=not allow_gaps,
+        fail_on_undecodable=not allow_gaps,
         partitions_min=None,
         records_per_partition_max=RECORDS_PER_PARTITION_MAX,
         offsets_per_trigger_max=None,

@@ -1,0 +1,233 @@
+"""`rmq export --to-table`: flags in, one commit of a table, its summary out.
+
+What the flags of `rmq export` mean for a table, and which of them have no meaning
+there. The export itself is `rmqcli.spark.tables.export`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
+from rmqcli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.cli.export import ExportCommandOptions
+    from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.spark.export.cluster import BrokerCluster
+    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.tables.export import TableRun
+
+FORMATS = ("delta", "iceberg")
+#: Keys of the summary that an export to Parquet does not have.
+FIELDS = (
+    Column("table", "the table, with --to-table", title=None),
+    Column("format", "delta or iceberg, with --to-table", title=None),
+    Column("version", "its version or snapshot, with --to-table", title=None),
+    Column("offsets", "offsets that were read, with --to-table", title=None),
+)
+_QUEUES = (
+    Column("broker_name", "of a queue", title="BROKER"),
+    Column("queue_id", "of a queue", title="QUEUE", align="right"),
+    Column("from", "first offset of the range", align="right"),
+    Column("to", "offset after the last", align="right"),
+)
+_VERSIONS = {"delta": "version", "iceberg": "snapshot"}
+_PARTITIONS = "create the table with the columns and partitions that it is to have"
+#: Options of Parquet files, and what to do instead.
+_REFUSED = {
+    "rows_per_file": "set the sizes of files in the table's properties",
+    "bytes_per_file": "set the sizes of files in the table's properties",
+    "compression": "set it in the table's properties",
+    "partition_by": _PARTITIONS,
+    "resume": "run the same command again: a run that was not committed left no rows",
+    "remote": "leave --remote out, or give a --master",
+    # The driver runs the same Python as the executors, and has no archive.
+    "archives": "install what the executors need for their Python",
+}
+
+
+def check_target(options: ExportCommandOptions) -> None:
+    """Raise UsageError unless there is one target, which fits --format."""
+    is_table = options.format in FORMATS
+    if options.to_parquet is None and options.to_table is None:
+        flags = "--to-table" if is_table else "--to-parquet"
+        raise UsageError(
+            f"{flags} is missing",
+            hint="give --to-parquet DIR, or --to-table TABLE with --format delta or"
+            " iceberg",
+        )
+    if options.to_parquet is not None and options.to_table is not None:
+        raise UsageError("--to-parquet and --to-table cannot be used together")
+    if options.to_table is not None and not is_table:
+        raise UsageError("--to-table needs --format delta or --format iceberg")
+    if options.to_parquet is not None and is_table:
+        raise UsageError(
+            f"--to-parquet writes Parquet files, not a table of {options.format}",
+            hint="give --to-table TABLE",
+        )
+    for name, hint in _REFUSED.items():
+        if is_table and getattr(options, name):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} and --to-table cannot be used together", hint=hint
+            )
+
+
+def export_table(
+    common: Common,
+    options: ExportCommandOptions,
+    *,
+    cluster: BrokerCluster,
+    is_secret: bool,
+    check_ready: Callable[[], None],
+) -> int:
+    """Run the export; return the exit code."""
+    from rmqcli.clock import SYSTEM_CLOCK
+    from rmqcli.spark.export.executors import PACKAGES, TIMEOUT_MS
+    from rmqcli.spark.tables.export import TableExport
+    from rmqcli.spark.tables.formats import FORMATS as KNOWN
+    from rmqcli.spark.tables.formats import check_target
+
+    request = options.request()
+    decoding = request.decoding
+    kind = KNOWN[options.format or ""]
+    target = options.to_table or ""
+    from rmqcli.spark.tables.session import TableOptions, open_table
+
+    table = TableOptions(
+        topic=options.topic,
+        target=target,
+        format=kind,
+        is_secret=is_secret,
+        note=common.messages.info,
+        master=options.master,
+        conf=tuple(options.conf or ()),
+        executor_timeout_ms=(
+            TIMEOUT_MS if options.executor_timeout is None else options.executor_timeout
+        ),
+        packages=(*PACKAGES, *(() if decoding is None else decoding.packages)),
+    )
+    check_target(kind, target, table.given())
+    check_ready()
+    report = _Report(common, options.topic)
+    job = TableExport(
+        request=request,
+        given=frozenset(options.given()),
+        cluster=cluster,
+        report=report,
+        clock=SYSTEM_CLOCK,
+        open_session=lambda: open_table(table),
+        since_last=options.since_last,
+        allow_gaps=options.allow_gaps,
+        allow_undecodable=options.allow_undecodable,
+        decode_names=options.decode_names(),
+    )
+    try:
+        run = job.run()
+    except KeyboardInterrupt:
+        report.close()
+        common.messages.warn(
+            "not finished; run it again: what was committed is not written twice"
+        )
+        raise
+    finally:
+        report.close()
+    return _finish(common, run, name=target, kind=kind.name)
+
+
+def summarise(run: TableRun, *, name: str, kind: str) -> dict[str, Any]:
+    """Return the object that the command prints. Its keys are public.
+
+    `version` is None when there was nothing to write.
+    """
+    commit = run.commit
+    return {
+        "table": name,
+        "format": kind,
+        "version": None if commit is None else commit.version,
+        "run_id": None if commit is None else run.run_id,
+        "rows": 0 if commit is None else commit.rows,
+        "files": 0 if commit is None else commit.files,
+        "bytes": 0 if commit is None else commit.file_bytes,
+        "offsets": 0 if commit is None else run.offsets,
+        "queues": [
+            {
+                "broker_name": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "from": queue.start,
+                "to": queue.end,
+            }
+            for queue in run.queues
+        ],
+    }
+
+
+def _finish(common: Common, run: TableRun, *, name: str, kind: str) -> int:
+    summary = summarise(run, name=name, kind=kind)
+    for warning in run.warnings:
+        common.messages.warn(warning)
+    if run.without_row:
+        common.messages.warn(
+            f"{run.without_row} of {run.offsets} offsets have no row in {name}: their"
+            " messages are missing, or cannot be decoded"
+        )
+    output = common.output
+    if output == "auto":
+        output = "table" if is_terminal(sys.stdout) else "json"
+    if output == "json":
+        emit_json(summary)
+    elif output == "jsonl":
+        sys.stdout.write(json_line(summary) + "\n")
+    else:
+        write_rows(
+            summary["queues"], columns=_QUEUES, fmt="table", color=common.use_color
+        )
+        if run.commit is not None:
+            rows = "?" if run.commit.rows is None else f"{run.commit.rows:,}"
+            common.messages.info(
+                f"{rows} rows in {name}, {_VERSIONS[kind]} {run.commit.version}"
+            )
+    return ExitCode.OK
+
+
+class _Report:
+    """Tells people how an export goes."""
+
+    def __init__(self, common: Common, topic: str) -> None:
+        self._messages = common.messages
+        self._topic = topic
+        self._progress: Progress | None = None
+
+    def info(self, text: str) -> None:
+        self._messages.info(text)
+
+    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
+        for queue in queues:
+            self._messages.info(
+                f"{topic}@{queue.broker_name}:{queue.queue_id}: "
+                f"{queue.start} to {queue.end}, {queue.end - queue.start} messages"
+            )
+
+    def progress(self, progress: JobProgress) -> None:
+        if self._progress is None:
+            from rmqcli.cli.ui.progress import Progress
+
+            self._progress = Progress(
+                self._messages, self._topic, total=progress.offsets
+            )
+        note = f"{progress.tasks_done} of {progress.tasks} tasks done"
+        if progress.is_end:
+            self._progress.end(progress.offsets_done, note)
+        else:
+            self._progress.update(progress.offsets_done, note)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()

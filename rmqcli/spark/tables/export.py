@@ -1,0 +1,402 @@
+"""An export into a table: pin the range, write it in one commit, check the commit.
+
+What the table has already, and where `since_last` goes on, is in the newest record
+among its commits. The range is pinned before anything is written. Until the commit no
+row is to be seen; with it come all rows and their record. So a run that is killed is
+run again from its beginning, or has ended.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.spark.decode.settings import ARGUMENT_NAMES, Decoding, Names
+from rmqcli.spark.export import layout
+from rmqcli.spark.export.export import SINCE_LAST
+from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
+from rmqcli.spark.extent import continued, plan_queue, refuse_lost
+from rmqcli.spark.rows import wanted_tags
+from rmqcli.spark.tables.record import TableRecord, merged, overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.part import ChunkSource
+    from rmqcli.spark.export.plan import ExportRequest
+    from rmqcli.spark.extent import QueueExtent, QueuePlan
+    from rmqcli.spark.sql.views import TopicView
+    from rmqcli.spark.tables.record import QueueKey
+    from rmqcli.spark.tables.table import Commit, TableState
+
+
+class Cluster(Protocol):
+    """What an export needs of a cluster: `BrokerCluster`, or a test."""
+
+    @property
+    def config(self) -> ClientConfig: ...
+    @property
+    def source(self) -> ChunkSource: ...
+
+    def name_of(self, topic: str) -> str:
+        """The names of the clusters that a topic is in. Raises NotFoundError."""
+
+    def resolve(self, request: ExportRequest) -> list[QueueExtent]:
+        """Resolve the request's positions for each of its queues, now."""
+
+
+class Session(Protocol):
+    """A table in a Spark session: `SparkTable`, or a test."""
+
+    name: str
+
+    def state(self) -> TableState: ...
+    def is_empty(self) -> bool: ...
+    def write(
+        self,
+        view: TopicView,
+        record: TableRecord,
+        *,
+        watch: Callable[[JobProgress], None],
+    ) -> None: ...
+    def committed(self, run_id: str, before: TableState) -> Commit: ...
+    def warnings(self) -> list[str]:
+        """What workers of this machine have reported as left out."""
+
+
+class Reporter(Protocol):
+    """Gets the progress of an export. Called from the main thread only."""
+
+    def info(self, text: str) -> None: ...
+    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
+        """The range is pinned."""
+
+    def progress(self, progress: JobProgress) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRun:
+    """A run that has ended. `commit` None: there was nothing to write."""
+
+    run_id: str
+    queues: tuple[QueuePlan, ...]
+    commit: Commit | None
+    #: the tags that were asked for; None for all messages
+    tag: str | None = None
+    #: what was left out, as far as it is known
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets were read."""
+        return sum(queue.end - queue.start for queue in self.queues)
+
+    @property
+    def without_row(self) -> int:
+        """How many offsets have no row, for another reason than their tag."""
+        if self.tag is not None or self.commit is None or self.commit.rows is None:
+            return 0
+        return max(0, self.offsets - self.commit.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableExport:
+    """One export into a table. `run` does all of it.
+
+    `given` names the fields of the request that the caller chose. `open_session` starts
+    Spark for the time of a block.
+    """
+
+    request: ExportRequest
+    given: frozenset[str]
+    cluster: Cluster
+    report: Reporter
+    clock: Clock
+    open_session: Callable[[], AbstractContextManager[Session]]
+    since_last: bool = False
+    allow_gaps: bool = False
+    allow_undecodable: bool = False
+    #: what errors call the settings of a Decoding
+    decode_names: Names = ARGUMENT_NAMES
+
+    def run(self) -> TableRun:
+        """Write the range, unless the table has it already.
+
+        Raises RefusedError for a table with other columns, another topic or a part of
+        the range, UsageError when there is nothing to follow, PartialError when
+        messages are missing, and what Spark and the format say as errors of ours.
+        Nothing was written then. After KeyboardInterrupt the commit may be there;
+        `since_last` finds out.
+        """
+        topic = self.request.topic
+        cluster_name = self.cluster.name_of(topic)
+        if self.request.decoding is not None:
+            self.request.decoding.check_packages()
+        with self.open_session() as table:
+            state = table.state()
+            newest = state.newest
+            if newest is not None:
+                self._check_same(table.name, newest, cluster_name)
+            request, decoding = self._request(table.name, state)
+            queues, gone = self._plan(table, state, request)
+            decoding = self._with_schema(decoding, queues, request.tag)
+            self._check_columns(table.name, state, decoding)
+            run_id = layout.new_run_id(
+                epoch_ms=self.clock.epoch_ms(), entropy=os.urandom(4)
+            )
+            if newest is not None and self._is_there(table.name, newest, queues, gone):
+                found = (
+                    "nothing new since" if self.since_last else "nothing to do after"
+                )
+                self.report.info(f"{found} run {newest.run_id}")
+                return TableRun(run_id=run_id, queues=queues, commit=None)
+            self.report.planned(topic, queues)
+            read = {(q.broker_name, q.queue_id): (q.start, q.end) for q in queues}
+            record = TableRecord(
+                run_id=run_id,
+                sequence=state.sequence,
+                cluster=cluster_name,
+                topic=topic,
+                tag=request.tag,
+                decode=None if decoding is None else decoding.format,
+                read=read,
+                covered=merged({} if newest is None else newest.covered, read),
+                gone=gone if newest is None else tuple({*newest.gone, *gone}),
+            )
+            table.write(
+                self._view(request, queues, decoding),
+                record,
+                watch=self.report.progress,
+            )
+            commit = table.committed(run_id, state)
+            return TableRun(
+                run_id=run_id,
+                queues=queues,
+                commit=commit,
+                tag=request.tag,
+                warnings=tuple(table.warnings()),
+            )
+
+    def _check_same(self, name: str, newest: TableRecord, cluster_name: str) -> None:
+        """Raise RefusedError for a table with another topic.
+
+        Offsets of two topics in one table could be told apart. But the newest record of
+        a topic could then be too old to be kept by the table, and what came after it
+        would be written twice or not at all.
+        """
+        topic = self.request.topic
+        if newest.topic != topic:
+            raise RefusedError(
+                f"{name} holds an export of topic {newest.topic}, not {topic}",
+                hint="export each topic into a table of its own",
+            )
+        if newest.cluster != cluster_name:
+            raise RefusedError(
+                f"{name} holds an export of topic {topic} of cluster {newest.cluster},"
+                f" not {cluster_name}",
+                hint="export each cluster into a table of its own",
+            )
+
+    def _request(
+        self, name: str, state: TableState
+    ) -> tuple[ExportRequest, Decoding | None]:
+        """The request, with what `since_last` takes from the run before it."""
+        request, newest = self.request, state.newest
+        if self.since_last and newest is None:
+            raise UsageError(
+                f"{name} has no commit of an export to follow",
+                hint="export once without since_last=True",
+            )
+        decoding = request.decoding
+        if newest is None:
+            return request, decoding
+        if self.since_last:
+            tag = request.tag if "tag" in self.given else newest.tag
+            request = replace(request, from_position=SINCE_LAST, tag=tag)
+        is_inferred = decoding is not None and decoding.schema is None
+        if is_inferred or (decoding is None and newest.decode == "json"):
+            decoding = _decoding_of(state, decoding) or decoding
+        if decoding is None and newest.decode is not None:
+            raise RefusedError(
+                f"{name} holds an export that decodes bodies as {newest.decode}",
+                hint=f"decode bodies in the same way, with {self.decode_names.decode}",
+            )
+        return request, decoding
+
+    def _plan(
+        self, table: Session, state: TableState, request: ExportRequest
+    ) -> tuple[tuple[QueuePlan, ...], tuple[QueueKey, ...]]:
+        """The pinned ranges, and queues that have left the route since the last run."""
+        newest = state.newest
+        if newest is None and state.columns is not None:
+            self._check_unknown_rows(table)
+        extents = self.cluster.resolve(request)
+        gone: tuple[QueueKey, ...] = ()
+        if self.since_last and newest is not None:
+            ends = newest.ends()
+            extents = continued(extents, ends, instead="into another table")
+            if not request.queues:
+                present = {(e.queue.broker_name, e.queue.queue_id) for e in extents}
+                gone = tuple(sorted({*ends} - present - {*newest.gone}))
+        queues = tuple(
+            plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
+        )
+        if self.allow_gaps:
+            return queues, gone
+        if self.since_last and newest is not None:
+            refuse_lost(queues, [(*key, newest.ends()[key]) for key in gone])
+        for queue in queues:
+            if queue.trimmed is not None:
+                raise PartialError(
+                    f"{queue.broker_name} queue {queue.queue_id}: offsets"
+                    f" {queue.trimmed[0]} to {queue.trimmed[1] - 1} are no longer on"
+                    " the broker",
+                    hint="export what is left with allow_gaps=True",
+                )
+        return queues, gone
+
+    def _check_unknown_rows(self, table: Session) -> None:
+        """Raise RefusedError for rows without a record, unless a start is given."""
+        if "from_position" in self.given or table.is_empty():
+            return
+        raise RefusedError(
+            f"{table.name} has rows, and no commit that says which offsets they are",
+            hint="say where to begin with from_position=POSITION, or give another"
+            " table",
+        )
+
+    def _is_there(
+        self,
+        name: str,
+        newest: TableRecord,
+        queues: tuple[QueuePlan, ...],
+        gone: tuple[QueueKey, ...],
+    ) -> bool:
+        """Whether the table has the range. Raises RefusedError for a part of it."""
+        planned = there = 0
+        for queue in queues:
+            spans = newest.covered.get((queue.broker_name, queue.queue_id), ())
+            planned += queue.end - queue.start
+            there += overlap(spans, queue.start, queue.end)
+        if there and (there < planned or newest.tag != self.request.tag):
+            raise RefusedError(
+                f"{name} has {there} of these {planned} offsets already"
+                + ("" if newest.tag is None else f", with the tag {newest.tag}"),
+                hint="use since_last=True for what came after, or another table",
+            )
+        return there == planned and not gone
+
+    def _with_schema(
+        self,
+        decoding: Decoding | None,
+        queues: tuple[QueuePlan, ...],
+        tag: str | None,
+    ) -> Decoding | None:
+        """The decoding with a schema, inferred from the first messages if need be."""
+        if decoding is None or decoding.schema is not None:
+            return decoding
+        from rmqcli.spark.decode.infer import first_bodies, infer_schema
+
+        topic = self.request.topic
+        ranges = [
+            OffsetRange(MessageQueue(topic, q.broker_name, q.queue_id), q.start, q.end)
+            for q in queues
+        ]
+        with self.cluster.source.connect() as reader:
+            bodies = first_bodies(
+                ranges,
+                decoding.infer or 0,
+                read=reader.read,
+                tags={topic: wanted_tags(topic, tag)},
+            )
+            schema = infer_schema(bodies, names=self.decode_names)
+        self.report.info(f"inferred schema: {schema}")
+        return replace(decoding, schema=schema)
+
+    def _check_columns(
+        self, name: str, state: TableState, decoding: Decoding | None
+    ) -> None:
+        """Raise RefusedError when the table has other columns than the export."""
+        if state.columns is None:
+            return
+        from rmqcli.spark.decode.schema import simple_string
+
+        wanted = {each.name: simple_string(each.type) for each in _schema(decoding)}
+        found = dict(state.columns)
+        if wanted == found:
+            return
+        differences = [
+            *(f"{each} is missing" for each in wanted if each not in found),
+            *(f"{each} is not of an export" for each in found if each not in wanted),
+            *(
+                f"{each} is {found[each]}, not {wanted[each]}"
+                for each in wanted
+                if each in found and found[each] != wanted[each]
+            ),
+        ]
+        raise RefusedError(
+            f"{name} has other columns than the export: {'; '.join(differences[:3])}",
+            hint="decode bodies as before, or give another table",
+        )
+
+    def _view(
+        self,
+        request: ExportRequest,
+        queues: tuple[QueuePlan, ...],
+        decoding: Decoding | None,
+    ) -> TopicView:
+        from rmqcli.spark.options import Connection
+        from rmqcli.spark.source.options import Positions, SourceOptions
+        from rmqcli.spark.sql.views import TopicView
+
+        topic = request.topic
+        options = SourceOptions(
+            given=frozenset(),
+            connection=Connection(self.cluster.config, None),
+            topics=(topic,),
+            start=Positions("from", None, {}),
+            end=Positions("to", None, {}),
+            fail_on_data_loss=not self.allow_gaps,
+            fail_on_undecodable=not self.allow_undecodable,
+            partitions_min=request.min_partitions,
+            records_per_partition_max=ROWS_PER_FILE_DEFAULT,
+            offsets_per_trigger_max=None,
+            with_properties=True,
+            with_body=True,
+            tags={topic: wanted_tags(topic, request.tag)},
+            filter_pushdown=False,
+            commit_group=None,
+            decoding=decoding,
+        )
+        plans = {MessageQueue(topic, q.broker_name, q.queue_id): q for q in queues}
+        return TopicView(options, plans)
+
+
+def _schema(decoding: Decoding | None) -> pa.Schema:
+    from rmqcli.wire.message.columns import message_schema
+
+    schema = message_schema()
+    if decoding is not None:
+        from rmqcli.spark.decode.decoder import BodyDecoder
+
+        schema = BodyDecoder(decoding).schema(schema)
+    return schema
+
+
+def _decoding_of(state: TableState, asked: Decoding | None) -> Decoding | None:
+    """How JSON bodies are decoded to the table's own types; None where it has none."""
+    from rmqcli.spark.decode.schema import ddl_of, parse_schema
+
+    if state.value_json is None:
+        return None
+    schema = ddl_of(parse_schema(state.value_json))
+    return Decoding("json", schema, None if asked is None else asked.infer)

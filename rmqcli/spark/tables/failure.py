@@ -1,0 +1,120 @@
+"""What Spark and a table format say of a session or a write, as our errors."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import (
+    ConfigError,
+    DecodeError,
+    PartialError,
+    RefusedError,
+    RmqError,
+)
+from rmqcli.spark.failure import java_reason, text_of
+from rmqcli.spark.shown_errors import shown_error
+from rmqcli.spark.tables.formats import missing_error, unfit_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rmqcli.spark.tables.formats import Format
+
+_TEXT_MAX: Final = 400
+#: What a class says that was built against another version of a class that it uses.
+_LINKAGE: Final = re.compile(
+    r"java\.lang\.((?:NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod"
+    r"|IncompatibleClassChange|IllegalAccess|InstantiationError|Verify|ClassFormat"
+    r"|UnsupportedClassVersion|BootstrapMethod|Linkage)Error(?:: [^\n]{1,200})?)"
+)
+#: A format or a class that is not there at all.
+_ABSENT: Final = re.compile(
+    r"DATA_SOURCE_NOT_FOUND|(?:CatalogNotFoundException|Cannot find catalog plugin"
+    r" class)|ClassNotFoundException: (?:\S*\.)?(?:delta|iceberg)\."
+)
+_FILE_SYSTEM: Final = re.compile(
+    r"No FileSystem for scheme \"?(\w+)|Class(?:NotFoundException:)?"
+    r" (org\.apache\.hadoop\.fs\.\S+|com\.google\.cloud\.hadoop\.\S+)"
+    r"(?: not found)?"
+)
+_CONCURRENT: Final = re.compile(
+    r"DELTA_(?:CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)"
+    r"|(?:Concurrent\w*|MetadataChanged|ProtocolChanged|CommitFailed|AlreadyExists)"
+    r"Exception"
+)
+_CONDITION: Final = re.compile(
+    r"\[(?P<condition>[A-Z][A-Z0-9_.]*)\]\s*(?P<text>.*?)\s*(?:SQLSTATE: \w{5}|\n|\Z)",
+    re.DOTALL,
+)
+
+
+def table_error(
+    error: BaseException,
+    kind: Format,
+    *,
+    table: str,
+    pyspark: str,
+    given: Mapping[str, str],
+    keep_log: Callable[[], str],
+) -> RmqError:
+    """The error of a table that Spark cannot open, read or write.
+
+    What the data source raised comes back as what it was. Where only Spark's log says
+    more, `keep_log` gives its path.
+    """
+    text = text_of(error)
+    ours = shown_error(text)
+    if ours is not None:
+        return _of_source(ours)
+    if not text:
+        return RmqError(
+            f"Spark's Java process ended before {table} was written",
+            hint=f"see Spark's log, {keep_log()}",
+        )
+    found = _FILE_SYSTEM.search(text)
+    if found is not None:
+        return ConfigError(
+            f"Spark has no file system for {table}: {found[1] or found[2]}",
+            hint="give its package, such as"
+            " conf='spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION', and for"
+            " an object store a URL such as s3a://BUCKET/PATH",
+        )
+    found = _LINKAGE.search(text)
+    if found is not None:
+        return unfit_error(kind, found[1].strip(), pyspark=pyspark, given=given)
+    if _ABSENT.search(text):
+        return missing_error(kind, pyspark=pyspark)
+    if _CONCURRENT.search(text):
+        return RefusedError(
+            f"another commit to {table} came in between, and nothing was written",
+            hint="look for another export into it, then run this one again",
+        )
+    if "OutOfMemoryError" in text:
+        return RmqError(
+            "Spark ran out of memory",
+            hint="give it more with conf='spark.driver.memory=4g'",
+        )
+    found = _CONDITION.search(text)
+    what = found["text"] if found is not None else java_reason(text) or text
+    return RmqError(
+        f"{table} cannot be used: {_line(what)}",
+        hint=f"see Spark's log, {keep_log()}",
+    )
+
+
+def _of_source(error: RmqError) -> RmqError:
+    """An error of a worker, with the hint of an export."""
+    if isinstance(error, DecodeError):
+        return PartialError(
+            error.message, hint="to leave such messages out: allow_undecodable=True"
+        )
+    error.hint = error.hint.replace(
+        '.option("failOnDataLoss", "false")', "allow_gaps=True"
+    )
+    return error
+
+
+def _line(text: str) -> str:
+    text = " ".join(text.split()).removesuffix(".")
+    return f"{text[:_TEXT_MAX]}..." if len(text) > _TEXT_MAX else text

@@ -1,0 +1,234 @@
+"""The record in a commit of a table: which offsets the export has read. Pure.
+
+Delta Lake keeps it as the commit's `userMetadata`, Iceberg in the summary of the
+snapshot. A record says what its commit has read and what the table has in all, so the
+newest one is enough to continue from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.errors import ConfigError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+RECORD_VERSION: Final = 1
+_VERSION_KEY: Final = "rmqcli_export"
+#: The property of an Iceberg snapshot.
+PROPERTY: Final = "rmqcli.export"
+_TEXT_MAX: Final = 16 << 20
+
+QueueKey = tuple[str, int]
+#: Half-open ranges of offsets, in order, that do not touch each other.
+Spans = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """What one commit has read, and what the table has with it.
+
+    `read` are offsets `start <= o < end`. `covered` are those of all commits until this
+    one. `gone` are queues that had left the route, which was accepted. `sequence` grows
+    with each commit.
+    """
+
+    run_id: str
+    sequence: int
+    cluster: str
+    topic: str
+    tag: str | None
+    decode: str | None
+    read: Mapping[QueueKey, tuple[int, int]]
+    covered: Mapping[QueueKey, Spans]
+    gone: tuple[QueueKey, ...] = ()
+
+    def ends(self) -> dict[QueueKey, int]:
+        """Where each queue goes on."""
+        return {queue: spans[-1][1] for queue, spans in self.covered.items() if spans}
+
+
+def record_to_json(record: TableRecord) -> str:
+    """Return the text of a record, which holds no secret."""
+    value = {
+        _VERSION_KEY: RECORD_VERSION,
+        "run_id": record.run_id,
+        "sequence": record.sequence,
+        "cluster": record.cluster,
+        "topic": record.topic,
+        "tag": record.tag,
+        "decode": record.decode,
+        "read": _by_broker(record.read),
+        "covered": _by_broker(record.covered),
+        "gone": sorted(record.gone),
+    }
+    return json.dumps(value, separators=(",", ":"))
+
+
+def record_from_json(text: str | None, *, table: str) -> TableRecord | None:
+    """Read a record; None for a text that is not one.
+
+    Raises ConfigError naming the table for one that this version cannot read.
+    """
+    if text is None or _VERSION_KEY not in text or len(text) > _TEXT_MAX:
+        return None
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or _VERSION_KEY not in value:
+        return None
+    if value[_VERSION_KEY] != RECORD_VERSION:
+        raise ConfigError(
+            f"{table} has a commit with a record of version {value[_VERSION_KEY]!r},"
+            f" and rmqcli here reads {RECORD_VERSION}",
+            hint="use the version of rmqcli that wrote it, or a newer one",
+        )
+    try:
+        return TableRecord(
+            run_id=str(value["run_id"]),
+            sequence=int(value["sequence"]),
+            cluster=str(value["cluster"]),
+            topic=str(value["topic"]),
+            tag=value["tag"],
+            decode=value["decode"],
+            read={queue: _span(each) for queue, each in _by_queue(value["read"])},
+            covered={
+                queue: tuple(_span(each) for each in spans)
+                for queue, spans in _by_queue(value["covered"])
+            },
+            gone=tuple((str(name), int(queue_id)) for name, queue_id in value["gone"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{table} has a commit with a record that cannot be read: {error!r}"
+        ) from error
+
+
+def merged(
+    covered: Mapping[QueueKey, Spans], read: Mapping[QueueKey, tuple[int, int]]
+) -> dict[QueueKey, Spans]:
+    """Return what is covered with what was read; neighbouring ranges become one.
+
+    A queue of which nothing was read keeps the place where it goes on.
+    """
+    found = dict(covered)
+    for queue, span in read.items():
+        if span[0] == span[1] and found.get(queue):
+            continue
+        spans: list[tuple[int, int]] = []
+        for start, end in sorted([*found.get(queue, ()), span]):
+            if spans and start <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((start, end))
+        found[queue] = tuple(spans)
+    return found
+
+
+def overlap(spans: Spans, start: int, end: int) -> int:
+    """Return how many offsets of `start <= o < end` the spans have."""
+    return sum(max(0, min(end, high) - max(start, low)) for low, high in spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaCommit:
+    """A commit in the history of a Delta table."""
+
+    version: int
+    operation: str
+    parameters: Mapping[str, str | None]
+    metadata: str | None
+
+
+def newest_in_delta(
+    commits: Sequence[DeltaCommit], *, table: str
+) -> TableRecord | None:
+    """Return the newest record that is part of what the table has now.
+
+    `commits` are the newest first. A RESTORE takes the table back to an earlier
+    version, so the records between do not count.
+    """
+    below = None
+    for commit in commits:
+        if below is not None and commit.version > below:
+            continue
+        record = record_from_json(commit.metadata, table=table)
+        if record is not None:
+            return record
+        if commit.operation == "RESTORE":
+            below = _restored(commit, table)
+    return None
+
+
+def _restored(commit: DeltaCommit, table: str) -> int:
+    """The version that a RESTORE went back to."""
+    version = commit.parameters.get("version")
+    if version is not None:
+        return int(version)
+    raise RefusedError(
+        f"{table} was restored to {commit.parameters.get('timestamp')}, and its history"
+        " does not say which version that was",
+        hint="restore it to the same version by its number, then export again",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot of an Iceberg table."""
+
+    snapshot_id: int
+    parent_id: int | None
+    summary: Mapping[str, str]
+
+
+def lineage(
+    snapshots: Iterable[Snapshot], current_id: int | None
+) -> Iterable[Snapshot]:
+    """Yield the snapshot of an id and those before it, as far as they are kept."""
+    by_id = {each.snapshot_id: each for each in snapshots}
+    while current_id is not None and current_id in by_id:
+        # taken out, so that a circle ends
+        snapshot = by_id.pop(current_id)
+        yield snapshot
+        current_id = snapshot.parent_id
+
+
+def records_in_iceberg(
+    snapshots: Iterable[Snapshot], current_id: int | None, *, table: str
+) -> list[tuple[int, TableRecord]]:
+    """Return the records of what the table has now, with their snapshots, newest first.
+
+    After a rollback the snapshots that were left are not among the current one's
+    ancestors.
+    """
+    found = []
+    for snapshot in lineage(snapshots, current_id):
+        record = record_from_json(snapshot.summary.get(PROPERTY), table=table)
+        if record is not None:
+            found.append((snapshot.snapshot_id, record))
+    return found
+
+
+def _by_broker(queues: Mapping[QueueKey, object]) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = defaultdict(dict)
+    for (broker_name, queue_id), value in sorted(queues.items()):
+        found[broker_name][str(queue_id)] = value
+    return dict(found)
+
+
+def _by_queue(brokers: Any) -> Iterable[tuple[QueueKey, Any]]:  # noqa: ANN401  # JSON
+    for broker_name, queues in brokers.items():
+        for queue_id, value in queues.items():
+            yield (str(broker_name), int(queue_id)), value
+
+
+def _span(value: Any) -> tuple[int, int]:  # noqa: ANN401  # JSON
+    start, end = value
+    if not 0 <= int(start) <= int(end):
+        raise ValueError(f"{value!r} is not a range of offsets")
+    return int(start), int(end)

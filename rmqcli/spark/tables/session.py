@@ -1,0 +1,280 @@
+"""The Spark session that a table is written with, on this machine or a cluster.
+
+A thread of its own writes, so that the caller can look how far the job is, and an
+interrupt ends at once: the JVM ends with it, and what it had not committed is not in
+the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.model import OffsetRange
+from rmqcli.spark.encryption import check_encrypted, submitted_settings
+from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.export.executors import PACKAGES, TIMEOUT_MS, ResourceWatch
+from rmqcli.spark.export.job import ContextJobs, JobProgress, check_executors
+from rmqcli.spark.master import is_local
+from rmqcli.spark.scratch import scratch_folder
+from rmqcli.spark.session import (
+    SessionOptions,
+    cores,
+    keep_log,
+    pyspark_version,
+    spark_context,
+)
+from rmqcli.spark.shown_errors import shown_warnings
+from rmqcli.spark.source.pinned import cut_ranges
+from rmqcli.spark.sql.views import source_of
+from rmqcli.spark.tables.delta import DeltaTable
+from rmqcli.spark.tables.failure import table_error
+from rmqcli.spark.tables.formats import DELTA, Format, missing_error, settings_of
+from rmqcli.spark.tables.iceberg import IcebergTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark import SparkContext
+
+    from rmqcli.spark.sql.views import TopicView
+    from rmqcli.spark.tables.record import TableRecord
+    from rmqcli.spark.tables.table import Commit, Table, TableState
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.25
+_LOG_BYTES_MAX: Final = 16 << 20
+#: On one machine: each look at a table's log would be 50 tasks or more.
+_FEW_TASKS: Final = (
+    "spark.sql.shuffle.partitions",
+    "spark.databricks.delta.snapshotPartitions",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Where and how a table is written. `conf` goes before what is set here."""
+
+    topic: str
+    target: str
+    format: Format
+    is_secret: bool
+    note: Callable[[str], None]
+    master: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+    executor_timeout_ms: int = TIMEOUT_MS
+    #: the Python packages that workers need
+    packages: tuple[str, ...] = PACKAGES
+
+    def given(self) -> dict[str, str]:
+        """The settings that the user made, here or in spark-defaults.conf."""
+        return {**submitted_settings(os.environ), **dict(self.conf)}
+
+
+@contextlib.contextmanager
+def open_table(options: TableOptions) -> Iterator[SparkTable]:
+    """Start Spark for the time of the block, with what the format needs.
+
+    Raises ConfigError when the session lacks the format's package or has one for
+    another Spark, and what `spark_context` raises. Call it from the main thread.
+    """
+    given = options.given()
+    with scratch_folder() as folder:
+        log_path = os.path.join(folder, "spark.log")
+        chosen = settings_of(options.format, options.target, given, folder=folder)
+        if is_local(options.master):
+            tasks = str(cores())
+            chosen |= {name: tasks for name in _FEW_TASKS if name not in given}
+        session = SessionOptions(
+            name=f"rmq export {options.topic}",
+            log_path=log_path,
+            workers_max=cores(),
+            kind="sql",  # it loads the classes of the SQL layer
+            master=options.master,
+            conf=(*chosen.items(), *options.conf),
+        )
+        with spark_context(session) as context:
+            if not is_local(options.master):
+                _check_cluster(context, options)
+            errors = _Errors(options, given, log_path)
+            try:
+                with errors:
+                    spark = SparkSession(context)
+                    if not _has_class(context, options.format.marker):
+                        raise missing_error(options.format, pyspark=pyspark_version())
+                    table = DeltaTable if options.format is DELTA else IcebergTable
+                    opened: Table = table(spark, options.target)
+                yield SparkTable(spark, opened, errors, log_path)
+            finally:
+                # It would be given to the next program that asks for a session.
+                SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def _check_cluster(context: SparkContext, options: TableOptions) -> None:
+    """Raise RmqError when executors are not granted, or lack what they need."""
+    if options.is_secret:
+        check_encrypted(lambda name: context.getConf().get(name))
+    check_executors(
+        ContextJobs(context),
+        tempfile.gettempdir(),  # executors write nothing of ours to a folder
+        Disk(),
+        resources=ResourceWatch(
+            options.master or "",
+            timeout_ms=options.executor_timeout_ms,
+            note=options.note,
+            clock=SYSTEM_CLOCK,
+        ),
+        packages=options.packages,
+    )
+
+
+def _has_class(context: SparkContext, name: str) -> bool:
+    jvm: Any = context._jvm  # noqa: SLF001  # PySpark has no other way to ask
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Py4JError as error:
+        if "ClassNotFoundException" in str(error):
+            return False
+        raise
+    return True
+
+
+class _Errors:
+    """Makes errors of ours of what a block raises, if it comes from Spark."""
+
+    def __init__(
+        self, options: TableOptions, given: dict[str, str], log_path: str
+    ) -> None:
+        self._options = options
+        self._given = given
+        self._log_path = log_path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (PySparkException, Py4JError, OSError, EOFError)):
+            raise table_error(
+                error,
+                self._options.format,
+                table=self._options.target,
+                pyspark=pyspark_version(),
+                given=self._given,
+                keep_log=lambda: keep_log(self._log_path),
+            ) from error
+
+
+class SparkTable:
+    """A table in a session. For the main thread."""
+
+    def __init__(
+        self, spark: SparkSession, table: Table, errors: _Errors, log_path: str
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._errors = errors
+        self._log_path = log_path
+        self.name = table.name
+
+    def state(self) -> TableState:
+        """What the table has now."""
+        with self._errors:
+            return self._table.state()
+
+    def is_empty(self) -> bool:
+        """Whether it has no row."""
+        with self._errors:
+            return self._table.is_empty()
+
+    def committed(self, run_id: str, before: TableState) -> Commit:
+        """The commit of a run."""
+        with self._errors:
+            return self._table.committed(run_id, before)
+
+    def warnings(self) -> list[str]:
+        """What workers of this machine have reported as left out."""
+        with open(self._log_path, encoding="utf-8", errors="replace") as file:
+            return shown_warnings(file.read(_LOG_BYTES_MAX))
+
+    def write(
+        self,
+        view: TopicView,
+        record: TableRecord,
+        *,
+        watch: Callable[[JobProgress], None],
+    ) -> None:
+        """Write the rows of a range in one commit."""
+        with self._errors:
+            self._spark.dataSource.register(source_of({record.topic: view}))
+            reader = self._spark.read.format("rocketmq")
+            frame = reader.option("subscribe", record.topic).load()
+            writing = _Writing(lambda: self._table.write(frame, record))
+            writing.start()
+            parts = _parts(view)
+            while not writing.ended.wait(_POLL_S):
+                if parts:
+                    watch(self._progress(parts))
+            if writing.error is not None:
+                raise writing.error
+            if parts:
+                watch(_progress(parts, len(parts)))
+
+    def _progress(self, parts: list[int]) -> JobProgress:
+        tracker = self._spark.sparkContext.statusTracker()
+        done = 0
+        for stage_id in tracker.getActiveStageIds():
+            stage = tracker.getStageInfo(stage_id)
+            # Other jobs of a write are about the log of the table.
+            if stage is not None and stage.numTasks == len(parts):
+                done = max(done, stage.numCompletedTasks)
+        return _progress(parts, min(done, max(0, len(parts) - 1)))
+
+
+class _Writing(threading.Thread):
+    """A write, whose error is kept."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        super().__init__(name="rmq-export-table", daemon=True)
+        self._write = write
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:  # noqa: BLE001  # raised again by the main thread
+            self.error = error
+        self.ended.set()
+
+
+def _parts(view: TopicView) -> list[int]:
+    """How many offsets each task reads."""
+    ranges = cut_ranges(
+        (
+            OffsetRange(queue, plan.start, plan.end)
+            for queue, plan in sorted(view.plans.items())
+        ),
+        partitions_min=view.options.partitions_min,
+        records_max=view.options.records_per_partition_max,
+    )
+    return [len(each) for each in ranges]
+
+
+def _progress(parts: list[int], done: int) -> JobProgress:
+    """Spark says how many tasks have ended, not which: about the first ones."""
+    return JobProgress(
+        offsets_done=sum(parts[:done]),
+        offsets=sum(parts),
+        tasks_done=done,
+        tasks=len(parts),
+    )
