@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 VERSIONS = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 
@@ -25,6 +25,7 @@ KIT = Path(__file__).resolve().parent
 
 #: Pinned: a plug-in version that changes by itself is a test run that does.
 _COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_COPY_JAR_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _FETCH_TIMEOUT_S = 600
 _COMPILE_TIMEOUT_S = 120
 
@@ -53,6 +54,27 @@ def library(version: str) -> Path:
     return _made_once(
         cache_root() / version / "lib", lambda target: _fetch(version, target)
     )
+
+
+def jars(name: str, coordinates: Iterable[str]) -> list[Path]:
+    """The jars of `group:artifact:version`, without what they depend on.
+
+    `name` is that of their folder: another one for other coordinates. Raises
+    UnavailableError when tools are missing or Maven fails.
+    """
+
+    def fetch(target: Path) -> None:
+        for each in coordinates:
+            _run(
+                [
+                    *("mvn", "-q", "-B", _COPY_JAR_GOAL),
+                    f"-Dartifact={each}",
+                    f"-DoutputDirectory={target}",
+                ],
+                timeout_s=_FETCH_TIMEOUT_S,
+            )
+
+    return sorted(_made_once(cache_root() / name, fetch).glob("*.jar"))
 
 
 def class_path(version: str) -> str:

@@ -1,5 +1,7 @@
 """Runs the tests of `each_version.py` with each minor version of PySpark 4.
 
+The one in `tables` has real tables of Delta Lake and Iceberg, where they exist for it.
+
     python -m tests.spark.versions [VERSION...]
 
 A version that is not the installed one is fetched once into the tests' cache folder.
@@ -25,7 +27,7 @@ from tests.kit.artefacts import cache_root
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 ROOT = Path(__file__).parents[2]
-_TESTS = "tests/spark/each_version.py"
+_TESTS = ("tests/spark/each_version.py", "tests/spark/tables/each_version.py")
 
 
 def folder_of(version: str) -> Path | None:
@@ -59,7 +61,7 @@ def run(version: str) -> bool:
     # Before 4.2 PySpark leaves sockets to the garbage collector.
     options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, _TESTS],
+        [sys.executable, "-m", "pytest", *options, *_TESTS],
         cwd=ROOT,
         env=environ,
         check=False,
