@@ -43,6 +43,10 @@ _CONCURRENT: Final = re.compile(
     r"|(?:Concurrent\w*|MetadataChanged|ProtocolChanged|CommitFailed|AlreadyExists)"
     r"Exception"
 )
+#: The last line of a Python traceback.
+_PYTHON: Final = re.compile(
+    r"^\s*([A-Za-z_][\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE
+)
 _CONDITION: Final = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9_.]*)\]\s*(?P<text>.*?)\s*(?:SQLSTATE: \w{5}|\n|\Z)",
     re.DOTALL,
@@ -94,6 +98,12 @@ def table_error(
         return RmqError(
             "Spark ran out of memory",
             hint="give it more with conf='spark.driver.memory=4g'",
+        )
+    raised = _PYTHON.findall(text) if "Traceback" in text else []
+    if raised:
+        return RmqError(
+            f"{table} was not written: {_line(raised[-1])}",
+            hint=f"see Spark's log, {keep_log()}",
         )
     found = _CONDITION.search(text)
     what = found["text"] if found is not None else java_reason(text) or text

@@ -88,6 +88,15 @@ def error_of(text):
             RmqError,
             "./t cannot be used: The schema `db` cannot be found",
         ),
+        (
+            (
+                "[PYTHON_DATA_SOURCE_ERROR] Failed to create a data source:"
+                ' Traceback (most recent call last):\n  File "x.py", line 1, in main\n'
+                "ModuleNotFoundError: No module named 'rmqcli'\n SQLSTATE: 38000"
+            ),
+            RmqError,
+            "./t was not written: ModuleNotFoundError: No module named 'rmqcli'",
+        ),
         ("java.io.IOException: no space", RmqError, "./t cannot be used: no space"),
     ],
 )
