@@ -8,21 +8,43 @@ export, --rounds times.
 Prints one JSON object with messages a second, and the two ratios that matter: batch
 against export (aim 1.1), and a stream with availableNow against batch (aim 0.8). The
 stream's figure is of its batch; what starting and ending a query costs is beside it.
+Also the CPU time of Spark and its workers, the start of a query included, because the
+clock of a busy machine favours whatever waits least for another process.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import statistics
 import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 from rmqcli.spark.session import cores
 from tests.bench.export import Stopwatch, TimedRunner, filled, once_up
 from tests.kit.spark import spark_session
+
+
+def cpu_s(process: int) -> float:
+    """CPU seconds of a process and its descendants, those that have ended included."""
+    ticks: dict[int, int] = {}
+    parents: dict[int, int] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+            parents[int(name)] = int(fields[1])
+            ticks[int(name)] = sum(map(int, fields[11:15]))
+    total = 0
+    for each, used in ticks.items():
+        ancestor = each
+        while ancestor not in (process, 0, 1):
+            ancestor = parents.get(ancestor, 0)
+        total += used if ancestor == process else 0
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def batch_rate(frame, rows: int) -> float:
@@ -63,7 +85,9 @@ def main() -> None:
         paths = (os.path.join(folder, str(number)) for number in itertools.count())
         exports, batches, streams, wholes = [], [], [], []
         rows = 0
-        with spark_session(folder) as spark:
+        # With both of Java's compilers, as users' sessions have them.
+        java = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
+        with spark_session(folder, **java) as spark:
 
             def reader(made):
                 made = made.format("rocketmq").option("namesrv", arguments.namesrv)
@@ -77,7 +101,10 @@ def main() -> None:
             batch_rate(frame, rows)
             stream_rates(stream.load(), next(paths))
             kinds = ("export", "batch", "stream", "stream", "batch", "export")
+            cpu: dict[str, float] = dict.fromkeys(kinds, 0.0)
+            java_pid = spark.sparkContext._gateway.proc.pid
             for kind in kinds * arguments.rounds:
+                before_s = cpu_s(java_pid)
                 if kind == "export":
                     _, _, took_s = once_up(arguments, next(paths), runner)
                     exports.append(rows / took_s)
@@ -87,6 +114,7 @@ def main() -> None:
                     rate, whole = stream_rates(stream.load(), next(paths))
                     streams.append(rate)
                     wholes.append(whole)
+                cpu[kind] += cpu_s(java_pid) - before_s
     middle = {
         name: statistics.median(rates)
         for name, rates in (
@@ -101,6 +129,14 @@ def main() -> None:
             {
                 "messages": rows,
                 "per_s": {name: round(rate) for name, rate in middle.items()},
+                "cpu_us_per_message": {
+                    kind: round(each * 1e6 / (2 * arguments.rounds * rows), 2)
+                    for kind, each in cpu.items()
+                },
+                "batch_to_export_by_cpu": round(cpu["export"] / cpu["batch"], 2),
+                "stream_with_start_to_batch_by_cpu": round(
+                    cpu["batch"] / cpu["stream"], 2
+                ),
                 "batch_to_export": round(middle["batch"] / middle["export"], 2),
                 "stream_to_batch": round(middle["stream"] / middle["batch"], 2),
                 "stream_with_start_to_batch": round(
