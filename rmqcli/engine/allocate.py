@@ -1,9 +1,9 @@
 """Allocation strategies: which member of a group gets which queue.
 
-Every member computes this by itself, so each must come to the same result from the same
-two sorted lists as Java's members do: averagely, by circle, by configuration, by
-machine room, nearby machine rooms, or by consistent hashing, where a member that comes
-or goes moves only its own share.
+Every member computes the allocation by itself, from the same two sorted lists. So each
+strategy must give the same result as Java's: averagely, by circle, by configuration, by
+machine room, by nearby machine rooms, or by consistent hashing, where a member that
+joins or leaves moves only its own share.
 
 Source: AllocateMessageQueueStrategy and the classes that implement it,
 ConsistentHashRouter, VirtualNode.
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """A way to share queues out. Values: two of one kind and settings are equal."""
+    """A strategy. Two strategies of the same class and settings are equal."""
 
     @property
     def name(self) -> str:
-        """As Java's `getName` gives it."""
+        """The name that Java's `getName` returns."""
 
     def allocate(
         self,
@@ -38,10 +38,11 @@ class AllocateMessageQueueStrategy(Protocol):
         queues: Sequence[MessageQueue],
         cids: Sequence[str],
     ) -> list[MessageQueue]:
-        """The queues of `current_cid`; both lists sorted, `cids` those of the group.
+        """Return the queues of `current_cid`.
 
-        Empty for an id that is not in the list, which no broker has yet. Raises
-        UsageError where Java's raises: for empty lists, or an empty id.
+        Both lists are sorted; `cids` are the client ids of the group. The result is
+        empty when `current_cid` is not among them, because no broker knows it yet.
+        Raises UsageError for empty lists and for an empty id, where Java raises, too.
         """
 
 
@@ -50,7 +51,7 @@ def _utf16(text: str) -> bytes:
 
 
 def sort_client_ids(cids: Iterable[str]) -> list[str]:
-    """Sorted as Java compares strings: by UTF-16 units."""
+    """Sort client ids as Java compares strings: by UTF-16 code units."""
     found = list(cids)
     if all(map(str.isascii, found)):
         return sorted(found)
@@ -58,7 +59,7 @@ def sort_client_ids(cids: Iterable[str]) -> list[str]:
 
 
 def sort_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Sorted by topic, broker name and queue id, as Java does."""
+    """Sort queues by topic, broker name and queue id, as Java does."""
     found = list(queues)
     if all(q.topic.isascii() and q.broker_name.isascii() for q in found):
         return sorted(found)
@@ -81,7 +82,7 @@ def is_member(
 
 
 class AllocateMessageQueueAveragely:
-    """Neighbouring queues to each member; the first ones get one more."""
+    """Gives each member adjacent queues; the first members may get one more."""
 
     name = "AVG"
 
@@ -104,7 +105,7 @@ class AllocateMessageQueueAveragely:
 
 
 class AllocateMessageQueueAveragelyByCircle:
-    """One queue to each member in turn."""
+    """Gives the queues to the members one by one in turn."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -124,7 +125,7 @@ class AllocateMessageQueueAveragelyByCircle:
 
 
 class AllocateMessageQueueByConfig:
-    """The configured queues, independent of the other members."""
+    """Gives a member its configured queues, whatever the other members have."""
 
     name = "CONFIG"
 
@@ -151,7 +152,7 @@ def md5_hash(key: str) -> int:
 
 
 def queue_key(queue: MessageQueue) -> str:
-    """`MessageQueue#toString`, which is what is hashed."""
+    """The text of `MessageQueue#toString`, which is hashed."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name},"
         f" queueId={queue.queue_id}]"
@@ -159,9 +160,9 @@ def queue_key(queue: MessageQueue) -> str:
 
 
 class AllocateMessageQueueConsistentHash:
-    """`virtual_node_count` points on the ring for each member.
+    """Consistent hashing with `virtual_node_count` points on the ring for each member.
 
-    Raises UsageError for a negative count. `hash_of` must be every member's.
+    All members must use the same `hash_of`. Raises UsageError for a negative count.
     """
 
     name = "CONSISTENT_HASH"
@@ -170,7 +171,9 @@ class AllocateMessageQueueConsistentHash:
         self, virtual_node_count: int = 10, hash_of: Callable[[str], int] = md5_hash
     ) -> None:
         if virtual_node_count < 0:
-            raise UsageError(f"{virtual_node_count} virtual nodes are fewer than none")
+            raise UsageError(
+                f"virtual_node_count is {virtual_node_count}; it must not be negative"
+            )
         self.virtual_node_count = virtual_node_count
         self.hash_of = hash_of
 
@@ -211,10 +214,10 @@ _PARTS = 2
 
 
 class AllocateMessageQueueByMachineRoom:
-    """Only the queues of `rooms`, whose brokers are named `room@name`.
+    """Shares out only the queues of `rooms`, whose brokers are named `room@name`.
 
-    `like_4_6` shares out as clients before 4.8 do, which take their share from the list
-    of all queues by mistake: for groups that still have such members.
+    `like_4_6` is for groups with clients before 4.8, which by mistake take their share
+    from the list of all queues.
     """
 
     name = "MACHINE_ROOM"
@@ -248,13 +251,13 @@ class AllocateMessageQueueByMachineRoom:
         return mine
 
     def _is_ours(self, queue: MessageQueue) -> bool:
-        # As Java splits: empty parts at the end do not count.
+        # Java's split drops empty parts at the end.
         parts = queue.broker_name.rstrip("@").split("@")
         return len(parts) == _PARTS and parts[0] in self.rooms
 
 
 class AllocateMachineRoomNearby:
-    """The queues of a room to the members in it; those of rooms without any to all."""
+    """Gives a room's queues to its members; queues of empty rooms go to all members."""
 
     def __init__(
         self,
@@ -269,7 +272,7 @@ class AllocateMachineRoomNearby:
 
     @property
     def name(self) -> str:
-        """With that of the inner strategy."""
+        """The name, including the name of the inner strategy."""
         return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
     def allocate(

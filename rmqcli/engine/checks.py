@@ -1,11 +1,12 @@
 """Checks of a consumer's settings, and of the group's subscriptions.
 
-`check_config` refuses settings before anything is sent. `SubscriptionCheck` compares
-this member's subscriptions with the group's while it runs. Members of one group share
-its queues and offsets: a message that one member filters out, or whose topic it does
-not subscribe to, is lost for the others. A broker has one table of subscriptions for
-the group; each heartbeat replaces its topics, and an expression when it is newer. So
-the table a moment before this member's own heartbeat has what another member sent last.
+`check_config` refuses invalid settings before anything is sent. `SubscriptionCheck`
+compares this member's subscriptions with the group's while the member runs. Members of
+a group share its queues and offsets: a message that one member filters out, or whose
+topic it does not subscribe to, is lost for the others. A broker keeps one table of
+subscriptions for the group; each heartbeat replaces the topics in it, and an expression
+if it is newer. So just before this member's own heartbeat the table has the
+subscriptions that another member sent last.
 
 Source: DefaultMQPushConsumerImpl#checkConfig, Validators, TopicValidator,
 ConsumerGroupInfo#updateSubscription.
@@ -83,8 +84,8 @@ def check_config(
         text = getattr(config, name)
         if text is not None and not _CLIENT_PART.fullmatch(text):
             raise ConfigError(
-                f"{name} is {text!r}; it must have no blanks and no '@', and not be"
-                " empty: it is part of the client id"
+                f"{name} is {text!r}; it must not be empty or contain blanks or '@',"
+                " because it is part of the client id"
             )
 
 
@@ -100,12 +101,12 @@ def check_group(group: str) -> None:
     if not _NAME.fullmatch(group):
         raise ConfigError(
             f"consumer group {group!r} has characters that are not allowed",
-            hint="letters, digits and % | _ - are",
+            hint="use only letters, digits and % | _ -",
         )
     if group == DEFAULT_CONSUMER_GROUP:
         raise ConfigError(
             f"{DEFAULT_CONSUMER_GROUP} is reserved and cannot be a group name",
-            hint="choose a name of your own",
+            hint="choose another name",
         )
 
 
@@ -120,7 +121,7 @@ def check_topic(topic: str) -> None:
     if not _NAME.fullmatch(topic):
         raise ConfigError(
             f"topic {topic!r} has characters that are not allowed",
-            hint="letters, digits and % | _ - are",
+            hint="use only letters, digits and % | _ -",
         )
 
 
@@ -128,16 +129,16 @@ logger = get_logger(__name__)
 
 #: How long before a heartbeat the broker is queried.
 LEAD_MS: Final = 1_000
-#: The same difference is logged again after this.
+#: The interval at which the same difference is logged again.
 AGAIN_MS: Final = 10 * 60 * 1_000
-#: An answer names every member, so large groups skip one turn for this many members.
+#: An answer names every member, so a group skips one turn for each this many members.
 MEMBERS_PER_TURN: Final = 50
 _LOGGED_MAX: Final = 5
 _EXPRESSION_CHARS_MAX: Final = 100
 
 
 class SubscriptionCheck:
-    """Queries a broker each time `run` is called, and logs what differs."""
+    """Queries a broker on each call of `run`, and logs differing subscriptions."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -183,7 +184,7 @@ class SubscriptionCheck:
 def differences(
     ours: Mapping[str, SubscriptionData], theirs: Mapping[str, SubscriptionData]
 ) -> list[str]:
-    """How subscriptions differ, one phrase for each topic; retry topics left out."""
+    """Describe how subscriptions differ, one phrase per topic, without retry topics."""
     found = []
     for topic in sorted(ours.keys() | theirs.keys()):
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):

@@ -1,8 +1,7 @@
-"""A consumer's settings, as RocketMQ names them and with its defaults.
+"""The settings of a consumer, with RocketMQ's names and defaults.
 
-Every change is a new value: `dataclasses.replace`. A value of a wrong type is refused
-where it is set; what it may be is checked by `checks.check_config`, before anything is
-sent.
+Use `dataclasses.replace` to change a setting. A value of a wrong type is refused when
+it is set; `checks.check_config` checks the ranges before anything is sent.
 
 Source: DefaultMQPushConsumer and ClientConfig.
 """
@@ -27,7 +26,7 @@ class MessageModel(enum.Enum):
 
 
 class ConsumeFromWhere(enum.Enum):
-    """Where a group begins in a queue that it never consumed."""
+    """Where a group begins in a queue for which it has committed no offset."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -36,19 +35,19 @@ class ConsumeFromWhere(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Settings of one consumer. None: not limited, or chosen at the start.
+    """The settings of one consumer. None means unlimited, or chosen at the start.
 
-    `consume_timestamp_ms` is epoch ms (None: half an hour before the start).
-    `max_reconsume_times` None is 16, and without limit where messages are consumed in
-    order. `cached_bytes_max` bounds the bodies that all queues together hold (a single
-    pull may pass it when nothing else is held, so that a larger message is consumed,
-    too), and `await_termination_ms` how long `close` waits for listeners: both are
-    ours, and Java has no limit for all queues together. So is
-    `share_slow_pulls`: other threads help with what one pull brought once a listener is
-    slow. Without that, a listener that raises LeaveRest has
-    consumed everything before it.
-    `like_4_6_offset_illegal` leaves a queue alone for 10 s when a broker corrects its
-    offset, as clients before 5.2 do.
+    `consume_timestamp_ms` is epoch ms (None: half an hour before the start). For
+    `max_reconsume_times` None means 16, or no limit when messages are consumed in
+    order. `like_4_6_offset_illegal` does not consume a queue for 10 s after a broker
+    has corrected its offset, as clients before 5.2 do.
+
+    Java does not have the following settings. `cached_bytes_max` bounds the size of the
+    bodies that all queues together hold; a single pull may exceed it when nothing else
+    is held, so that a larger message is consumed, too. `await_termination_ms` is how
+    long `close` waits for listeners. With `share_slow_pulls`, other threads help to
+    consume the messages of one pull once a listener is slow. Without it, a listener
+    that raises LeaveRest has consumed all earlier messages.
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING

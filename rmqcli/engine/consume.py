@@ -1,19 +1,19 @@
-"""Requests, which hold messages of one queue for the listener; and how it is called.
+"""Requests, which hold messages of one queue for the listener; and calls of it.
 
-A request is what one pull brought (or one take of an orderly queue), not one message: a
-hand-over between threads costs more than a message does. Any thread calls the listener
-for a request and returns the outcome. Several threads may work on a concurrent request
-at once; each takes the next batch of it.
+A request has the messages of one pull, or of one take of an orderly queue, because a
+hand-over between threads costs more than consuming a message. Any thread can call the
+listener for a request and return the outcome. Several threads may work on a concurrent
+request at once; each takes its next batch.
 
-Decides nothing about offsets, retries or queues: that is the engine's. Whatever a
-listener does, its call ends as a status, also when it raises (BaseException and
-sys.exit included) or returns something that is not a status. Only in a process that the
-listener forked does the exception leave: there it ends the process.
+This module decides nothing about offsets, retries or queues. Whatever a listener does,
+its call yields a status, also when it raises (including BaseException and sys.exit) or
+returns something that is not a status. Only in a process that the listener forked is
+the exception raised further: there it ends the process.
 
-A request is worked on in its order. When a listener turns out slow the request is
-shared, so that other threads take the messages behind the slow one; a listener that
-does not return is noticed by the engine, which shares the request then. Outcomes are
-reported every REPORT_MS at the latest, so that offsets move as messages are consumed.
+The messages of a request are consumed in order. When a listener is slow, the request is
+shared, so that other threads take the later messages; if a listener does not return,
+the engine notices and shares the request. Outcomes are reported at least every
+REPORT_MS, so that offsets advance as messages are consumed.
 
 Source: ConsumeRequest#run of ConsumeMessageConcurrentlyService and of
 ConsumeMessageOrderlyService.
@@ -52,7 +52,7 @@ REPORT_MS: Final = 50
 class ConcurrentRequest:
     """Messages that may be consumed in any order, in batches of `batch_size`.
 
-    `batches` gives each of them once, to the thread that asks next; thread-safe.
+    `batches` yields each batch once, to the thread that asks next; it is thread-safe.
     """
 
     __slots__ = (
@@ -80,17 +80,17 @@ class ConcurrentRequest:
         self.process_queue = process_queue
         self.messages = messages
         self.batch_size = batch_size
-        #: set when the consumer closes: nothing more of it is begun
+        #: set when the consumer closes: no further batch is begun
         self.is_cancelled = False
-        #: how often the engine checked whether it is done
+        #: how often the engine has checked whether it is done
         self.checks = 0
-        #: whether other threads were asked to help
+        #: whether other threads have been asked to help
         self.is_shared = len(messages) <= batch_size
         #: one entry for each thread, made before it reads `is_cancelled`
         self.begun: list[None] = []
         #: how many of these threads have reported their end
         self.ended = 0
-        #: messages whose outcome the engine has not got yet
+        #: messages whose outcome has not been reported to the engine yet
         self.left = len(messages)
         if batch_size == 1:
             self.batches: Iterator[Sequence[Pulled]] | Iterator[Pulled] = iter(messages)
@@ -111,19 +111,16 @@ class Cancellable(Protocol):
 
 
 class Failed(NamedTuple):
-    """A message to be consumed again.
-
-    `delay_level` is what the listener's context said.
-    """
+    """A message to consume again, with the delay level of the listener's context."""
 
     message: Pulled
     delay_level: int
 
 
 class ConcurrentOutcome(NamedTuple):
-    """What one thread did of a request: `done` includes those that `failed`.
+    """The outcome of one thread's work on a request. `done` includes `failed` messages.
 
-    With `is_end` the thread has left the request; each thread says so once.
+    With `is_end` the thread has ended its work; each thread reports this once.
     """
 
     request: ConcurrentRequest
@@ -159,10 +156,10 @@ class OrderlyRequest:
 
 
 class OrderlyOutcome(NamedTuple):
-    """How far a thread came: `succeeded` messages, then maybe a batch that is special.
+    """How far a thread came: `succeeded` messages, then perhaps a last `batch`.
 
-    `batch` is the one that ended it: it did not succeed, or its listener does not want
-    it committed by itself. The rest was not shown to the listener.
+    The last batch did not succeed, or its listener does not want it to be committed
+    automatically. Later messages were not passed to the listener.
     """
 
     request: OrderlyRequest
@@ -186,7 +183,7 @@ def consume_concurrently(
     report: Callable[[ConcurrentOutcome], None],
     share: Callable[[ConcurrentRequest], None],
 ) -> None:
-    """Work on `request` until nothing of it is left, or it was dropped or cancelled."""
+    """Consume `request` until no messages are left, or it is dropped or cancelled."""
     request.begun.append(None)
     process_queue, batches = request.process_queue, request.batches
     is_single = request.batch_size == 1
@@ -197,7 +194,7 @@ def consume_concurrently(
     is_fast = listener.one_message and is_single and not listener.none_is_failure
     call = listener.call if is_fast else None
     report_ms = 0 if listener.reports_each else REPORT_MS
-    # Checked before a batch is taken, so that what was consumed is always a prefix.
+    # Check before taking a batch, so that the consumed messages are always a prefix.
     while not (request.is_cancelled or process_queue.dropped):
         taken = next(batches, None)
         if taken is None:
@@ -240,7 +237,7 @@ def consume_orderly(
     *,
     needs_lock: bool,
 ) -> OrderlyOutcome:
-    """Work on `request` until a batch does not simply succeed, or it must stop."""
+    """Consume `request` until a batch does not simply succeed, or it must stop."""
     process_queue, messages = request.process_queue, request.messages
     succeeded, size = 0, request.batch_size
     is_single = listener.one_message and size == 1
@@ -268,7 +265,7 @@ def consume_orderly(
                 if result is None and not listener.none_is_failure:
                     succeeded += 1
                     now_ms = monotonic_ms()
-                    continue  # the usual case, quickly
+                    continue  # the fast path of the usual case
                 status = _auto_commit(
                     orderly_status(result, listener), request.message_queue
                 )
@@ -306,7 +303,7 @@ def consume_orderly(
 def call_directly(
     message: Pulled, listener: Listener, queue: MessageQueue
 ) -> tuple[object, BaseException | None]:
-    """Show one message to the listener; what it returned, and what it raised."""
+    """Pass one message to the listener; return its result, and the error it raised."""
     try:
         context = (
             ConsumeOrderlyContext if listener.is_orderly else ConsumeConcurrentlyContext
@@ -330,7 +327,7 @@ def call_batch(
     listener: Listener,
     now_ms: int,
 ) -> tuple[list[Pulled], list[Failed]]:
-    """Show a batch to the listener; what of it is done, and which of that failed.
+    """Pass a batch to the listener; return its finished messages, and the failed ones.
 
     Cancels the request when the listener leaves the rest.
     """
@@ -368,7 +365,7 @@ def call_batch(
 
 
 def _length_of(batch: Sequence[Pulled], readable: int) -> int:
-    """How long the part of `batch` is that ends with so many readable messages."""
+    """The length of the part of `batch` that ends with `readable` readable messages."""
     length = 0
     for index, each in enumerate(batch):
         if readable and not isinstance(each, UndecodableMessage):
@@ -380,7 +377,7 @@ def _length_of(batch: Sequence[Pulled], readable: int) -> int:
 def _auto_commit(
     status: ConsumeOrderlyStatus, queue: MessageQueue
 ) -> ConsumeOrderlyStatus:
-    """What a status means while `auto_commit` is on."""
+    """The status that replaces a listener's status while `auto_commit` is on."""
     if status in (ConsumeOrderlyStatus.COMMIT, ConsumeOrderlyStatus.ROLLBACK):
         logger.warning("listener said %s with auto_commit on %s", status.name, queue)
         return ConsumeOrderlyStatus.SUCCESS
@@ -393,7 +390,7 @@ def call_orderly(
     context: ConsumeOrderlyContext,
     now_ms: int,
 ) -> ConsumeOrderlyStatus:
-    """Show a batch to the listener; its status. Raises LeaveRest as the listener."""
+    """Pass a batch to the listener; return its status. Passes LeaveRest on."""
     queue = context.message_queue
     for each in batch:
         if isinstance(each, UndecodableMessage):
@@ -417,7 +414,7 @@ def call_orderly(
 
 
 def orderly_status(result: object, listener: Listener) -> ConsumeOrderlyStatus:
-    """What a listener's result means for an orderly queue."""
+    """The status for a listener's result on an orderly queue."""
     if isinstance(result, ConsumeOrderlyStatus):
         return result
     if is_success(result, listener):
@@ -426,20 +423,20 @@ def orderly_status(result: object, listener: Listener) -> ConsumeOrderlyStatus:
 
 
 def is_success(result: object, listener: Listener) -> bool:
-    """Whether a result of a listener means that the work is done."""
+    """Whether a listener's result means success."""
     if result is None:
         return not listener.none_is_failure
     if result is _SUCCESS or result is True:
         return True
     if result is not False and result is not _LATER:
         logger.warning(
-            "listener returned %.100r, which is no status: consumed again later", result
+            "listener returned %.100r, which is not a status; retrying later", result
         )
     return False
 
 
 def _failure_of(error: BaseException, listener: Listener, queue: MessageQueue) -> bool:
-    """False: not consumed, whatever was raised. Raises it in a forked child."""
+    """Return False, for "not consumed". In a forked child, raise the error again."""
     if listener.is_orphaned:
         raise error
     if isinstance(error, Exception):
@@ -456,7 +453,7 @@ def _failure_of(error: BaseException, listener: Listener, queue: MessageQueue) -
 
 
 def _surfaced(message: UndecodableMessage, listener: Listener) -> bool:
-    """Pass an undecodable message to `on_undecodable`; whether that succeeded."""
+    """Pass an undecodable message to `on_undecodable`; return whether it succeeded."""
     queue = message.message_queue
     if listener.on_undecodable is None:
         logger.error(

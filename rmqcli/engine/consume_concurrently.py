@@ -1,9 +1,9 @@
-"""Concurrent consumption: messages are handed out as they come.
+"""Concurrent consumption: messages are handed out as they arrive.
 
-The committed offset is the lowest offset that was not consumed. A message that failed
-is sent back to its broker; while that fails it stays cached, holds the offset, and is
-tried again here. A message that the sweep of expired messages has sent back is not sent
-back again when its listener fails at last.
+The committed offset is the lowest offset that has not been consumed. A failed message
+is sent back to its broker; while that fails, the message stays cached, holds the
+offset, and is retried here. If the sweep of expired messages has sent a message back,
+it is not sent back again when its listener finally fails.
 
 Source: ConsumeMessageConcurrentlyService, ProcessQueue#cleanExpiredMsg.
 """
@@ -40,12 +40,12 @@ _EXPIRED_DELAY_LEVEL: Final = 3
 
 
 class ConsumeMessageConcurrentlyService:
-    """Hands out what was pulled, and settles the outcomes."""
+    """Hands out pulled messages, and processes the outcomes."""
 
     def __init__(self, member: Member, *, rebalance_soon: Callable[[], None]) -> None:
         self._member = member
         self._rebalance_soon = rebalance_soon
-        #: what was handed out and has not ended, oldest first
+        #: requests that were handed out and have not ended, oldest first
         self._open: dict[ConcurrentRequest, None] = {}
         #: messages on their way into the retry topic
         self._sending: Counter[ProcessQueue[Pulled]] = Counter()
@@ -53,11 +53,11 @@ class ConsumeMessageConcurrentlyService:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is with a listener or on its way back."""
+        """Whether no message is with a listener or being sent back."""
         return not self._open and not self._sending.total()
 
     def is_busy(self, queue: MessageQueue) -> bool:
-        """Never: a queue need not wait for its work to end."""
+        """Return False: a queue need not wait for its work to end."""
         del queue
         return False
 
@@ -68,7 +68,7 @@ class ConsumeMessageConcurrentlyService:
         messages: list[Pulled],
         dispatch: bool,  # as the orderly one is called
     ) -> None:
-        """Hand out what was put into the ProcessQueue; `dispatch` does not matter."""
+        """Hand out messages that were put into the ProcessQueue. Ignores `dispatch`."""
         del dispatch
         member = self._member
         size = member.config.consume_message_batch_max_size
@@ -76,12 +76,12 @@ class ConsumeMessageConcurrentlyService:
             size = 1
         request = ConcurrentRequest(queue, process_queue, messages, size)
         if not member.config.share_slow_pulls:
-            request.is_shared = True  # as if: it never will be
+            request.is_shared = True  # so that it is never shared
         self._open[request] = None
         try:
             member.workers.consume_concurrently(request)
         except Exception:
-            del self._open[request]  # no thread has it; the caller decides what follows
+            del self._open[request]  # no thread has it; the caller handles the error
             raise
         if not self._is_checking and not request.is_shared:
             self._is_checking = True
@@ -107,7 +107,7 @@ class ConsumeMessageConcurrentlyService:
             self._member.call_later(_CHECK_INTERVAL_MS, self._check_slow)
 
     def consumed(self, outcome: ConcurrentOutcome) -> None:
-        """Settle the outcome of one thread."""
+        """Process the outcome of one thread."""
         try:
             self._consumed(outcome)
         except Exception as error:  # noqa: BLE001  # the messages must not be forgotten
@@ -116,9 +116,12 @@ class ConsumeMessageConcurrentlyService:
     def _begin_anew(
         self, process_queue: ProcessQueue[Pulled], error: Exception
     ) -> None:
-        """Drop a queue after an error that nobody foresaw: messages that are neither
-        consumed nor sent back would hold its offset for ever. It begins at its
-        committed offset, so that messages may come twice and none is lost."""
+        """Drop a queue after an unexpected error, and begin it again.
+
+        Messages that are neither consumed nor sent back would hold its offset forever.
+        It begins at its committed offset, so that messages may be delivered twice but
+        none is lost.
+        """
         unexpected(error)
         process_queue.drop("its consumption failed unexpectedly")
         self._rebalance_soon()
@@ -156,7 +159,7 @@ class ConsumeMessageConcurrentlyService:
         done: Sequence[Pulled],
         failed: Sequence[Failed],
     ) -> Sequence[Pulled]:
-        """Send back or keep those that failed; return those that are finished."""
+        """Send back or keep failed messages; return the messages that are finished."""
         if self._member.is_broadcasting:
             logger.warning(
                 "messages failed, and broadcasting has no retries queue=%s count=%d",
@@ -175,7 +178,7 @@ class ConsumeMessageConcurrentlyService:
         for message, delay_level in failed:
             if isinstance(message, UndecodableMessage):
                 continue
-            if process_queue.contains(message):  # else the sweep has sent it back
+            if process_queue.contains(message):  # otherwise the sweep has sent it back
                 self._send_back(queue, process_queue, message, delay_level)
             else:
                 self._report(message, Fate.SENT_BACK_BEFORE)
@@ -258,7 +261,7 @@ class ConsumeMessageConcurrentlyService:
         process_queue: ProcessQueue[Pulled],
         messages: Sequence[Pulled],
     ) -> None:
-        """Take messages out, and move the offset to the lowest that is left."""
+        """Remove messages, and advance the offset to the lowest one that is left."""
         if not messages:
             return
         offset = process_queue.remove_message(messages, self._member.now_ms())
@@ -266,14 +269,14 @@ class ConsumeMessageConcurrentlyService:
             self._member.offsets.table.increase(queue, offset)
 
     def cancel(self) -> None:
-        """Begin nothing more of any queue: see `release`."""
+        """Begin no further batch of any queue; see `release`."""
         for process_queue in {each.process_queue for each in self._open}:
             self.release(process_queue)
 
     def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Begin nothing more; what was begun ends, and the messages before it too.
+        """Begin no further batch; finish those that were begun, and earlier messages.
 
-        So the consumed messages are a prefix of the queue, and none comes twice.
+        So the consumed messages are a prefix of the queue, and none is delivered twice.
         """
         for request in reversed(list(self._open)):
             if request.process_queue is not process_queue:
@@ -284,13 +287,13 @@ class ConsumeMessageConcurrentlyService:
             del self._open[request]
 
     def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether a listener has something of it, or it is on its way back."""
+        """Whether a listener has messages of the queue, or some are being sent back."""
         return process_queue in self._sending or any(
             each.process_queue is process_queue for each in self._open
         )
 
     def sweep(self) -> None:
-        """Send back what a listener has had for too long (cleanExpiredMsg)."""
+        """Send back messages that a listener has had for too long (cleanExpiredMsg)."""
         for queue, process_queue in list(self._member.process_queues.items()):
             if not process_queue.dropped and process_queue.msg_count:
                 task = self._sweep(queue, process_queue)
@@ -299,7 +302,7 @@ class ConsumeMessageConcurrentlyService:
     def _sweep(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
     ) -> Task[None]:
-        """At most 16, each the lowest; it ends at one that no listener has."""
+        """Send back up to 16 messages, lowest first, until one that no listener has."""
         for _ in range(_SWEEP_MAX):
             head = process_queue.first()
             if head is None or isinstance(head, UndecodableMessage):

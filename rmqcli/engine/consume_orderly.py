@@ -1,15 +1,15 @@
 """Orderly consumption: a queue's messages one batch at a time, under the broker's lock.
 
-Up to `_TAKE` messages of a queue are taken at once and consumed by one thread; only
-those that the listener got count, the others go back. While a thread has messages of a
-queue, also for a ProcessQueue that was dropped since, no others of that queue are
-handed out (Java's MessageQueueLock).
+One thread takes up to `_TAKE` messages of a queue at once and consumes them; messages
+that were not passed to the listener go back. While a thread has messages of a queue, no
+other messages of that queue are handed out, even if the ProcessQueue was dropped in the
+meantime (Java's MessageQueueLock).
 
 A thread gives a queue back after each take, so that no queue occupies a thread for
-long; Java lets it run for 60 s. As in Java, a batch with one message that is to be
-tried again is consumed again as a whole, and sends again what it sent to the
-dead-letter queue before; and a listener without auto_commit that never commits stops
-the pulls of its queue at the threshold.
+long; in Java a queue may keep its thread for 60 s. As in Java, when one message of a
+batch must be retried, the whole batch is consumed again, and messages of it that were
+sent to the dead-letter queue are sent there again. Also as in Java, if a listener
+without auto_commit never commits, the pulls of its queue stop at the threshold.
 
 Source: ConsumeMessageOrderlyService.
 """
@@ -51,7 +51,7 @@ _LOCK_REFUSED_DELAY_MS: Final = 3_000
 
 
 class ConsumeMessageOrderlyService:
-    """Hands out a queue's messages in their order, and settles the outcomes."""
+    """Hands out a queue's messages in order, and processes the outcomes."""
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class ConsumeMessageOrderlyService:
         self._member = member
         self._rebalance_soon = rebalance_soon
         self._locks = locks
-        #: queues whose messages a thread has
+        #: queue -> the request with its messages that a thread has
         self._out: dict[MessageQueue, OrderlyRequest] = {}
         self._sending = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is with a listener or on its way back."""
+        """Whether no message is with a listener or being sent back."""
         return not self._out and not self._sending
 
     def is_busy(self, queue: MessageQueue) -> bool:
@@ -77,13 +77,13 @@ class ConsumeMessageOrderlyService:
         return queue in self._out
 
     def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Begin no further batch of it; the one that was begun ends."""
+        """Begin no further batch of the queue; the current one ends."""
         for request in self._out.values():
             if request.process_queue is process_queue:
                 request.is_cancelled = True
 
     def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether a listener has something of it."""
+        """Whether a listener has messages of the queue."""
         return any(each.process_queue is process_queue for each in self._out.values())
 
     def submit(
@@ -93,18 +93,18 @@ class ConsumeMessageOrderlyService:
         messages: list[Pulled],
         dispatch: bool,  # what putMessage returned
     ) -> None:
-        """Begin on a queue, unless that has begun: `dispatch` says so."""
+        """Begin to consume a queue if `dispatch`: otherwise that has already begun."""
         del messages
         if dispatch:
             self._drain(queue, process_queue)
 
     def _drain(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
-        """Hand out the next handful, if there is one and the lock holds."""
+        """Hand out the next messages, if there are any and the lock is valid."""
         member = self._member
         if not process_queue.is_pulled or not member.is_running:
             return
         if queue in self._out:
-            return  # its end takes what came meanwhile
+            return  # when it ends, it takes the messages that arrived meanwhile
         now_ms = member.now_ms()
         if member.needs_lock and (
             not process_queue.locked or process_queue.is_lock_expired(now_ms)
@@ -152,7 +152,7 @@ class ConsumeMessageOrderlyService:
         self._member.call_later(delay_ms, lock)
 
     def consumed(self, outcome: OrderlyOutcome) -> None:
-        """Settle what the thread did, and go on."""
+        """Process the outcome of a thread, and continue with the queue."""
         try:
             self._consumed(outcome)
         except Exception as error:  # noqa: BLE001  # the queue must not stand still
@@ -161,9 +161,11 @@ class ConsumeMessageOrderlyService:
     def _begin_anew(
         self, process_queue: ProcessQueue[Pulled], error: Exception
     ) -> None:
-        """Drop a queue after an error that nobody foresaw: which of its messages are
-        with a listener is not known any more. It begins at its committed offset, so
-        that messages may come twice and none is lost."""
+        """Drop a queue after an unexpected error, and begin it again.
+
+        It is no longer known which of its messages are with a listener. It begins at
+        its committed offset, so that messages may be delivered twice but none is lost.
+        """
         unexpected(error)
         process_queue.drop("its consumption failed unexpectedly")
         self._rebalance_soon()
@@ -198,7 +200,7 @@ class ConsumeMessageOrderlyService:
             stats.consume_ok += len(outcome.batch)
 
     def _commit_first(self, outcome: OrderlyOutcome) -> None:
-        """Commit what succeeded, and not the batch that ended it."""
+        """Commit the messages that succeeded, but not the last batch."""
         process_queue = outcome.request.process_queue
         if outcome.batch:
             process_queue.make_message_to_consume_again(outcome.batch)
@@ -213,7 +215,7 @@ class ConsumeMessageOrderlyService:
             self._member.offsets.table.put(queue, offset)
 
     def _settle(self, outcome: OrderlyOutcome) -> Task[int | None]:
-        """processConsumeResult; for how long to suspend the queue, None: go on."""
+        """Return how long to suspend the queue, or None (processConsumeResult)."""
         queue, process_queue = (
             outcome.request.message_queue,
             outcome.request.process_queue,
@@ -239,10 +241,11 @@ class ConsumeMessageOrderlyService:
     def _check_reconsume_times(
         self, batch: Sequence[Pulled], process_queue: ProcessQueue[Pulled]
     ) -> Task[bool]:
-        """Give up what failed too often; whether anything is to be tried again.
+        """Give up messages that failed too often; return whether to retry the batch.
 
-        As in Java, one such message makes the whole batch be tried again. While an
-        unreadable message is not taken, the listener is not called and nothing counts.
+        As in Java, a single message to retry makes the whole batch be consumed again.
+        While an undecodable message is not accepted, the listener is not called, and no
+        attempt is counted.
         """
         unreadable = [each for each in batch if isinstance(each, UndecodableMessage)]
         if not all(each.is_taken for each in unreadable):
@@ -311,7 +314,7 @@ class ConsumeMessageOrderlyService:
         *,
         is_stopped: bool,
     ) -> None:
-        """Take the next handful; after a stop the lock may be gone."""
+        """Take the next messages; after a stop, first check that the lock is valid."""
         if is_stopped and self._member.needs_lock and not process_queue.dropped:
             now_ms = self._member.now_ms()
             if not process_queue.locked or process_queue.is_lock_expired(now_ms):
@@ -321,7 +324,7 @@ class ConsumeMessageOrderlyService:
         self._let_go(queue, process_queue)
 
     def _let_go(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
-        """Work that ended on a dropped queue: its successor, or a rebalance, waits."""
+        """After work on a dropped queue, continue with its successor or a rebalance."""
         if not process_queue.dropped:
             return
         successor = self._member.process_queues.get(queue)
@@ -330,6 +333,6 @@ class ConsumeMessageOrderlyService:
         self._rebalance_soon()
 
     def cancel(self) -> None:
-        """Begin no further batch; those that were begun end."""
+        """Begin no further batch; the current ones end."""
         for request in self._out.values():
             request.is_cancelled = True

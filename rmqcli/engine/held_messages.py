@@ -1,7 +1,8 @@
-"""The messages that a proxy gave a member: what to hand out, settle, renew, ask for.
+"""The messages that a member received from a proxy, and what to do with them next.
 
-A proxy hides a received message from the rest of the group for some time, its lease.
-Until the message is acknowledged, given back or a dead letter, this member holds it:
+A proxy makes a received message invisible to the rest of the group for some time, its
+lease. Until the message is acknowledged, given back or a dead letter, the member holds
+it:
 
                handed out            failed, in order
        CACHED ------------> RUNNING ------------------> WAITING
@@ -15,16 +16,17 @@ Until the message is acknowledged, given back or a dead letter, this member hold
         v
        GONE     also from every other state, once the lease is over
 
-Messages wait in lanes. Without order a lane is a queue, and several batches of it may
-be with listeners. In order a lane is a message group: one message of it is out at a
-time, until it is settled. A message that fails there is tried again in its place, so
-its lane waits for it. When the lease of such a message is over, another member may get
-it; then everything behind it in the lane is given back, because it has to come later.
+Messages wait in lanes. Without order, a lane is a queue, and several batches of it may
+be with listeners. In order, a lane is a message group: only one message of it is out at
+a time, until it is settled. A message that fails there is retried in its place, so its
+lane waits for it. When the lease of such a message is over, another member may receive
+it; then all later messages of the lane are given back, because they must be delivered
+after it.
 
 A lease is renewed RENEW_AHEAD_MS before its end. A renewal replaces the receipt handle,
-so what is decided meanwhile is settled after it.
+so a decision that is made during the renewal is carried out after it.
 
-Pure: the caller carries out what is decided, and says how it went.
+Pure: the caller carries out the decisions and reports the outcome.
 
 Source: ProcessQueueImpl, StandardConsumeService, FifoConsumeService in
 apache/rocketmq-clients.
@@ -45,18 +47,18 @@ if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.model import MessageQueue
 
-#: How long a message is hidden when it is received and with each renewal.
+#: How long a message is invisible after a receive and after each renewal.
 INVISIBLE_MS: Final = 60_000  # ProxyConfig.defaultInvisibleTimeMills
 RENEW_AHEAD_MS: Final = 30_000
-#: Until a renewal that was not sent is tried again.
+#: The pause before a renewal that was not sent is retried.
 RENEW_AGAIN_MS: Final = 1_000
-#: How long a message stays hidden that is given back.
+#: How long a message that is given back stays invisible.
 GIVE_BACK_MS: Final = 1_000
 _LOOKS_MIN: Final = 1_024
-#: A proxy takes no longer delay.
+#: The longest delay that a proxy accepts.
 DELAY_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMills
 
-#: What `delay_level_when_next_consume` means: level 1 is the first.
+#: The delays of `delay_level_when_next_consume`, beginning with level 1.
 DELAY_LEVELS_MS: Final = tuple(
     seconds * 1_000
     for seconds in (
@@ -67,7 +69,7 @@ DELAY_LEVELS_MS: Final = tuple(
 
 
 class Delivered(Protocol):
-    """What is known of a message that was received."""
+    """The attributes of a received message that are used here."""
 
     @property
     def message_queue(self) -> MessageQueue: ...
@@ -85,7 +87,7 @@ class Delivered(Protocol):
 
 
 class RetryRules(Protocol):
-    """What the server says about failed messages; attempts count from 1."""
+    """The server's rules for failed messages. Attempts count from 1."""
 
     @property
     def max_attempts(self) -> int: ...
@@ -147,25 +149,25 @@ class Held:
         self.lane = lane
         self.state = HeldState.CACHED
         self.receipt_handle = message.receipt_handle
-        #: monotonic: when others may get it
+        #: monotonic: when other members may receive it
         self.until_ms = until_ms
-        #: the number of this delivery, from 1; tries in its place count
+        #: the number of this delivery, from 1; retries in its place count, too
         self.attempt = message.delivery_attempt
-        #: monotonic: when a listener got it last
+        #: monotonic: when a listener last received it
         self.began_ms = 0
-        #: monotonic: when it is tried again in its place, while it is WAITING
+        #: monotonic: when it is retried in its place, while it is WAITING
         self.retry_at_ms = 0
         #: monotonic: when its lease is renewed
         self.renew_at_ms = until_ms - RENEW_AHEAD_MS
         #: the handle that is being renewed
         self.renewing: str | None = None
-        #: a renewal was not answered: the client cannot know the valid handle
+        #: whether a renewal was not answered, so that the valid handle is unknown
         self.is_doubtful = False
-        #: what waits for the end of the renewal
+        #: the decision that waits for the end of the renewal
         self.verdict: Verdict | None = None
         #: whether it was consumed, and only its acknowledgement is missing
         self.is_acked = False
-        #: the number of the look that counts, 0 for none; others are void
+        #: the number of the valid entry in `_looks`, 0 for none; others are void
         self.look = 0
 
     def __repr__(self) -> str:
@@ -173,23 +175,23 @@ class Held:
 
 
 class Settlement(enum.Enum):
-    """What has to be done about a message."""
+    """What must be done with a message."""
 
     ACK = "ACK"
-    #: change its invisible time, so that it is delivered again then
+    #: change its invisible time, after which it is delivered again
     REDELIVER = "REDELIVER"
     DEAD_LETTER = "DEAD_LETTER"
-    #: nothing: it is not ours any more, and will be delivered again
+    #: nothing: its lease is over, and it will be delivered again
     LOST = "LOST"
-    #: nothing now: it is tried again in its place
+    #: nothing now: it is retried in its place
     TRY_HERE = "TRY_HERE"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided about a message; `delay_ms` is of REDELIVER and TRY_HERE.
+    """The decision about a message; `delay_ms` belongs to REDELIVER and TRY_HERE.
 
-    ACK, REDELIVER and DEAD_LETTER end with a call of `settled`.
+    After ACK, REDELIVER and DEAD_LETTER the caller must call `settled`.
     """
 
     held: Held
@@ -199,30 +201,30 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What the time has brought: leases to renew, messages to give back."""
+    """What is due now: leases to renew, and messages to give back."""
 
     renew: list[Held]
     verdicts: list[Verdict]
 
 
 class _Lane:
-    """Messages that wait for a consume thread, in their order."""
+    """Messages that wait for a consume thread, in order."""
 
     __slots__ = ("cached", "is_ready", "key", "out")
 
     def __init__(self, key: object) -> None:
         self.key = key
         self.cached: deque[Held] = deque()
-        #: in order: the one that is with a listener, waits or is being settled
+        #: in order: the message that is with a listener, waits or is being settled
         self.out: Held | None = None
-        #: whether it is among the lanes that may be taken from
+        #: whether messages may be taken from it
         self.is_ready = False
 
 
 class HeldMessages:
-    """See the module. Belongs to one thread.
+    """See the module. Not thread-safe.
 
-    `in_order`: the group is FIFO. `retry` may be replaced at any time.
+    `in_order` says that the group is FIFO. `retry` may be replaced at any time.
     """
 
     def __init__(
@@ -234,12 +236,12 @@ class HeldMessages:
         self._consume_timeout_ms = config.consume_timeout_ms
         self._limits = _Limits(config)
         self._lanes: dict[object, _Lane] = {}
-        #: lanes with a message that may be handed out, the next one first
+        #: lanes with a message that may be handed out; the next lane is first
         self._ready: OrderedDict[object, _Lane] = OrderedDict()
         self._held: set[Held] = set()
-        #: in order: where a message lies -> the message, so that none is held twice
+        #: in order: place of a message -> the message, so that none is held twice
         self._places: dict[object, Held] = {}
-        #: (monotonic ms, number, message): when to look at a message next
+        #: (monotonic ms, number, message): when to check a message next
         self._looks: list[tuple[int, int, Held]] = []
         self._numbers = itertools.count(1)
         self._is_stopped = False
@@ -256,15 +258,16 @@ class HeldMessages:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes their bodies have, as they came."""
+        """The total size of their bodies as they were received."""
         return self._limits.bytes_in_all
 
     # --- receiving ---
 
     def begin_receive(self, source: MessageQueue, batch_size: int) -> int:
-        """How many messages to ask a source for, `batch_size` at most.
+        """Return how many messages to request from a source, at most `batch_size`.
 
-        0 while a limit is reached. Otherwise room is kept for them until `end_receive`.
+        Returns 0 while a limit is reached. Otherwise room is reserved for the messages
+        until `end_receive`.
         """
         if self._is_stopped:
             return 0
@@ -280,9 +283,9 @@ class HeldMessages:
         *,
         now_ms: int,
     ) -> list[Verdict]:
-        """Hold what a receive brought; `asked` is what `begin_receive` returned.
+        """Hold the received messages; `asked` is the result of `begin_receive`.
 
-        After `stop` everything is given back.
+        After `stop` all of them are given back.
         """
         self._limits.reserve(source, -asked)
         verdicts: list[Verdict] = []
@@ -296,7 +299,8 @@ class HeldMessages:
         queue = message.message_queue
         known = self._places.get(_place(message)) if self.in_order else None
         if known is not None and known.state is not HeldState.SETTLING:
-            # Delivered again, so its old lease is void. It is not begun twice.
+            # The message was delivered again, so its old lease is void. It is not
+            # handed out twice.
             known.receipt_handle = message.receipt_handle
             known.until_ms, known.is_doubtful = until_ms, False
             known.renew_at_ms = until_ms - RENEW_AHEAD_MS
@@ -325,9 +329,9 @@ class HeldMessages:
     # --- handing out ---
 
     def next_batch(self, now_ms: int) -> list[Held]:
-        """Messages of one queue for a listener; none when nothing may be begun.
+        """Return messages of one queue for a listener, if any may be handed out.
 
-        The caller says of each of them what came of it: `succeeded`, `failed`, `left`.
+        For each of them the caller must call `succeeded`, `failed` or `left`.
         """
         if self._is_stopped or not self._ready:
             return []
@@ -348,13 +352,13 @@ class HeldMessages:
         return batch
 
     def left(self, batch: Iterable[Held]) -> None:
-        """Take messages back that a listener was not shown, or left; then `stop`."""
+        """Take back messages that a listener did not get or left, and `stop`."""
         for held in reversed(list(batch)):
             self._put_first(held)
         self._is_stopped = True
 
     def succeeded(self, held: Held) -> list[Verdict]:
-        """Decide on a message that was consumed. Nothing: once its renewal ends."""
+        """Decide about a consumed message; no decision while its lease is renewed."""
         return self._settle(held, Settlement.ACK)
 
     def failed(
@@ -365,10 +369,10 @@ class HeldMessages:
         delay_level: int = 0,
         suspend_ms: int | None = None,
     ) -> list[Verdict]:
-        """Decide on a message that was not consumed. Nothing: once its renewal ends.
+        """Decide about a failed message; no decision while its lease is renewed.
 
-        `delay_level` is what a concurrent listener's context said, `suspend_ms` what an
-        orderly one's did.
+        `delay_level` comes from the context of a concurrent listener, and `suspend_ms`
+        from the context of an orderly listener.
         """
         if now_ms >= held.until_ms:
             return [self._lose(held), *self._give_back_lane(held)]
@@ -389,21 +393,21 @@ class HeldMessages:
         return [Verdict(held, Settlement.TRY_HERE, delay_ms)]
 
     def settled(self, held: Held) -> None:
-        """What was decided has been done, or can no longer be done. Idempotent."""
+        """Record that a decision was carried out, or no longer can be. Idempotent."""
         self._forget(held)
 
     # --- time ---
 
     def next_due_ms(self) -> int | None:
-        """When to call `run_due` next (monotonic); None: no message is held."""
+        """When to call `run_due` next (monotonic); None when no message is held."""
         while self._looks and self._looks[0][1] != self._looks[0][2].look:
             heapq.heappop(self._looks)
         return self._looks[0][0] if self._looks else None
 
     def run_due(self, now_ms: int) -> Due:
-        """Look at the messages whose time has come; to be called before `next_batch`.
+        """Check the messages that are due. Must be called before `next_batch`.
 
-        Each lease to renew is answered by `renewed` or `not_renewed`.
+        For each lease to renew the caller must call `renewed` or `not_renewed`.
         """
         due = Due([], [])
         while self._looks and self._looks[0][0] <= now_ms:
@@ -417,7 +421,7 @@ class HeldMessages:
             if held.state is not HeldState.RUNNING:
                 due.verdicts.append(self._lose(held))
                 due.verdicts.extend(self._give_back_lane(held))
-            return  # a listener that has it goes on
+            return  # a listener that has it continues
         if self._may_renew(held, now_ms) and held.renew_at_ms <= now_ms:
             held.renewing = held.receipt_handle
             due.renew.append(held)
@@ -430,25 +434,25 @@ class HeldMessages:
             return False
         if self.in_order or held.state is not HeldState.RUNNING or now_ms is None:
             return True
-        # A listener that takes so long is not waited for: other members get it.
+        # After the consume timeout the lease is not renewed: other members receive it.
         return now_ms - held.began_ms < self._consume_timeout_ms
 
     def _schedule(self, held: Held, now_ms: int | None = None) -> None:
-        """Look at the message again when the next thing about it is due."""
+        """Schedule the next check of the message, when something is due."""
         at_ms = held.until_ms
         if self._may_renew(held, now_ms):
             at_ms = min(at_ms, held.renew_at_ms)
         if held.state is HeldState.WAITING:
             at_ms = min(at_ms, held.retry_at_ms)
         if len(self._looks) > _LOOKS_MIN + 2 * len(self._held):
-            # Looks that are void would keep messages that are gone in memory.
+            # Void entries would keep messages that are GONE in memory.
             self._looks = [look for look in self._looks if look[1] == look[2].look]
             heapq.heapify(self._looks)
         held.look = next(self._numbers)
         heapq.heappush(self._looks, (at_ms, held.look, held))
 
     def renewed(self, held: Held, receipt_handle: str, *, now_ms: int) -> list[Verdict]:
-        """Take the new handle over; what waited for it, if anything did."""
+        """Store the new handle; return the decision that waited for it, if any."""
         if held.renewing == held.receipt_handle:  # else it was delivered again
             held.receipt_handle = receipt_handle
             held.until_ms = now_ms + INVISIBLE_MS
@@ -458,10 +462,10 @@ class HeldMessages:
     def not_renewed(
         self, held: Held, *, now_ms: int, is_doubtful: bool, is_lost: bool
     ) -> list[Verdict]:
-        """A renewal failed: what waited for it, if anything did.
+        """Record a failed renewal; return the decision that waited for it, if any.
 
-        `is_doubtful`: it may have been carried out all the same. `is_lost`: the server
-        does not know the handle any more. Otherwise it is tried again.
+        `is_doubtful` says that it may have been carried out nevertheless, and `is_lost`
+        that the server does not know the handle any more. Otherwise it is retried.
         """
         if held.renewing == held.receipt_handle:
             held.is_doubtful = held.is_doubtful or is_doubtful
@@ -482,11 +486,11 @@ class HeldMessages:
     # --- the end ---
 
     def stop(self) -> None:
-        """Hand nothing out from now on, and ask for nothing."""
+        """Hand out no more messages, and request no more."""
         self._is_stopped = True
 
     def give_back_all(self) -> list[Verdict]:
-        """Give back what no listener has begun, after `stop`."""
+        """After `stop`, give back the messages that no listener has."""
         verdicts: list[Verdict] = []
         for held in [*self._held]:
             if held.state in (HeldState.CACHED, HeldState.WAITING):
@@ -507,10 +511,10 @@ class HeldMessages:
         return [self._checked(verdict)]
 
     def _checked(self, verdict: Verdict) -> Verdict:
-        """The same, or LOST where the valid handle is not known.
+        """Return the verdict, or LOST when the valid handle is not known.
 
-        An ack by a void handle does nothing, but a second change of the invisible time
-        would bring the message twice.
+        An ack with a void handle has no effect, but a second change of the invisible
+        time would deliver the message twice.
         """
         is_change = verdict.settlement is Settlement.REDELIVER
         if is_change and verdict.held.is_doubtful:
@@ -522,7 +526,7 @@ class HeldMessages:
         return self._settle(held, Settlement.REDELIVER, GIVE_BACK_MS)
 
     def _give_back_lane(self, held: Held) -> list[Verdict]:
-        """Give back what is behind a message that another member may get."""
+        """Give back the messages after one that another member may receive."""
         lane = self._lanes.get(held.lane)
         if lane is None or not self.in_order:
             return []
@@ -555,7 +559,7 @@ class HeldMessages:
             del self._lanes[lane.key]
 
     def _put_first(self, held: Held) -> None:
-        """Let a message be handed out again, before those behind it."""
+        """Let a message be handed out again, before the later ones of its lane."""
         self._change(held, HeldState.CACHED)
         lane = self._lanes.get(held.lane)
         if lane is None:
@@ -567,7 +571,7 @@ class HeldMessages:
         self._schedule(held)
 
     def _take_out(self, held: Held) -> None:
-        """Take a message out of its lane, if it waits there."""
+        """Remove a message from its lane, if it waits there."""
         lane = self._lanes.get(held.lane)
         if lane is None or held.state is not HeldState.CACHED:
             return
@@ -594,7 +598,7 @@ class HeldMessages:
             held.look = 0
 
     def validate(self) -> None:
-        """Raise AssertionError when the tables contradict each other; for tests."""
+        """Raise AssertionError when the tables contradict each other. For tests."""
         by_state = Counter(each.state for each in self._held)
         assert by_state == +self._counts, (by_state, self._counts)  # noqa: S101
         cached = [each for lane in self._lanes.values() for each in lane.cached]
@@ -618,9 +622,9 @@ def _place(message: Delivered) -> object:
 
 
 class _Limits:
-    """How many messages and bytes may be held: of a queue, of a topic, of all.
+    """The limits of held messages and bytes: for a queue, for a topic, and in total.
 
-    How large messages will be is estimated by those that came before.
+    The size of messages to receive is estimated from the messages that are held.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -638,7 +642,7 @@ class _Limits:
         }
         self._counts: Counter[object] = Counter()
         self._bytes: Counter[object] = Counter()
-        #: messages that receives under way may bring
+        #: messages that the receives in flight may return
         self._reserved: Counter[object] = Counter()
         self._mean_bytes = 1_024.0
 
@@ -647,7 +651,7 @@ class _Limits:
         return self._bytes["all", None]
 
     def room(self, source: MessageQueue, wanted: int) -> int:
-        """How many more messages may be asked for."""
+        """How many more messages may be requested."""
         room = wanted
         for scope in _scopes(source):
             count_max, bytes_max = self._highest[scope[0]]
@@ -657,7 +661,7 @@ class _Limits:
             if bytes_max is not None:
                 left = bytes_max - self._bytes[scope] - reserved * self._mean_bytes
                 fitting = int(left // self._mean_bytes)
-                # A message that is larger than the limit is consumed, too.
+                # This admits a message that is larger than the limit.
                 is_idle = not self._counts[scope] and not reserved
                 room = min(room, max(fitting, 1 if is_idle else 0))
         return max(0, room)

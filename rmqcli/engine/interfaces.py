@@ -1,8 +1,8 @@
-"""What the engine needs from outside: a network, and threads that run listeners.
+"""The interfaces that the engine needs: a network, and threads that run listeners.
 
-Nothing here blocks. What has an answer is a task (see `rmqcli.tasks`), run in the
-thread that runs the engine. `consumer.remoting_network` satisfies `Network` over
-remoting; the simulation runs the same class under a virtual clock.
+No method blocks. A method with an answer returns a task (see `rmqcli.tasks`), which
+runs in the thread that runs the engine. `consumer.remoting_network` implements
+`Network` over remoting; the simulation runs the same class under a virtual clock.
 
 Source: MQClientAPIImpl, PullAPIWrapper and OffsetStore in apache/rocketmq.
 """
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class PullAsk:
-    """One pull. Treat as immutable (one is made per 32 messages).
+    """One pull. Treat as immutable (one is created per 32 messages).
 
-    `commit_offset` None: nothing is committed with it. `expression` None: the broker
-    uses the subscription of the heartbeat.
+    When `commit_offset` is None, the pull commits no offset. When `expression` is None,
+    the broker uses the subscription of the heartbeat.
     """
 
     group: str
@@ -50,7 +50,8 @@ class PullAsk:
 class SendBack:
     """CONSUMER_SEND_MSG_BACK of one message.
 
-    `delay_level` 0: the broker chooses; -1: to the dead-letter queue at once.
+    With `delay_level` 0 the broker chooses the delay; with -1 the message goes to the
+    dead-letter queue at once.
     """
 
     group: str
@@ -66,8 +67,8 @@ class SendBack:
 class RetryMessage:
     """A message that a consumer sends into its own retry topic, as a producer does.
 
-    `properties` are complete; `reconsume_times` and `max_reconsume_times` travel in the
-    request's header.
+    `properties` are complete; `reconsume_times` and `max_reconsume_times` are in the
+    header of the request.
     """
 
     group: str
@@ -80,29 +81,31 @@ class RetryMessage:
 
 
 class Network(Protocol):
-    """The brokers and name servers, asked without waiting.
+    """Requests to brokers and name servers, without blocking.
 
-    A method that asks returns a task: nothing is sent until a task yields from it or
-    `tasks.start` runs it. It returns the answer or raises RmqError. It always ends,
-    because every request has a deadline.
+    A method that requests something returns a task: nothing is sent until a task yields
+    from it or `tasks.start` runs it. The task returns the answer or raises RmqError. It
+    always ends, because every request has a deadline.
     """
 
     def submit(self, request: Request[T]) -> Pending[T]:
-        """Send one request; see `tasks.Runner`, of which this is the half that sends.
+        """Send one request; see `tasks.Runner`.
 
         Raises RmqError when it cannot be sent.
         """
 
     def fetch_queues(self, topic: str) -> Task[list[MessageQueue]]:
-        """The topic's readable queues, sorted, asked of the name servers anew.
+        """Request the topic's readable queues from the name servers; they are sorted.
 
-        While no name server has the route, or its route has no queues, the last good
-        answer stands.
+        While no name server has the route, or the route has no queues, the last good
+        answer is returned.
         """
 
     def brokers(self, topic: str | None = None) -> list[str]:
-        """Names of the brokers of a topic's route in random order; without a topic
-        those of all routes, sorted."""
+        """The names of the brokers in a topic's route, in random order.
+
+        Without a topic, the names of the brokers in all routes, sorted.
+        """
 
     def is_broker(self, address: str) -> bool:
         """Whether a broker of one of the routes has this address."""
@@ -113,8 +116,10 @@ class Network(Protocol):
     def consumer_connection(
         self, group: str, topic: str
     ) -> Task[ConsumerConnection | None]:
-        """The group's members and its one table of subscriptions, as a broker of the
-        topic has them; None when no member is online."""
+        """The group's members and table of subscriptions, from a broker of the topic.
+
+        None when no member is online.
+        """
 
     def query_offset(self, group: str, queue: MessageQueue) -> Task[int | None]:
         """The committed offset; None only when the broker says that there is none."""
@@ -125,7 +130,7 @@ class Network(Protocol):
     def update_offset_oneway(
         self, group: str, queue: MessageQueue, offset: int
     ) -> None:
-        """Commit an offset without an answer: the request may be lost unnoticed."""
+        """Commit an offset without an answer; the request may be lost unnoticed."""
 
     def max_offset(self, queue: MessageQueue) -> Task[int]:
         """The next offset that will be written."""
@@ -136,7 +141,7 @@ class Network(Protocol):
     def lock(
         self, group: str, client_id: str, queues: Sequence[MessageQueue]
     ) -> Task[set[MessageQueue]]:
-        """Lock queues of one broker for orderly consumption; returns those granted."""
+        """Lock queues of one broker for orderly consumption; return those granted."""
 
     def unlock(
         self, group: str, client_id: str, queues: Sequence[MessageQueue]
@@ -151,8 +156,9 @@ class Network(Protocol):
     def heartbeat(self, heartbeat: HeartbeatData, broker_name: str) -> Task[None]:
         """Send a heartbeat to all addresses of one broker.
 
-        Ends when the master has accepted it. When the master did not, it ends with the
-        answers of the slaves, and raises RmqError only when none of them accepted it.
+        The task ends when the master has accepted it. If the master did not accept it,
+        the task waits for the slaves, and raises RmqError when none of them accepted
+        it.
         """
 
     def unregister(self, client_id: str, group: str, broker_name: str) -> Task[None]:
@@ -165,7 +171,7 @@ class Network(Protocol):
         subscription: SubscriptionData,
         broker_name: str,
     ) -> Task[None]:
-        """Let one broker compile an expression that is not a tag expression."""
+        """Let one broker check an expression that is not a tag expression."""
 
     def send_back(self, message: SendBack) -> Task[None]:
         """Let the broker put a message into the group's retry topic."""
@@ -174,27 +180,27 @@ class Network(Protocol):
         """Send a message into a retry topic, to any broker that has it."""
 
     def pull(self, ask: PullAsk) -> Answer[PullAnswer]:
-        """Pull from the broker id that the last answer suggested, else from the
-        master, else from a slave. A slave is never asked to commit.
+        """Pull from the broker id that the last answer suggested, or master, or slave.
 
-        Unlike the other methods it may send the request before it returns.
+        A pull from a slave never commits an offset. Unlike the other methods this may
+        send the request before it returns.
         """
 
     def keep_topics(self, topics: Collection[str]) -> None:
-        """Forget the routes of all other topics, and brokers that only they had."""
+        """Forget the routes of all other topics, and brokers that are only in them."""
 
 
 class Workers(Protocol):
-    """What calls the listener: consume threads, or the simulation's.
+    """The threads that call the listener, or the simulation's replacement for them.
 
-    The outcome of a request is given to the engine in the engine's thread.
+    The outcome of a request is passed to the engine in the engine's thread.
     """
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
-        """Take a request; never blocks."""
+        """Accept a request. Never blocks."""
 
     def share(self, request: ConcurrentRequest) -> None:
         """Let other threads help with a request that takes long; mark it as shared."""
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
-        """Take a request; never blocks."""
+        """Accept a request. Never blocks."""

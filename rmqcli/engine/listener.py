@@ -1,4 +1,4 @@
-"""What a listener is given and what it may return.
+"""The listener: its contexts, its results, and how it is called.
 
 Source: MessageListenerConcurrently, MessageListenerOrderly and their contexts and
 statuses in apache/rocketmq.
@@ -28,7 +28,7 @@ class ConsumeConcurrentlyStatus(enum.Enum):
 class ConsumeOrderlyStatus(enum.Enum):
     """The result of an orderly listener.
 
-    COMMIT and ROLLBACK mean something only where `auto_commit` is off.
+    COMMIT and ROLLBACK have a meaning only when `auto_commit` is off.
     """
 
     SUCCESS = "SUCCESS"
@@ -38,11 +38,11 @@ class ConsumeOrderlyStatus(enum.Enum):
 
 
 class ConsumeConcurrentlyContext:
-    """What a listener may set besides its result; one for each call.
+    """The context of one call, in which a listener may set more than its result.
 
-    `delay_level_when_next_consume`: 0 lets the broker choose, over 0 is that delay
-    level, -1 sends failed messages to the dead-letter queue at once. `ack_index`: with
-    CONSUME_SUCCESS, the last message that succeeded; None means all.
+    `delay_level_when_next_consume` is the delay level of failed messages; 0 lets the
+    broker choose, and -1 sends them to the dead-letter queue at once. `ack_index` is
+    the index of the last message that succeeded, with CONSUME_SUCCESS; None means all.
     """
 
     __slots__ = ("ack_index", "delay_level_when_next_consume", "message_queue")
@@ -54,9 +54,9 @@ class ConsumeConcurrentlyContext:
 
 
 class ConsumeOrderlyContext:
-    """What a listener may set besides its result; one for each call.
+    """The context of one call, in which a listener may set more than its result.
 
-    `suspend_current_queue_time_ms` None: the consumer's setting.
+    When `suspend_current_queue_time_ms` is None, the consumer's setting is used.
     """
 
     __slots__ = ("auto_commit", "message_queue", "suspend_current_queue_time_ms")
@@ -67,12 +67,12 @@ class ConsumeOrderlyContext:
         self.suspend_current_queue_time_ms: int | None = None
 
 
-class LeaveRest(Exception):  # noqa: N818  # no error: a listener's decision
-    """Raised by a listener that stops, because its consumer is about to close.
+class LeaveRest(Exception):  # noqa: N818  # not an error: a listener's decision
+    """Raised by a listener that stops because its consumer is about to close.
 
     The first `consumed` messages of the batch are done; the others are neither
-    acknowledged nor sent back, so another member gets them unchanged. Java has nothing
-    like it. Until the consumer is closed, what was pulled with them waits too.
+    acknowledged nor sent back, so another member receives them unchanged. Other
+    messages of the same pull wait until the consumer is closed. Java has no equivalent.
     """
 
     def __init__(self, consumed: int = 0) -> None:
@@ -84,17 +84,17 @@ class LeaveRest(Exception):  # noqa: N818  # no error: a listener's decision
 class Listener:
     """A listener and how it is called.
 
-    `call` gets (messages, context), or with `one_message` just a message. It may return
-    a status, True or False (done, not done), or None. Java takes null for a failure;
-    here None is success unless `none_is_failure`: a Python function that returns
-    nothing has succeeded, and one that fails raises.
+    `call` is called with (messages, context), or with `one_message` with a message
+    only. It may return a status, True or False for success or failure, or None. Java
+    treats null as a failure; here None is success unless `none_is_failure`, because a
+    Python function that returns nothing has succeeded, and one that fails raises.
 
-    `on_undecodable` gets bytes that cannot be decoded; when it raises, the engine calls
-    it again later. `on_failed` is called for each failed delivery, `on_start` for the
-    first offset of each queue, `on_assigned` and `on_revoked` for queues that come and
-    go: see `reports`. With `reports_each` each message's outcome is reported before the
-    next call, which may take long. In a forked child
-    `is_orphaned` is set: what the listener raises there ends that process only.
+    `on_undecodable` is called with bytes that cannot be decoded; when it raises, the
+    engine calls it again later. `on_failed` is called for each failed delivery,
+    `on_start` for the first offset of each queue, and `on_assigned` and `on_revoked`
+    when queues are assigned or revoked; see `reports`. With `reports_each` the outcome
+    of each message is reported before the next call, which may take long. In a forked
+    child `is_orphaned` is set: an exception of the listener ends only that process.
     """
 
     call: Callable[..., Any]

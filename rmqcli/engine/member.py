@@ -1,7 +1,7 @@
-"""What all parts of one group member share: settings, queues, network and timers.
+"""The state that all parts of a group member share: settings, queues, network, timers.
 
-A queue is in `process_queues` from the moment it begins until it is given up; a dropped
-one may stay until its consumption has ended.
+A queue is in `process_queues` from its begin until it is given up; a dropped
+ProcessQueue may stay there until its consumption has ended.
 
 Source: the fields of DefaultMQPushConsumerImpl, RebalanceImpl and MQClientInstance.
 """
@@ -36,9 +36,9 @@ _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class Member:
-    """One member of one group, and the `tasks.Runner` of what it waits for.
+    """One member of one group, and the `tasks.Runner` of its tasks.
 
-    All of it belongs to the engine's thread.
+    It is used only in the engine's thread.
     """
 
     def __init__(
@@ -67,24 +67,24 @@ class Member:
         self.stats = ConsumerStats()
         self.retry_topic = retry_topic(group)
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
-        #: the queues of each topic, as its last route has them
+        #: topic -> its queues in the last route
         self.topic_queues: dict[str, list[MessageQueue]] = {}
         self.is_running = False
         self.is_paused = False
-        #: what a topic's limit made of the settings; changed by rebalances
+        #: the setting, or the topic's limit divided by its queues; set by rebalances
         self.pull_threshold_for_queue = config.pull_threshold_for_queue
         self.pull_threshold_size_for_queue_mib = (
             config.pull_threshold_size_for_queue_mib
         )
         stamp_ms = config.consume_timestamp_ms
-        #: for CONSUME_FROM_TIMESTAMP: as set, else half an hour before now
+        #: for CONSUME_FROM_TIMESTAMP: the setting, else half an hour before now
         self.consume_timestamp_ms = (
             clock.epoch_ms() - _HALF_AN_HOUR_MS if stamp_ms is None else stamp_ms
         )
 
     @property
     def is_orderly(self) -> bool:
-        """Whether messages are consumed in their order."""
+        """Whether messages are consumed in order."""
         return self.listener.is_orderly
 
     @property
@@ -98,11 +98,11 @@ class Member:
         return self.is_orderly and not self.is_broadcasting
 
     def now(self) -> Now:
-        """The two times."""
+        """The current monotonic time and epoch time."""
         return Now(self.clock.monotonic_ms(), self.clock.epoch_ms())
 
     def now_ms(self) -> int:
-        """The monotonic one."""
+        """The current monotonic time."""
         return self.clock.monotonic_ms()
 
     def submit(self, request: Request[T]) -> Pending[T]:
@@ -115,7 +115,7 @@ class Member:
         self.timers.at(due_ms, lambda _: action())
 
     def is_live(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether that is how the queue is consumed now."""
+        """Whether this is the ProcessQueue with which the queue is consumed now."""
         return (
             not process_queue.dropped
             and self.process_queues.get(queue) is process_queue

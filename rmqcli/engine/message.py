@@ -1,4 +1,4 @@
-"""A message as a listener gets it: the stored message and where it was pulled from.
+"""A message for a listener: the stored message and the queue of its pull.
 
 Source: MessageExt, and DefaultMQPushConsumerImpl#resetRetryAndNamespace.
 """
@@ -21,7 +21,7 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"  # MessageConst.PROPERTY_RETRY_TOPIC
 
 
 class Origin:
-    """What the messages of one pull share: their queue, and its bounds then."""
+    """The values that the messages of one pull share: their queue and its bounds."""
 
     __slots__ = ("max_offset", "message_queue", "min_offset")
 
@@ -34,7 +34,7 @@ class Origin:
 
 
 class _Pulled:
-    """What `Message` and the items of an inner batch have in common."""
+    """The common part of `Message` and the items of an inner batch."""
 
     __slots__ = ()
 
@@ -43,17 +43,17 @@ class _Pulled:
 
     @property
     def message_queue(self) -> MessageQueue:
-        """The queue it was pulled from: of the retry topic, for a retry."""
+        """The queue from which it was pulled; for a retry, one of the retry topic."""
         return self.origin.message_queue
 
     @property
     def broker_name(self) -> str:
-        """The broker it was pulled from."""
+        """The broker from which it was pulled."""
         return self.origin.message_queue.broker_name
 
     @property
     def topic(self) -> str:
-        """The topic it was first sent to."""
+        """The topic to which it was first sent."""
         stored = self.origin.message_queue.topic
         if stored.startswith(RETRY_GROUP_TOPIC_PREFIX):
             properties: dict[str, str] = self.properties  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ class _Pulled:
 class Message(_Pulled, StoredMessage):
     """A message for a listener. Treat as immutable.
 
-    `consume_start_ms` (monotonic) is set when a listener gets it.
+    `consume_start_ms` (monotonic) is set when a listener receives it.
     """
 
     __slots__ = ("consume_start_ms", "origin")
@@ -73,7 +73,7 @@ class Message(_Pulled, StoredMessage):
 
     @property
     def stored_topic(self) -> str:
-        """The topic it is stored under: the retry topic, for a retry."""
+        """The topic in which it is stored; for a retry, the retry topic."""
         return super(_Pulled, self).topic
 
 
@@ -86,10 +86,10 @@ class MessageItem(_Pulled, InnerMessage):
 
 
 class UndecodableMessage:
-    """Bytes that hold no readable message, in their place in the queue.
+    """Bytes at a queue offset that cannot be decoded as a message.
 
-    `queue_offset` is the one they state, or the one that their place gives them.
-    `is_taken`: whether `on_undecodable` accepted it when it was shown last, in order.
+    `queue_offset` is the offset in the bytes, or else the one of their position.
+    `is_taken` says whether `on_undecodable` accepted it in its last call, in order.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class UndecodableMessage:
 
     @property
     def message_queue(self) -> MessageQueue:
-        """The queue it was pulled from."""
+        """The queue from which it was pulled."""
         return self.origin.message_queue
 
 
@@ -121,10 +121,10 @@ Pulled = Message | MessageItem | UndecodableMessage
 def decode_pulled(
     body: bytes, origin: Origin, *, start_offset: int, subscription: SubscriptionData
 ) -> list[Pulled]:
-    """The messages of a pull's answer that the subscription asks for, in order.
+    """The messages of a pull's answer that match the subscription, in order.
 
-    Tags are compared as text: the broker goes by their hash. What cannot be read is an
-    `UndecodableMessage` and always asked for.
+    Tags are compared as text, because brokers compare only their hashes. A record that
+    cannot be decoded becomes an `UndecodableMessage` and always matches.
     """
     found = decode_messages(body, record_type=Message, item_type=MessageItem)
     tags = subscription.tags_set

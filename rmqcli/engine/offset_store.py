@@ -1,9 +1,9 @@
-"""How far each queue was consumed: the next offset to consume. Pure.
+"""The offsets of a member: for each queue, the next offset to consume. Pure.
 
-The offset of a queue that a broker corrected, or that was reset, is frozen until the
-queue is given up, so that consumption which ends late cannot undo it (as
-ControllableOffset does since 5.2). Members of a clustering group commit to brokers,
-those of a broadcasting group to a file of their own, in Java's format.
+After a broker corrects an offset, or after a reset, the queue's offset is frozen until
+the queue is given up, so that a late end of consumption cannot undo the change (as
+ControllableOffset does since 5.2). Members of a clustering group commit to brokers, and
+each member of a broadcasting group to its own file, in Java's format.
 
 Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, ControllableOffset.
 """
@@ -35,22 +35,22 @@ class OffsetTable:
         self._frozen: set[MessageQueue] = set()
 
     def get(self, queue: MessageQueue) -> int | None:
-        """The offset; None when nothing is known of the queue."""
+        """The offset; None when it is unknown."""
         return self._offsets.get(queue)
 
     def increase(self, queue: MessageQueue, offset: int) -> None:
-        """Move forward; an offset at or behind the one there changes nothing."""
+        """Advance the offset; an offset that is not higher changes nothing."""
         known = self._offsets.get(queue)
         if (known is None or offset > known) and queue not in self._frozen:
             self._offsets[queue] = offset
 
     def put(self, queue: MessageQueue, offset: int) -> None:
-        """Move anywhere, unless frozen."""
+        """Set the offset, unless it is frozen."""
         if queue not in self._frozen:
             self._offsets[queue] = offset
 
     def freeze(self, queue: MessageQueue, offset: int) -> None:
-        """Set it for good: only `remove` ends that."""
+        """Set the offset, and ignore later changes until `remove`."""
         self._offsets[queue] = offset
         self._frozen.add(queue)
 
@@ -60,30 +60,30 @@ class OffsetTable:
         self._frozen.discard(queue)
 
     def all(self) -> dict[MessageQueue, int]:
-        """A copy."""
+        """A copy of the table."""
         return dict(self._offsets)
 
 
 class OffsetStore(Protocol):
-    """Where the offsets of a group are kept."""
+    """The storage of a group's offsets."""
 
     table: OffsetTable
 
     def read(self, queue: MessageQueue) -> Task[int | None]:
-        """What is stored; None when nothing is. Does not change the table."""
+        """Read the stored offset; None if there is none. Does not change the table."""
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store what the table knows of them; failures are logged, not raised."""
+        """Store the offsets of these queues; failures are logged, not raised."""
 
     def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
-        """As `persist`; returns once every broker has answered or failed."""
+        """Do the same as `persist`, but wait until every broker answered or failed."""
 
 
 class RemoteBrokerOffsetStore:
-    """Satisfies `OffsetStore`: the brokers keep them for the group.
+    """Implements `OffsetStore`: brokers keep the offsets of the group.
 
-    All are sent each time, changed or not, as Java does: a broker that crashed has
-    forgotten 5 s of them.
+    All offsets are sent each time, changed or not, as in Java, because a broker that
+    crashed may have lost the last 5 s of commits.
     """
 
     def __init__(self, group: str, network: Network) -> None:
@@ -96,19 +96,19 @@ class RemoteBrokerOffsetStore:
         return self._network.query_offset(self._group, queue)
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """One-way, as Java does: the next round commits the same offsets again."""
+        """Send one-way requests, as Java does; the next round commits again."""
         for queue in queues:
             offset = self.table.get(queue)
             if offset is not None:
                 self._network.update_offset_oneway(self._group, queue, offset)
 
     def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
-        """With an answer for each; one goes first for each broker and topic.
+        """Commit with answers. For each broker and topic one commit is sent first.
 
         A broker that receives the first commit of a group and topic creates their map
-        in the thread that handles the request: of several first commits at once all but
-        one may be lost (ConsumerOffsetManager#commitOffset, seen with 4.6.0). Java
-        risks that.
+        in the thread that handles the request. Of several concurrent first commits all
+        but one may be lost (ConsumerOffsetManager#commitOffset, seen with 4.6.0). Java
+        does not prevent this.
         """
         by_map: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
         for queue in queues:
@@ -133,21 +133,21 @@ class OffsetFile(Protocol):
     """A file of offsets; `local_offsets.LocalOffsetFile` is one."""
 
     def read(self) -> dict[MessageQueue, int]:
-        """What is in it; empty without a file. Raises ConfigError."""
+        """The offsets in the file; empty if there is none. Raises ConfigError."""
 
     def write(self, offsets: dict[MessageQueue, int]) -> None:
-        """Merge into what is in it. Raises OSError."""
+        """Merge the offsets into the file. Raises OSError."""
 
 
 class LocalFileOffsetStore:
-    """Satisfies `OffsetStore`: a file for each client, for broadcasting."""
+    """Implements `OffsetStore` for broadcasting, with a file for each client."""
 
     def __init__(self, file: OffsetFile) -> None:
         self.table = OffsetTable()
         self._file = file
 
     def load(self) -> None:
-        """Take what the file says. Raises ConfigError when it cannot be read."""
+        """Load the offsets of the file. Raises ConfigError when it cannot be read."""
         for queue, offset in self._file.read().items():
             self.table.put(queue, offset)
 
@@ -157,7 +157,7 @@ class LocalFileOffsetStore:
         return self._file.read().get(queue)
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Merge them into the file."""
+        """Merge the offsets of these queues into the file."""
         offsets = self.table.all()
         known = {queue: offsets[queue] for queue in queues if queue in offsets}
         if not known:
@@ -168,6 +168,6 @@ class LocalFileOffsetStore:
             logger.warning("offsets are not stored: %s", error)
 
     def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
-        """As `persist`: a file is stored when it is written."""
+        """Do the same as `persist`, because writing the file stores the offsets."""
         yield from ()  # a task like any other, although it never waits
         self.persist(queues)

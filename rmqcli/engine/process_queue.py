@@ -1,9 +1,9 @@
-"""A queue's messages between their pull and the end of their consumption.
+"""The messages of a queue between their pull and the end of their consumption.
 
 Java keeps each message in a TreeMap. Here the messages of one pull stay together as a
-`Run`, and a SortedDict finds the runs by their first offsets, so that work which Java
-does for each message is done once a pull. What can be observed is the same, operation
-by operation. Sizes are those of bodies as they were sent; Java inflates them first.
+`Run`, and a SortedDict finds the runs by their first offsets. So work that Java does
+for each message is done once per pull, with the same observable behaviour of each
+operation. Sizes are those of bodies as they were sent; Java inflates them first.
 
 A ProcessQueue lives from the assignment of its queue until it is dropped. Its state:
 
@@ -13,11 +13,11 @@ A ProcessQueue lives from the assignment of its queue until it is dropped. Its s
 | ACTIVE, RELEASED, DROPPED | RESTING | a reset or correction gives a new offset |
 | ACTIVE, RELEASED, RESTING | DROPPED | it is given up, or replaced after a reset |
 
-ACTIVE is pulled and consumed. RELEASED is not pulled any more, and what its listeners
-have begun is still committed. Of RESTING and DROPPED nothing is committed; a RESTING
-queue begins again, with a new ProcessQueue, once its new offset is stored. Whether the
-broker's lock is held is independent of the state; a ProcessQueue is made after the lock
-was granted.
+An ACTIVE queue is pulled and consumed. A RELEASED queue is no longer pulled, but
+messages that listeners have begun are still committed. For RESTING and DROPPED queues
+nothing is committed; a RESTING queue begins again, with a new ProcessQueue, once its
+new offset is stored. The state does not depend on the broker's lock; a ProcessQueue is
+created after the lock was granted.
 
 Only the engine's thread calls it. Consume threads read `dropped`, `locked` and
 `is_lock_expired`.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class CachedMessage(Protocol):
-    """What a ProcessQueue has to know of a message."""
+    """The attributes of a message that a ProcessQueue uses."""
 
     queue_offset: int
     body_bytes: int
@@ -58,9 +58,10 @@ def offset_of(message: CachedMessage) -> int:
 
 
 class Run(Generic[M]):
-    """Messages with ascending offsets; `gone` marks those taken out of the middle.
+    """Messages with ascending offsets; `gone` marks those removed from the middle.
 
-    The list is the caller's: neither changes it. `size_bytes` is that of all of it.
+    The list belongs to the caller, and neither side changes it. `size_bytes` is the
+    size of the whole list.
     """
 
     __slots__ = ("gone", "head", "key", "left", "messages", "size_bytes", "tail")
@@ -68,7 +69,7 @@ class Run(Generic[M]):
     gone: bytearray | None
 
     def __init__(self, messages: Sequence[M]) -> None:
-        #: what it is found by; its first offset is never lower
+        #: its key in the SortedDict; its first offset is never lower
         self.key = messages[0].queue_offset
         self._fill(messages)
 
@@ -77,7 +78,7 @@ class Run(Generic[M]):
         self.size_bytes = sum([m.body_bytes for m in messages])
         self.left = len(messages)
         self.gone = None
-        #: the first and the last that are there
+        #: indexes of the first and the last message that are left
         self.head = 0
         self.tail = self.left - 1
 
@@ -90,7 +91,7 @@ class Run(Generic[M]):
         return self.messages[self.tail].queue_offset
 
     def index_of(self, offset: int) -> int | None:
-        """Where the message with that offset is; None when it is not there."""
+        """The index of the message with that offset; None when there is none."""
         messages = self.messages
         index = offset - messages[0].queue_offset
         if not 0 <= index < len(messages) or messages[index].queue_offset != offset:
@@ -102,7 +103,7 @@ class Run(Generic[M]):
         return None if self.gone is not None and self.gone[index] else index
 
     def has_all(self, index: int, messages: Sequence[M]) -> bool:
-        """Whether just these very ones, in order, are there from `index` on."""
+        """Whether exactly these messages, in order, are there from `index` on."""
         end = index + len(messages)
         if end > self.tail + 1 or self.messages[end - 1] is not messages[-1]:
             return False
@@ -111,7 +112,7 @@ class Run(Generic[M]):
         return self.gone is None or self.gone.find(1, index, end) < 0
 
     def take_out(self, index: int, count: int) -> None:
-        """Take out what is there: `count` from `index` on."""
+        """Remove `count` messages from `index` on."""
         self.left -= count
         if not self.left:
             return
@@ -134,7 +135,7 @@ class Run(Generic[M]):
             self.tail = gone.rfind(0, 0, index)
 
     def take_first(self, count: int) -> list[M]:
-        """Take up to `count` of the lowest out."""
+        """Remove and return up to `count` messages with the lowest offsets."""
         if self.gone is not None:
             self._fill(self.all())
         at = self.head
@@ -143,7 +144,7 @@ class Run(Generic[M]):
         return found
 
     def all(self) -> list[M]:
-        """Those that are there, in order."""
+        """The messages that are left, in order."""
         found = self.messages[self.head : self.tail + 1]
         if self.gone is None:
             return list(found)
@@ -156,7 +157,7 @@ _MIB: Final = 1024 * 1024
 
 
 class QueueState(enum.Enum):
-    """Where a ProcessQueue is in its life; see the module."""
+    """The state of a ProcessQueue; see the module."""
 
     ACTIVE = "ACTIVE"
     RELEASED = "RELEASED"
@@ -170,15 +171,16 @@ _TRANSITIONS: Final = {
     QueueState.RESTING: {QueueState.DROPPED},
     QueueState.DROPPED: {QueueState.RESTING},
 }
-#: How many transitions of a queue are kept, to explain what happened to it.
+#: How many transitions of a queue are kept, to explain its history.
 _STORY_MAX: Final = 100
 
 
 class ProcessQueue(Generic[M]):
-    """The snapshot of one queue, from its assignment until it is dropped.
+    """The cache of one queue, from its assignment until it is dropped.
 
     Counts and sizes include messages that are being consumed. Times are monotonic ms.
-    `last_lock_ms` None: as of now. `story` is that of the ProcessQueue it replaces.
+    The default of `last_lock_ms` is now. `story` comes from the ProcessQueue that this
+    one replaces.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class ProcessQueue(Generic[M]):
         self._runs: SortedDict[int, Run[M]] = SortedDict()
         #: no cached offset is above it
         self._highest = -1
-        #: orderly: taken and not committed, by offset
+        #: orderly: messages that are taken and not committed, by offset
         self._taken: dict[int, M] = {}
         self.state = QueueState.ACTIVE
         #: whether the state is RESTING or DROPPED; kept beside it because consume
@@ -209,13 +211,13 @@ class ProcessQueue(Generic[M]):
         self.queue_offset_max = 0
         self.try_unlock_times = 0
         self.last_pull_ms = now_ms
-        #: whether a pull is under way, and which offset the last one committed
+        #: whether a pull is in flight, and which offset the last one committed
         self.is_pulling = False
         self.carried: int | None = None
         self.last_consume_ms = now_ms
 
     def change(self, state: QueueState, cause: str) -> None:
-        """Move to another state; moving to the present one changes nothing.
+        """Change to another state; changing to the current state has no effect.
 
         Raises RuntimeError for a transition that the module's table does not have.
         """
@@ -223,7 +225,7 @@ class ProcessQueue(Generic[M]):
             return
         if state not in _TRANSITIONS[self.state]:
             raise RuntimeError(
-                f"a queue does not become {state.name} after {self.state.name}:"
+                f"a queue cannot become {state.name} after {self.state.name}:"
                 f" {cause}; so far: {', '.join(self.story)}"
             )
         self.story.append(f"{self.state.name} -> {state.name}: {cause}")
@@ -231,30 +233,30 @@ class ProcessQueue(Generic[M]):
         self.dropped = state in (QueueState.RESTING, QueueState.DROPPED)
 
     def drop(self, cause: str) -> None:
-        """End its life. Nothing of it is committed any more."""
+        """Drop the queue. None of its offsets is committed any more."""
         self.change(QueueState.DROPPED, cause)
 
     @property
     def is_pulled(self) -> bool:
-        """Whether pulls go on."""
+        """Whether the queue is still pulled."""
         return self.state is QueueState.ACTIVE
 
     def lock_granted(self, asked_ms: int) -> None:
-        """The broker granted the lock; it counts from when it was asked for."""
+        """Record that the broker granted the lock, which counts from its request."""
         self.locked = True
         self.last_lock_ms = asked_ms
 
     def lock_lost(self) -> None:
-        """The broker's lock is gone or was given back."""
+        """Record that the broker's lock is lost or was given back."""
         self.locked = False
 
     def pull_begun(self, commit_offset: int | None) -> None:
-        """A pull went out, which commits `commit_offset`."""
+        """Record that a pull was sent, which commits `commit_offset`."""
         self.is_pulling = True
         self.carried = commit_offset
 
     def pull_ended(self) -> None:
-        """The pull was answered."""
+        """Record that the pull was answered."""
         self.is_pulling = False
 
     def validate(self) -> None:
@@ -281,11 +283,11 @@ class ProcessQueue(Generic[M]):
         max_offset: int | None = None,
         is_ascending: bool = False,
     ) -> bool:
-        """Add what was pulled; whether an orderly queue is to be begun.
+        """Add pulled messages; return whether to begin consuming an orderly queue.
 
-        A message whose offset is there already replaces that one and counts nothing.
-        `max_offset` is the queue's, None when unknown. `is_ascending`: the caller has
-        seen that the offsets ascend.
+        A message whose offset is already cached replaces the cached one and is not
+        counted. `max_offset` is the queue's, None when unknown. With `is_ascending` the
+        caller has checked that the offsets ascend.
         """
         if messages:
             self._add(messages, is_ascending=is_ascending)
@@ -315,7 +317,7 @@ class ProcessQueue(Generic[M]):
             self.queue_offset_max = offset
 
     def _replace(self, message: M) -> bool:
-        """Put it in the place of the one with its offset, if there is one."""
+        """Replace the cached message with the same offset, if there is one."""
         run, index = self._find(message.queue_offset)
         if run is None or index is None:
             return False
@@ -325,7 +327,7 @@ class ProcessQueue(Generic[M]):
         return True
 
     def _is_beyond(self, messages: Sequence[M], *, is_ascending: bool) -> bool:
-        """Whether they ascend, and begin behind what was here so far."""
+        """Whether the offsets ascend, and begin after all offsets so far."""
         first, count = messages[0].queue_offset, len(messages)
         if first <= self._highest and self._runs:
             return False
@@ -337,7 +339,7 @@ class ProcessQueue(Generic[M]):
         )
 
     def _find(self, offset: int) -> tuple[Run[M] | None, int | None]:
-        """The run around an offset, and the place in it of its message."""
+        """The run that may contain an offset, and the index of its message there."""
         runs = self._runs
         at = runs.bisect_right(offset) - 1
         if at < 0:
@@ -346,7 +348,7 @@ class ProcessQueue(Generic[M]):
         return run, run.index_of(offset)
 
     def _insert(self, messages: list[M]) -> None:
-        """Put ascending messages in, where none of them is; counts nothing."""
+        """Insert ascending messages, none of which is cached; does not count them."""
         first, last = messages[0].queue_offset, messages[-1].queue_offset
         runs = self._runs
         at = max(0, runs.bisect_right(first) - 1)
@@ -364,10 +366,10 @@ class ProcessQueue(Generic[M]):
         self._highest = max(self._highest, last)
 
     def remove_message(self, messages: Sequence[M], now_ms: int) -> int | None:
-        """Take out what was consumed; the next offset to commit.
+        """Remove consumed messages; return the next offset to commit.
 
-        That is the lowest that is left, or the one behind the highest there was. None
-        when there was nothing.
+        It is the lowest offset that is left, or the one after the highest so far. None
+        when no messages were cached.
         """
         self.last_consume_ms = now_ms
         runs = self._runs
@@ -425,7 +427,7 @@ class ProcessQueue(Generic[M]):
                 run = None
 
     def max_span(self) -> int:
-        """From the lowest cached offset to the highest; taken ones do not count."""
+        """The distance of the lowest and highest cached offset, without taken ones."""
         runs = self._runs
         if not runs:
             return 0
@@ -433,7 +435,7 @@ class ProcessQueue(Generic[M]):
         return span
 
     def take_messages(self, count: int, now_ms: int) -> list[M]:
-        """Take up to `count` of the lowest, in order; none ends the consuming."""
+        """Take up to `count` of the lowest messages; without any, consuming ends."""
         self.last_consume_ms = now_ms
         taken: list[M] = []
         runs = self._runs
@@ -449,7 +451,7 @@ class ProcessQueue(Generic[M]):
         return taken
 
     def commit(self) -> int | None:
-        """End what was taken; the offset behind the highest of it, None for nothing."""
+        """Commit the taken messages; return the offset after the highest, if any."""
         taken = self._taken
         if not taken:
             return None
@@ -462,11 +464,11 @@ class ProcessQueue(Generic[M]):
         return offset
 
     def rollback(self) -> None:
-        """Put everything that was taken back."""
+        """Put all taken messages back."""
         self.make_message_to_consume_again(list(self._taken.values()))
 
     def make_message_to_consume_again(self, messages: Sequence[M]) -> None:
-        """Put these back; they are consumed first, in their order."""
+        """Put these messages back; they are consumed next, in order."""
         back: dict[int, M] = {}
         for message in messages:
             self._taken.pop(message.queue_offset, None)
@@ -476,7 +478,7 @@ class ProcessQueue(Generic[M]):
             self._insert([back[offset] for offset in sorted(back)])
 
     def has_temp_message(self) -> bool:
-        """Whether anything waits to be consumed."""
+        """Whether any message waits to be consumed."""
         return bool(self._runs)
 
     def contains(self, message: M) -> bool:
@@ -492,7 +494,7 @@ class ProcessQueue(Generic[M]):
         return message
 
     def is_pull_expired(self, now_ms: int) -> bool:
-        """Whether no pull was tried for two minutes, so its pull loop has ended."""
+        """Whether no pull was tried for two minutes: its pull loop must have ended."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
 
     def is_lock_expired(self, now_ms: int) -> bool:
@@ -500,7 +502,7 @@ class ProcessQueue(Generic[M]):
         return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
 
     def fill_info(self, *, commit_offset: int, now: Now) -> ProcessQueueInfo:
-        """What brokers get when they ask for the running info; times in epoch ms."""
+        """The queue's part of the running info for brokers; times are epoch ms."""
         behind_ms = now.epoch_ms - now.monotonic_ms
         runs, taken = self._runs, self._taken
         return ProcessQueueInfo(
@@ -522,5 +524,5 @@ class ProcessQueue(Generic[M]):
 
 
 def _mib(size_bytes: int) -> int:
-    """Whole MiB towards 0, as Java divides: replaced messages may leave it negative."""
+    """The size in MiB, rounded towards 0 as in Java; replacing may make it negative."""
     return -(-size_bytes // _MIB) if size_bytes < 0 else size_bytes // _MIB

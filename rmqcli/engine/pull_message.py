@@ -1,28 +1,28 @@
-"""The pull loop: when each queue is pulled, and what is done with the answer.
+"""The pull loop: when each queue is pulled, and how the answer is handled.
 
-Each live ProcessQueue has exactly one PullRequest, which is either under way or waiting
+Each live ProcessQueue has exactly one PullRequest, which is either in flight or waiting
 for a timer. It ends when its queue is dropped or released. `compute_pull_from_where`
-finds the first offset of a queue that was just assigned; `PullRoom` bounds what all
-queues of the member hold together.
+finds the first offset of a queue that has just been assigned; `PullRoom` bounds the
+memory of all queues of the member together.
 
-Where this is not what Java does:
-- A broker that answers "nothing new" at once, again and again, is pulled less and less
-  often. Java pulls it in a tight loop.
-- Offsets of an answer are only believed inside the bounds of the queue that the answer
-  states, and only OFFSET_ILLEGAL moves back. Any other answer is logged, the offset
-  stays, and the queue is pulled again, less and less often. Without a filter the next
-  offset is the one behind the last message, whatever the answer says. Java believes
+Differences from Java:
+- When a broker repeatedly answers "nothing new" at once, the queue is pulled less and
+  less often. Java pulls it in a tight loop.
+- The offsets of an answer are trusted only within the queue's bounds that the answer
+  states, and only OFFSET_ILLEGAL may move back. Any other answer is logged, the offset
+  is kept, and the queue is pulled again, less and less often. Without a filter the next
+  offset is always the one after the last message, whatever the answer says. Java trusts
   every offset, and so skips or repeats messages when one is wrong.
-- Where OFFSET_ILLEGAL moves back inside the bounds, the consumer follows, as Java does.
-  The broker may have lost its newest messages in a fail-over, and then what is stored
-  at lower offsets is new: following repeats messages, staying would lose them silently.
+- When OFFSET_ILLEGAL moves back within the bounds, the consumer follows, as in Java.
+  The broker may have lost its newest messages in a fail-over, and then the messages at
+  lower offsets are new: following repeats messages, staying would silently lose them.
 - Only the answer "there is no offset" means that the group never consumed a queue. Any
-  other failure leaves the queue alone for this round, as clients do since 5.0.
+  other failure leaves the queue unassigned for this round, as in clients since 5.0.
 - A retry queue without an offset begins at 0, also with CONSUME_FROM_TIMESTAMP, where
   Java begins at its end and skips the retries in it.
 - A start at the end or at a time is committed at once. Otherwise a member that restarts
-  before its first message would begin at a later end, and lose what was sent meanwhile.
-- Besides RocketMQ's limits for each queue there is `cached_bytes_max` for all of them.
+  before its first message would begin at a later end, and lose the messages between.
+- In addition to RocketMQ's limits per queue, `cached_bytes_max` limits all queues.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService,
 RebalancePushImpl#computePullFromWhereWithException.
@@ -67,10 +67,10 @@ if TYPE_CHECKING:
 def compute_pull_from_where(
     member: Member, queue: MessageQueue, *, before: int | None = None
 ) -> Task[int]:
-    """The offset to pull first; a committed one is put into the offset table.
+    """Return the first offset to pull; a committed offset is put into the offset table.
 
-    `before` is the result of the last call, which counts while nothing is committed.
-    Raises RmqError when the offset cannot be known now.
+    `before` is the result of the previous call, which is used while no offset is
+    committed. Raises RmqError when the offset cannot be determined now.
     """
     stored = yield from member.offsets.read(queue)
     if stored is not None:
@@ -86,14 +86,14 @@ def compute_pull_from_where(
 
 
 def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
-    """For a queue that the group never committed."""
+    """The first offset of a queue for which the group never committed an offset."""
     where = member.config.consume_from_where
     if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         report_start(member.listener, queue, 0, Start.RETRIES)
         return 0
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         report_start(member.listener, queue, 0, Start.FIRST)
-        return 0  # corrected by the broker when 0 is gone
+        return 0  # the broker corrects it when offset 0 is no longer stored
     start = Start.LAST
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         start = Start.TIME
@@ -108,14 +108,14 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
 
 
 class PullRoom:
-    """How much the queues of one member may hold together, and which pull is next.
+    """Limits the bytes that a member's queues hold together, and orders waiting pulls.
 
-    Sizes are those of bodies as they were sent. A pull that is under way reserves what
-    its queue's last pull brought, if there were more messages behind that. What it
-    brings beyond the limit is not kept, but pulled again once there is room. So the
-    limit is exceeded only by one pull into an empty cache, which is how a message
-    larger than the limit gets through. Pulls that wait for room get it in the order in
-    which they came, so that a queue of large messages is not passed over.
+    Sizes are those of bodies as they were sent. A pull in flight reserves the size of
+    its queue's last pull, if more messages followed that. Messages beyond the limit are
+    not kept, but pulled again once there is room. So the limit is exceeded only by one
+    pull into an empty cache, which lets a message larger than the limit through. Pulls
+    that wait for room get it in order of arrival, so that a queue of large messages is
+    not starved.
 
     `pull` is called for a pull whose turn has come.
     """
@@ -130,17 +130,17 @@ class PullRoom:
         self._line: dict[PullRequest, None] = {}
         self._is_serving = False
         self._limit_bytes = member.config.cached_bytes_max
-        #: what pulls under way are expected to bring: the sum of their `reserved_bytes`
+        #: the expected size of all pulls in flight: the sum of their `reserved_bytes`
         self.reserved_bytes = 0
-        #: at least what is cached: counted anew only when it reaches the limit
+        #: an upper bound of the cached bytes, recounted only when it reaches the limit
         self._cached_bytes_max = 0
 
     def admits(self, request: PullRequest) -> bool:
-        """Whether the pull goes out now; else it waits, and `pull` is called then."""
+        """Whether the pull may be sent now; else it waits until `pull` is called."""
         limit_bytes, expected_bytes = self._limit_bytes, request.expected_bytes
         if limit_bytes is None:
             return True
-        # Every pull comes by here, so the usual case makes no further call.
+        # Every pull passes here, so the usual case makes no further call.
         in_use_bytes = self._cached_bytes_max + self.reserved_bytes
         is_usual = not self._line and in_use_bytes + expected_bytes < limit_bytes
         if not (is_usual or self._admits_at_the_limit(request)):
@@ -158,9 +158,9 @@ class PullRoom:
         return True
 
     def keeps(self, request: PullRequest, body_bytes: int, *, has_more: bool) -> bool:
-        """Whether what came is to be kept; `body_bytes` is not less than that holds.
+        """Whether to keep pulled messages; `body_bytes` is at least their size.
 
-        `has_more`: whether the queue has messages behind it.
+        `has_more` says whether the queue has more messages after them.
         """
         limit = self._limit_bytes
         if limit is None:
@@ -189,7 +189,7 @@ class PullRoom:
         return not in_use or self._cached_bytes_max + wanted <= limit
 
     def _serve(self) -> None:
-        """Let those that wait have the room there is, in their order."""
+        """Give free room to the waiting pulls, in order."""
         now_ms = self._member.now_ms()
         self._count()
         self._is_serving = True
@@ -205,7 +205,7 @@ class PullRoom:
             self._is_serving = False
             for request in self._line:
                 request.process_queue.last_pull_ms = (
-                    now_ms  # its loop goes on: it waits for room
+                    now_ms  # its loop is alive: it waits for room
                 )
             if self._line:
                 self._member.call_later(self._retry_ms, self._serve)
@@ -224,8 +224,8 @@ OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
 CARRIED_MS: Final = 200
 _BROKER_FLOW_CONTROL: Final = 215
 _MIB: Final = 1024 * 1024
-#: An answer without messages that comes sooner than this is an early one; more than
-#: `_EARLY_MAX` of them in a row make the member pull the queue less often.
+#: An answer without messages that comes sooner than this is early; after more than
+#: `_EARLY_MAX` consecutive early answers the queue is pulled less often.
 _EARLY_MS: Final = 10
 _EARLY_MAX: Final = 8
 _EARLY_DELAY_MS_MAX: Final = 1_000
@@ -236,7 +236,7 @@ _SCAN_RACE_DELAY_MS: Final = 50
 def has_carried_less(
     member: Member, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
 ) -> bool:
-    """Whether the last pull committed less than is consumed by now."""
+    """Whether the last pull committed a lower offset than is consumed by now."""
     carried = process_queue.carried
     return carried is not None and carried != member.offsets.table.get(queue)
 
@@ -246,7 +246,7 @@ def may_undo(
 ) -> bool:
     """Whether a pull that was just sent may undo a commit that is sent now.
 
-    A broker may read it later: its threads race.
+    The broker's threads may process the pull after the commit.
     """
     return (
         process_queue.is_pulling
@@ -256,14 +256,16 @@ def may_undo(
 
 
 def _is_filtered(subscription: SubscriptionData) -> bool:
-    """Whether a broker leaves messages out."""
+    """Whether the broker filters messages."""
     is_of_tags = subscription.expression_type in (None, TAG)
     return not is_of_tags or subscription.sub_string not in ("*", "")
 
 
 def _is_inside(asked_offset: int, answer: PullAnswer) -> bool:
-    """Whether an answer without messages stays where it is, or moves to an offset that
-    the queue has. Only OFFSET_ILLEGAL may move back, and always moves.
+    """Whether the next offset of an answer without messages is valid.
+
+    It must be the requested offset, or an offset of the queue. Only OFFSET_ILLEGAL may
+    move back, and it must move.
     """
     offset = answer.next_begin_offset
     is_illegal = answer.status is PullStatus.OFFSET_ILLEGAL
@@ -281,10 +283,10 @@ def _next_offset(
     *,
     is_filtered: bool,
 ) -> int | None:
-    """Where to go on after FOUND; None when the answer cannot be believed.
+    """Return the next offset after FOUND; None when the answer is not valid.
 
     Messages may be newer than the highest offset that the answer states, but then they
-    follow what was asked for without a gap.
+    must follow the requested offset without a gap.
     """
     offset = answer.next_begin_offset
     if offset <= asked_offset:
@@ -328,10 +330,10 @@ class PullRequest:
         self.is_locked_before = False
         self.asked_ms = 0
         self.early_times = 0
-        #: invalid results in a row
+        #: consecutive invalid results
         self.refused_times = 0
-        #: of the cache for all queues: what the next pull is expected to bring, and
-        #: what is kept free for the one under way
+        #: the expected size of the next pull, and the size reserved for the pull in
+        #: flight
         self.expected_bytes = 0
         self.reserved_bytes = 0
 
@@ -339,8 +341,8 @@ class PullRequest:
 class PullMessageService:
     """Pulls for all queues of one member.
 
-    `submit` takes what is to be consumed. `give_up` drops a queue, and `rebalance_soon`
-    asks for a rebalance, which begins it anew.
+    `submit` accepts messages to consume. `give_up` drops a queue, and `rebalance_soon`
+    requests a rebalance, which begins the queue again.
     """
 
     def __init__(
@@ -358,7 +360,7 @@ class PullMessageService:
         self._room = PullRoom(member, self.pull, retry_ms=FLOW_CONTROL_DELAY_MS)
 
     def pull_later(self, request: PullRequest, delay_ms: int) -> None:
-        """Try again once that time has passed."""
+        """Pull again after `delay_ms`."""
         self._member.call_later(delay_ms, lambda: self.pull(request))
 
     def pull(self, request: PullRequest) -> None:
@@ -384,7 +386,7 @@ class PullMessageService:
         self._ask(request, subscription)
 
     def _delay_ms(self, request: PullRequest) -> int | None:
-        """How long to wait before the pull; None when it may go out now."""
+        """How long to wait before the pull; None when it may be sent now."""
         member, process_queue = self._member, request.process_queue
         if not member.is_running:
             return member.config.pull_time_delay_when_exception_ms
@@ -409,7 +411,7 @@ class PullMessageService:
         return None
 
     def _find_offset(self, request: PullRequest) -> None:
-        """Orderly: query the first offset again, now that this member has the lock."""
+        """For an orderly queue, query the first offset again under the lock."""
         member = self._member
 
         def found(pending: Pending[int]) -> None:
@@ -469,9 +471,10 @@ class PullMessageService:
         pending.on_done(functools.partial(self._ended, request))
 
     def _ended(self, request: PullRequest, pull: Pending[PullAnswer]) -> None:
-        """Do what follows from an answer; when that fails, begin the queue anew.
+        """Handle an answer; if that fails unexpectedly, begin the queue again.
 
-        It begins at its committed offset, so what was handed out by then comes again.
+        It begins at its committed offset, so messages that were handed out by then are
+        delivered again.
         """
         try:
             self._answered(request, pull.outcome())
@@ -487,7 +490,7 @@ class PullMessageService:
         if not request.process_queue.is_pulled:
             return
         if not self._member.is_running:
-            # What a closing member consumed now would not be committed.
+            # A closing member could not commit messages that it consumes now.
             delay_ms = self._member.config.pull_time_delay_when_exception_ms
             self.pull_later(request, delay_ms)
             return
@@ -523,7 +526,7 @@ class PullMessageService:
         next_offset: int | None = answer.next_begin_offset
         if not is_without_gap or next_offset != end or end > answer.max_offset:
             if min(offsets, default=before) < before:
-                # An inner batch comes as a whole, also when only its end was asked for.
+                # An inner batch comes as a whole, even if only its end was requested.
                 messages = [each for each in messages if each.queue_offset >= before]
             next_offset = _next_offset(
                 before, messages, answer, is_filtered=_is_filtered(subscription)
@@ -558,7 +561,7 @@ class PullMessageService:
             self.pull(request)
 
     def _nothing_found(self, request: PullRequest, answer: PullAnswer) -> None:
-        """Pull on; where nothing is cached, the commit follows."""
+        """Continue to pull; when no messages are cached, advance the offset, too."""
         member = self._member
         request.refused_times = 0
         moved = answer.next_begin_offset > request.next_offset
@@ -574,7 +577,7 @@ class PullMessageService:
             self.pull(request)
 
     def _offset_illegal(self, request: PullRequest, answer: PullAnswer) -> None:
-        """Begin the queue anew at the broker's offset."""
+        """Begin the queue again at the broker's offset."""
         queue, process_queue = request.message_queue, request.process_queue
         offset = answer.next_begin_offset
         distance = offset - request.next_offset
@@ -620,8 +623,8 @@ class PullMessageService:
     def _refuse(self, request: PullRequest, answer: PullAnswer) -> None:
         delay_ms = self._member.config.pull_time_delay_when_exception_ms
         if answer.status is PullStatus.NO_MATCHED_MSG and not request.refused_times:
-            # A broker reads its highest offset before it scans: what arrives meanwhile
-            # takes the next offset beyond it, that once.
+            # A broker reads its highest offset before it scans the queue. If messages
+            # arrive in between, the next offset is beyond it in this one answer.
             delay_ms = _SCAN_RACE_DELAY_MS
         delay_ms = min(
             delay_ms << min(request.refused_times, 10),
@@ -643,7 +646,7 @@ class PullMessageService:
         self.pull_later(request, delay_ms)
 
     def _failed(self, request: PullRequest, error: RmqError) -> None:
-        """Try again later, and soon when the broker is only too busy."""
+        """Pull again later, or soon when the broker is only too busy."""
         delay_ms = self._member.config.pull_time_delay_when_exception_ms
         code = error.code if isinstance(error, BrokerError) else None
         if code == _BROKER_FLOW_CONTROL:

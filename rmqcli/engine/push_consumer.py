@@ -1,23 +1,23 @@
 """One member of a consumer group, from its start to its end.
 
 Pure: the thread that owns the engine calls `run_due` when `next_due_ms` says so, and
-passes in what the network and the listeners answer.
+passes in the answers of the network and the outcomes of the listeners.
 
-Where this is not what Java does:
+Differences from Java:
 - The first rebalance follows the answer to the first heartbeat. That heartbeat makes
-  the broker create the retry topic; its route is fetched until it is there, so that its
+  the broker create the retry topic; its route is fetched until it exists, so that its
   queue is consumed at once. A Java member waits for its next rebalance.
-- Queues that come or go cause a rebalance when the route is fetched, not 20 s later.
-- The first broker that accepts the first heartbeat is enough to begin. A close deals
-  with each broker by itself, so that one which does not answer delays neither the
-  commits to the others nor the end.
-- A close waits for the listeners that have begun, commits with an answer, and
-  unregisters last. Messages that no listener has seen are not waited for. A pull that
-  is under way carries an older commit, which a broker may read after the last one (seen
-  with 5.5.0 in 24 of 60 runs on a busy machine): the close waits for that pull, and
-  reads the commit back. A reset does the same before the queue is consumed again;
-  without that, 8 of 60 resets were undone (with 4.6.0).
-- Each periodic task survives its own failure; in 4.6 one exception ended it for good.
+- Added or removed queues cause a rebalance when the route is fetched, not 20 s later.
+- The member begins as soon as one broker has accepted the first heartbeat. A close
+  handles each broker separately, so that a broker that does not answer delays neither
+  the commits to other brokers nor the end.
+- A close waits for running listeners, commits with an answer, and unregisters last. It
+  does not wait for messages that no listener has. A pull in flight carries an older
+  commit, which a broker may process after the last one (seen with 5.5.0 in 24 of 60
+  runs on a busy machine): the close waits for that pull, and reads the commit back. A
+  reset does the same before the queue is consumed again; without this, 8 of 60 resets
+  were undone (with 4.6.0).
+- A periodic task survives its own failure; in 4.6 one exception ended it for good.
 
 Source: DefaultMQPushConsumerImpl, MQClientInstance.
 """
@@ -81,14 +81,14 @@ _HEARTBEAT_AGAIN_MS: Final = 1_000
 #: When to fetch the retry topic's route, after the heartbeat that creates the topic.
 _RETRY_ROUTE_DELAYS_MS: Final = (0, 100, 200, 400, 800, 1_600, 3_200, 6_400)
 _DRAIN_CHECK_MS: Final = 5
-#: How long a close waits for brokers once listeners have ended: what is left of its
-#: time, within these bounds.
+#: The bounds of the time for which a close waits for brokers after listeners have
+#: ended; within them, it is the rest of the close's timeout.
 _LEAVE_MS_MIN: Final = 3_000
 _LEAVE_MS_MAX: Final = 5_000
 
 
 class PushConsumer:
-    """The parts of one member, put together; and its start, resets and close."""
+    """One member: its parts, and its start, resets and close."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -126,13 +126,13 @@ class PushConsumer:
         self._moving = 0
         #: why the last fetch of a topic's route failed
         self._route_errors: dict[str, RmqError] = {}
-        #: what keeps a start waiting; None while nothing has failed
+        #: the error because of which a start waits; None while nothing has failed
         self.start_error: RmqError | None = None
-        #: until when a close under way waits for listeners
+        #: until when a close waits for listeners
         self._close_by_ms = 0
 
     def next_due_ms(self) -> int | None:
-        """When `run_due` has something to do (monotonic); None when no timer is set."""
+        """When to call `run_due` (monotonic); None when no timer is set."""
         return self.member.timers.next_ms()
 
     def run_due(self, now: Now) -> None:
@@ -140,7 +140,7 @@ class PushConsumer:
         self.member.timers.run_due(now)
 
     def rebalance_soon(self) -> None:
-        """Ask for a rebalance of every topic."""
+        """Request a rebalance of every topic."""
         self.rebalances.soon()
 
     def give_up(self, queue: MessageQueue) -> None:
@@ -150,9 +150,8 @@ class PushConsumer:
     def start(self, *, wait_for_cluster: bool = True) -> Pending[None]:
         """Begin to consume; done once a broker has accepted the heartbeat.
 
-        While no broker can be reached it is tried again; what a broker refuses, an
-        expression that it cannot read, is an error. So is, without `wait_for_cluster`,
-        that not one topic has a route.
+        It retries while no broker can be reached. It fails when a broker refuses a
+        filter expression, and, without `wait_for_cluster`, when no topic has a route.
         """
         return start(self._start(wait_for_cluster=wait_for_cluster), self.member)
 
@@ -181,7 +180,7 @@ class PushConsumer:
             start(self._find_retry_route(), member).on_done(_log_failure)
 
     def _why_no_route(self) -> RmqError:
-        """The error of the topics' routes; one other than "not found" counts first."""
+        """The error of the topics' routes, preferably one other than "not found"."""
         errors = [
             error
             for topic, error in self._route_errors.items()
@@ -192,7 +191,7 @@ class PushConsumer:
     def _check_surely(
         self, subscription: SubscriptionData, *, wait_for_cluster: bool
     ) -> Task[None]:
-        """Let a broker compile the expression, as soon as one can be reached."""
+        """Let a broker check the expression, as soon as one can be reached."""
         topic = subscription.topic
         while not self.is_closing:
             if topic in self.member.topic_queues:
@@ -208,7 +207,7 @@ class PushConsumer:
             yield from self._fetch_routes([topic])
 
     def _check(self, subscription: SubscriptionData) -> Task[None]:
-        """Let any broker compile the expression; raises what that broker objects to."""
+        """Let any broker check the expression. Raises the broker's refusal."""
         names = self.member.network.brokers(subscription.topic)
         if not names:
             raise no_broker_of(subscription.topic)
@@ -219,9 +218,9 @@ class PushConsumer:
     def _check_at(
         self, broker_name: str, subscription: SubscriptionData
     ) -> Task[list[BrokerError]]:
-        """Why this broker refuses the expression; empty when it does not.
+        """The error with which this broker refuses the expression; empty if it accepts.
 
-        A refusal is a result: the other brokers need not be asked.
+        A refusal is a result, so that no other broker is asked.
         """
         member = self.member
         try:
@@ -349,7 +348,7 @@ class PushConsumer:
     def _repeat(
         self, delay_ms: int, interval_ms: int, action: Callable[[], None]
     ) -> None:
-        """Do it every `interval_ms` until the consumer closes; failures are logged."""
+        """Repeat `action` until the consumer closes; failures are logged."""
 
         def run() -> None:
             if self.is_closing:
@@ -377,7 +376,7 @@ class PushConsumer:
         )
 
     def pause(self) -> None:
-        """Pull nothing and rebalance nothing; what was pulled is consumed."""
+        """Stop pulls and rebalances. Messages that were pulled are consumed."""
         self.member.is_paused = True
 
     def resume(self) -> None:
@@ -386,9 +385,10 @@ class PushConsumer:
         self.rebalances.soon()
 
     def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """As `move`, for offsets that a broker sent: those outside a queue are refused.
+        """Do the same as `move`, for offsets from a broker; refuse invalid ones.
 
-        The end of each queue is queried, because it may have grown.
+        An offset is invalid when it is outside of its queue. The end of each queue is
+        queried, because the queue may have grown.
         """
         ours = {q: at for q, at in offsets.items() if q in self.member.process_queues}
         for queues in queues_by_broker(ours).values():
@@ -415,12 +415,11 @@ class PushConsumer:
             self.move(wanted)
 
     def move(self, offsets: dict[MessageQueue, int]) -> None:
-        """Consume these queues from other offsets (reset, seek); queues of other
-        members are ignored.
+        """Consume these queues from other offsets (reset, seek).
 
-        What is being consumed ends without effect. Java pauses the whole consumer for
-        10 s around this; here a dropped queue cannot commit any more, and it rests
-        until the new offset is stored.
+        Queues of other members are ignored. Messages that are being consumed are not
+        committed. Java pauses the whole consumer for 10 s; here a dropped queue cannot
+        commit any more, and it rests until the new offset is stored.
         """
         member = self.member
         moved = {}
@@ -446,12 +445,15 @@ class PushConsumer:
         _log_failure(pending)
 
     def close(self, timeout_ms: int) -> Pending[None]:
-        """Stop; done when nothing is left to do. Once; see `close_sooner`."""
+        """Stop the member; done when everything is ended. Call it once.
+
+        See `close_sooner`.
+        """
         self._close_by_ms = self.member.now_ms() + timeout_ms
         return start(self._close(timeout_ms), self.member)
 
     def close_sooner(self, timeout_ms: int) -> None:
-        """Let a close under way wait for listeners no longer than this from now."""
+        """Shorten the time for which a running close waits for listeners."""
         by_ms = self.member.now_ms() + timeout_ms
         self._close_by_ms = min(self._close_by_ms, by_ms)
 
@@ -517,14 +519,14 @@ class PushConsumer:
     def _commit_surely(
         self, queues: dict[MessageQueue, ProcessQueue[Pulled]]
     ) -> Task[None]:
-        """Commit, and make sure that no earlier pull overwrites it.
+        """Commit, and make sure that no earlier pull overwrites the offsets.
 
-        Never fails: a queue that rests until this is done must go on, and a member that
-        closes must still unlock and unregister.
+        This never fails: a queue that rests until this is done must continue, and a
+        member that closes must still unlock and unregister.
         """
         try:
             yield from self._commit_and_read_back(queues)
-        except Exception as error:  # noqa: BLE001  # what follows must happen
+        except Exception as error:  # noqa: BLE001  # the caller must continue
             unexpected(error)
 
     def _commit_and_read_back(
@@ -563,7 +565,7 @@ def _log_heartbeat(broker_name: str, pending: Pending[None]) -> None:
 
 
 def _log_failure(pending: Pending[None]) -> None:
-    """The end of a task in the background; the next turn tries again."""
+    """Log the failure of a background task, which is retried in its next turn."""
     outcome = pending.outcome()
     if isinstance(outcome, RmqError):
         logger.warning("background task failed: %s", outcome)

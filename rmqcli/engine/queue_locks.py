@@ -1,8 +1,8 @@
 """Locks of queues at their brokers, for orderly consumption. Pure.
 
-A broker keeps a lock for 60 s. The member relies on it for 30 s and renews it every
-20 s. The lock of a dropped queue is not renewed, so that the queue's next owner waits
-60 s at most.
+A broker keeps a lock for 60 s. The member trusts it for 30 s and renews it every 20 s.
+The lock of a dropped queue is not renewed, so that the queue's next owner waits for at
+most 60 s.
 
 Source: RebalanceImpl#lock, #lockAll, #unlock, #unlockAll.
 """
@@ -36,7 +36,7 @@ class QueueLocks:
         self._member = member
 
     def lock(self, queues: Iterable[MessageQueue]) -> Task[set[MessageQueue]]:
-        """Ask for queues, one request a broker; returns those granted.
+        """Lock queues with one request per broker; return the granted ones.
 
         A broker that does not answer grants nothing.
         """
@@ -53,15 +53,15 @@ class QueueLocks:
         return granted
 
     def lock_all(self) -> Task[None]:
-        """Renew the locks of all queues; one that is not granted again is lost.
+        """Renew the locks of all queues; a lock that is not granted again is lost.
 
-        Without an answer the locks age until they are not trusted.
+        Without an answer the locks age until they are no longer trusted.
         """
         by_broker = queues_by_broker(self._live())
         yield All([self._renew(queues) for queues in by_broker.values()])
 
     def _renew(self, queues: list[MessageQueue]) -> Task[None]:
-        """Renew the locks of one broker, as soon as that answers."""
+        """Renew the locks of one broker, when that broker answers."""
         asked_ms = self._member.now_ms()
         try:
             granted = yield from self._lock(queues)
@@ -76,12 +76,12 @@ class QueueLocks:
                 process_queue.lock_lost()
 
     def unlock(self, queue: MessageQueue) -> None:
-        """Give one back, without waiting for an answer."""
+        """Unlock one queue, without waiting for an answer."""
         member = self._member
         member.network.unlock_oneway(member.group, member.client_id, [queue])
 
     def unlock_all(self, broker_name: str) -> Task[None]:
-        """Give all locks of one broker back, and wait for its answer."""
+        """Unlock all queues of one broker, and wait for its answer."""
         member = self._member
         queues = [q for q in member.process_queues if q.broker_name == broker_name]
         if not queues:
@@ -105,7 +105,7 @@ class QueueLocks:
         return [queue for queue, each in queues.items() if not each.dropped]
 
     def _mark(self, granted: Iterable[MessageQueue], asked_ms: int) -> None:
-        """A lock counts from when it was asked for: the broker's time began later."""
+        """Record granted locks. A lock counts from the time of its request."""
         for queue in granted:
             process_queue = self._member.process_queues.get(queue)
             if process_queue is not None and not process_queue.dropped:
@@ -115,7 +115,7 @@ class QueueLocks:
 def queues_by_broker(
     queues: Iterable[MessageQueue],
 ) -> dict[str, list[MessageQueue]]:
-    """Broker name -> its queues, in the order they came."""
+    """Group queues by broker name; they keep their order."""
     found: defaultdict[str, list[MessageQueue]] = defaultdict(list)
     for queue in queues:
         found[queue.broker_name].append(queue)

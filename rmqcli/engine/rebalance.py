@@ -1,30 +1,31 @@
 """Rebalancing: which queues this member owns, and how it gains and gives them up.
 
-`Rebalance` does one run for one topic, `RebalanceService` decides when: soon after a
-change, else every 20 s. A topic has one run at a time; requests during a run become one
-more. Two runs are a second apart, so that many members that come and go at once cost
-little; while a queue is still missing, the next run comes after that second.
+`Rebalance` does one run for one topic, and `RebalanceService` decides when: soon after
+a change, and otherwise every 20 s. A topic has one run at a time; requests during a run
+cause one more run. Two runs are at least a second apart, so that many members that join
+or leave at once cost little; while a queue is missing, the next run follows after that
+second.
 
-Where this is not what Java does:
-- A notification that members changed does not wait for that second, only for
+Differences from Java:
+- A notification that members changed does not wait for that second, but only for
   NEWS_INTERVAL_MS: the member that gains a queue queries its offset at once, and by
-  then the member that loses it must have committed.
-- New queues query their offsets side by side, and their locks with one request a
-  broker: a start with many queues takes two round trips, not two a queue.
-- Each topic is rebalanced by itself, each broker's queues are acquired by themselves,
-  and any broker that answers says who the members are. So a broker that does not answer
-  delays no queue of another one. Java does all of that in one thread.
+  then the member that loses the queue must have committed.
+- The offsets of new queues are queried concurrently, and their locks with one request
+  per broker: a start with many queues takes two round trips, not two per queue.
+- Each topic is rebalanced separately, each broker's queues are acquired separately, and
+  the first broker that answers tells the members. So a broker that does not answer
+  delays only its own queues. Java does all of this in one thread.
 - The heartbeat that announces a changed subscription is sent with the decision, and
   each broker answers it before its first pull. Java 5.x waits 500 ms instead.
-- A queue that was dropped, could not be given up yet and is assigned again begins anew
-  as soon as its consumption has ended. Java leaves it without a pull for 120 s.
-- A member that loses a queue lets its listeners finish what they have begun, for
-  HANDOVER_MS at most (a second where the queue is locked, because no other member can
-  begin), and commits. A member that gains a queue from another waits TAKE_OVER_MS, or
-  for the lock, before it queries the offset. So a member that comes or goes causes no
-  duplicates while listeners are quick; with Java it does.
-- A topic that is not subscribed any more is given up like any other queue: committed
-  and unlocked. Java drops it as it is.
+- A queue that was dropped, could not be given up yet and is assigned again begins again
+  as soon as its consumption has ended. Java does not pull it for 120 s.
+- A member that loses a queue lets its listeners finish the messages that they have
+  begun, for at most HANDOVER_MS (a second if the queue is locked, because no other
+  member can begin), and commits. A member that gains a queue from another member waits
+  for TAKE_OVER_MS, or for the lock, before it queries the offset. So a member that
+  joins or leaves causes no duplicates while listeners are quick; in Java it does.
+- The queues of an unsubscribed topic are given up like all others: committed and
+  unlocked. Java drops them without that.
 
 Source: RebalanceService, RebalanceImpl, RebalancePushImpl.
 """
@@ -61,16 +62,16 @@ logger = get_logger(__name__)
 
 
 class ConsumeService(Protocol):
-    """What a rebalance needs of the service that hands out messages."""
+    """The part of the service that hands out messages that a rebalance uses."""
 
     def is_busy(self, queue: MessageQueue) -> bool:
         """Whether a listener still needs the queue's lock."""
 
     def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Begin nothing more of it; what was begun ends."""
+        """Begin no further batch of the queue; the current ones end."""
 
     def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether listeners have not ended with it."""
+        """Whether listeners still have messages of the queue."""
 
 
 LOCK_FAILED_DELAY_MS: Final = 500
@@ -84,10 +85,10 @@ NEXT_BROKER_MS: Final = 100
 
 
 class _Change:
-    """A changed subscription on its way to the brokers, with one heartbeat.
+    """A changed subscription that is sent to the brokers with one heartbeat.
 
-    `heartbeat()` sends it, and returns each broker's answer by its name. It is called
-    once: by `send`, or for the first queue that waits for its broker.
+    `heartbeat()` sends it, and returns the answers by broker name. It is called once:
+    by `send`, or for the first queue that waits for its broker.
     """
 
     def __init__(self, heartbeat: Heartbeat) -> None:
@@ -95,7 +96,7 @@ class _Change:
         self._answers: dict[str, Pending[None]] | None = None
 
     def send(self) -> dict[str, Pending[None]]:
-        """Send the heartbeat, unless that was done; the brokers' answers."""
+        """Send the heartbeat, unless it was sent; return the answers."""
         if self._answers is None:
             self._answers = {}
             try:
@@ -105,7 +106,7 @@ class _Change:
         return self._answers
 
     def registered_at(self, broker_name: str) -> Task[None]:
-        """Wait until this broker has accepted the heartbeat or has failed to."""
+        """Wait until this broker has accepted the heartbeat, or that has failed."""
         answer = self.send().get(broker_name)
         if answer is None:
             return
@@ -116,7 +117,7 @@ class _Change:
 
 
 class _Gain:
-    """A queue that is being acquired. `is_wanted` until another member gets it."""
+    """A queue that is being acquired, and whether it is still assigned to us."""
 
     __slots__ = ("is_wanted",)
 
@@ -146,16 +147,16 @@ class Rebalance:
         self._service = service
         self._pull = pull
         self._heartbeat = heartbeat
-        #: queues that begin as soon as their lock and their offset are known
+        #: queues that begin as soon as their lock is granted and their offset is known
         self._gains: dict[MessageQueue, _Gain] = {}
-        #: assigned, tried and not begun: brokers have that change already
+        #: assigned queues that were tried and have not begun; brokers know the change
         self._tried: set[MessageQueue] = set()
 
     def run(self, topic: str) -> Task[bool]:
-        """Rebalance one topic; whether this member owns what it is assigned.
+        """Rebalance one topic; return whether this member owns its assigned queues.
 
         Queues that are being acquired count as owned: this does not wait for them, and
-        one that cannot be acquired asks for the next rebalance itself.
+        a queue that cannot be acquired requests the next rebalance itself.
         """
         member = self._member
         if topic not in member.subscriptions:
@@ -174,7 +175,7 @@ class Rebalance:
             return is_retry
 
     def stop(self) -> None:
-        """Acquire nothing more; unlock the queues that have not begun."""
+        """Acquire no more queues; unlock the queues that have not begun."""
         self._cancel(self._gains)
 
     def _cancel(self, queues: Iterable[MessageQueue]) -> None:
@@ -254,7 +255,7 @@ class Rebalance:
         return ours.keys() == assigned and all(ours.values())
 
     def _consumer_ids(self, topic: str) -> Task[list[str]]:
-        """The members of the group, as the first broker that answers has them."""
+        """The members of the group, from the first broker that answers."""
         member = self._member
         queries = [
             member.network.consumer_ids(member.group, broker_name)
@@ -270,13 +271,13 @@ class Rebalance:
     ) -> None:
         """updateProcessQueueTableInRebalance, then messageQueueChanged.
 
-        Each broker's queues are acquired by themselves, so that a broker that does not
-        answer holds up no queue of another. `free_ms`: when the last owners of what is
-        new have committed.
+        Each broker's queues are acquired separately, so that a broker that does not
+        answer does not delay queues of other brokers. `free_ms` is when the previous
+        owners of new queues have committed.
         """
         member = self._member
         if not member.is_running:
-            return  # closed while the last owner's work was waited for
+            return  # the member closed while this waited for the previous owner
         is_changed = self._drop(topic, assigned)
         self._cancel(q for q in self._gains if q.topic == topic and q not in assigned)
         self._tried = {q for q in self._tried if q.topic != topic or q in assigned}
@@ -302,7 +303,7 @@ class Rebalance:
     def _acquire(
         self, gains: dict[MessageQueue, _Gain], change: _Change, *, free_ms: int
     ) -> Task[None]:
-        """Get queues of one broker, and begin each when its own answer has come."""
+        """Acquire queues of one broker, and begin each as soon as it is ready."""
         member = self._member
         locked_ms: int | None = None
         queues = list(gains)
@@ -334,7 +335,7 @@ class Rebalance:
     def _acquired(
         self, gains: dict[MessageQueue, _Gain], pending: Pending[None]
     ) -> None:
-        """With success or without: none of them is being acquired any more."""
+        """Record that the acquisition has ended, with or without success."""
         left = [
             queue for queue, gain in gains.items() if self._gains.get(queue) is gain
         ]
@@ -350,9 +351,9 @@ class Rebalance:
         change: _Change,
         locked_ms: int | None,
     ) -> Task[None]:
-        """Make the ProcessQueue of a queue once its first offset is known.
+        """Create the ProcessQueue of a queue once its first offset is known.
 
-        Raises RmqError when the offset cannot be known now.
+        Raises RmqError when the offset cannot be determined now.
         """
         member = self._member
         offset: int | None = None
@@ -365,7 +366,7 @@ class Rebalance:
             failure = error
         del self._gains[queue]
         if not gain.is_wanted or not member.is_running:
-            # What was granted after the last unlock is given back, too.
+            # A lock that was granted after the last unlock is given back, too.
             member.offsets.table.remove(queue)
             self._unlock(queue)
             self._rebalance_soon()
@@ -386,7 +387,7 @@ class Rebalance:
         self._pull(PullRequest(queue, process_queue, offset))
 
     def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
-        """Let consumption of lost queues end, so that it can be committed."""
+        """Let the consumption of lost queues end, so that it can be committed."""
         member = self._member
         if member.is_broadcasting:
             return
@@ -407,7 +408,7 @@ class Rebalance:
             yield Sleep(_POLL_MS)
 
     def _drop(self, topic: str, assigned: Collection[MessageQueue]) -> bool:
-        """Give up queues of other members, and those whose pull loop has ended."""
+        """Give up queues of other members, and queues whose pull loop has ended."""
         member = self._member
         is_changed = False
         for queue, process_queue in list(member.process_queues.items()):
@@ -455,12 +456,12 @@ class Rebalance:
 
 
 def no_broker_of(topic: str) -> RmqError:
-    """Why no broker can be asked about a topic."""
+    """The error when no broker of a topic is known."""
     return RmqError(f"no broker of topic {topic} is known")
 
 
 def share_limits(member: Member) -> None:
-    """Divide a topic's limits by the number of all queues of the member, as Java."""
+    """Divide a topic's limits by the number of all the member's queues, as in Java."""
     count = len(member.process_queues)
     if not count:
         return
@@ -490,11 +491,11 @@ class RebalanceService:
 
     @property
     def runs(self) -> int:
-        """How often the topic that ran most often was rebalanced."""
+        """The number of rebalances of the topic with the most of them."""
         return max((each.runs for each in self._schedules.values()), default=0)
 
     def start(self) -> None:
-        """Run now, and from now on."""
+        """Run now, and then periodically."""
         self._is_stopped = False
         self.soon()
 
@@ -524,13 +525,13 @@ class RebalanceService:
             schedule.run_after(interval_ms)
 
     def _ended(self, topic: str) -> None:
-        """A run of the topic has ended: forget one that is not subscribed any more."""
+        """After a run, forget the topic if it is no longer subscribed."""
         if topic not in self._member.subscriptions:
             self._schedules.pop(topic).is_stopped = True
 
 
 class _Schedule:
-    """When one topic is rebalanced."""
+    """The schedule of one topic's rebalances."""
 
     def __init__(
         self,
@@ -544,16 +545,16 @@ class _Schedule:
         self._topic = topic
         self._ended = ended
         self._is_running = False
-        #: requested during a run: the shortest interval of those requests
+        #: the shortest interval of the requests during a run; None without one
         self._wanted_after_ms: int | None = None
         self.is_stopped = False
         self._started_ms: int | None = None
-        #: the plan that counts; older ones on the timers do nothing
+        #: the number of the valid plan; timers of older plans do nothing
         self._plan = 0
         self.runs = 0
 
     def run_after(self, interval_ms: int) -> None:
-        """Run, but not before `interval_ms` after the beginning of the last run."""
+        """Run, at the earliest `interval_ms` after the beginning of the last run."""
         if self._is_running:
             self._wanted_after_ms = min(
                 interval_ms, self._wanted_after_ms or interval_ms

@@ -1,7 +1,7 @@
-"""Reports to the program besides messages: queues, first offsets, failed deliveries.
+"""Reports to the program: assigned queues, first offsets, and failed deliveries.
 
 The engine calls the functions of the `Listener` for them in its own thread. They must
-return at once; what they raise is logged and changes nothing.
+return at once; their errors are logged and have no effect.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FailedDelivery:
 
     `retry` is the number of the next delivery, counted from 1, and `retries_max` the
     highest number (None: no limit); both are None where retries are not counted.
-    `error` is why brokers did not accept the message, None when they did.
+    `error` says why brokers did not accept the message; None when they did.
     """
 
     message: Message | MessageItem
@@ -52,7 +52,7 @@ class FailedDelivery:
 
 
 class Start(enum.Enum):
-    """What decided where a queue is consumed from."""
+    """What decided the offset from which a queue is consumed."""
 
     COMMITTED = "COMMITTED"  # the offset at the broker or in the local file
     FIRST = "FIRST"
@@ -63,7 +63,7 @@ class Start(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueStart:
-    """Where a queue is consumed from once it was assigned, and why."""
+    """The offset from which an assigned queue is consumed, and what decided it."""
 
     queue: MessageQueue
     queue_offset: int

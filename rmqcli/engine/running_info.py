@@ -1,4 +1,4 @@
-"""What brokers ask of a member: running info, offsets, consuming one message.
+"""Answers to requests of brokers: running info, offsets, consuming one message.
 
 Source: DefaultMQPushConsumerImpl#consumerRunningInfo, ClientRemotingProcessor,
 MQClientInstance#resetOffset, #consumeMessageDirectly.
@@ -38,7 +38,7 @@ def running_info(
     started_epoch_ms: int,
     jstack: str | None = None,
 ) -> ConsumerRunningInfo:
-    """Settings, subscriptions, queues and rates as they are now."""
+    """The member's current settings, subscriptions, queues and rates."""
     now = member.now()
     properties = {
         _java_name(field.name): _java_value(getattr(member.config, field.name))
@@ -80,7 +80,7 @@ def consumer_status(member: Member, topic: str) -> dict[MessageQueue, int]:
 def consume_directly(
     message: Message, listener: Listener, queue: MessageQueue, clock: Clock
 ) -> ConsumeMessageDirectlyResult:
-    """Call the listener for one message, past all queues and offsets."""
+    """Call the listener for one message, without affecting queues and offsets."""
     started_ms = clock.monotonic_ms()
     message.consume_start_ms = started_ms
     result, error = call_directly(message, listener, queue)

@@ -1,12 +1,12 @@
-"""How a message that failed gets into its group's retry topic.
+"""Send failed messages to the retry topic of their group.
 
-First its broker is asked to copy it (CONSUMER_SEND_MSG_BACK); when that fails, it is
-sent to the retry topic as a producer would. Only when both fail does the member keep
-it. No consume thread waits for that; in Java it does, for up to 5 s.
+First the message's broker is asked to copy it (CONSUMER_SEND_MSG_BACK). If that fails,
+the message is sent to the retry topic as by a producer. If both fail, the member keeps
+the message. No consume thread waits for this; in Java it does, for up to 5 s.
 
-Java's fallback changes the message that it sends back, loses ORIGIN_MESSAGE_ID, and
-turns a message for the dead-letter queue into a retry. Here it works on a copy and
-keeps both.
+Java's fallback modifies the message that it sends back, loses ORIGIN_MESSAGE_ID, and
+turns a message for the dead-letter queue into a retry. Here the fallback works on a
+copy and keeps both: the id, and that the message becomes a dead letter.
 
 Source: DefaultMQPushConsumerImpl#sendMessageBack, ConsumeMessageOrderlyService
 #sendMessageBack.
@@ -33,7 +33,7 @@ _FIRST_DELAY_LEVEL: Final = 3
 
 
 def retries_max_of(member: Member) -> int:
-    """How often a message that is consumed concurrently is tried again."""
+    """How often a message that is consumed concurrently is retried."""
     limit = member.config.max_reconsume_times
     return _MAX_RECONSUME_TIMES if limit is None else limit
 
@@ -43,7 +43,8 @@ def send_message_back(
 ) -> Task[None]:
     """Send back a message that was consumed concurrently.
 
-    `delay_level` as in the listener's context. Raises RmqError when no broker took it.
+    `delay_level` is that of the listener's context. Raises RmqError when no broker
+    accepted the message.
     """
     max_times = retries_max_of(member)
     back = SendBack(
@@ -69,14 +70,14 @@ def send_message_back(
 def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[None]:
     """Send a message of an orderly queue to the dead-letter queue.
 
-    It goes by way of the retry topic. Raises RmqError when no broker took it.
+    It goes by way of the retry topic. Raises RmqError when no broker accepted it.
     """
     limit = member.config.max_reconsume_times
     retry = retry_message(
         member,
         message,
         times=message.reconsume_times
-        + 1,  # over the limit, as brokers since 5.1.1 require
+        + 1,  # above the limit, as brokers since 5.1.1 require
         max_reconsume_times=_UNLIMITED if limit is None else limit,
     )
     yield from member.network.send_retry(retry)
@@ -89,7 +90,7 @@ def retry_message(
     times: int,
     max_reconsume_times: int,
 ) -> RetryMessage:
-    """What is sent into the retry topic; `times` is what the broker counts."""
+    """The message for the retry topic; the broker counts it as retry `times`."""
     properties = dict(message.properties)
     origin_id = (
         properties.get("ORIGIN_MESSAGE_ID") or message.msg_id or message.offset_msg_id

@@ -1,6 +1,6 @@
 """Counts by topic, and rates over the last minute, as Java's clients report them.
 
-Source: ConsumerStatsManager, StatsItem (snapshots each 10 s, seven of them a minute).
+Source: ConsumerStatsManager, StatsItem (a snapshot every 10 s, seven for a minute).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SAMPLES_AN_HOUR: Final = 361
 
 
 class TopicStats:
-    """Running totals of one topic; `sample` makes them rates."""
+    """Running totals of one topic, from which `sample` makes rates possible."""
 
     __slots__ = (
         "_samples",
@@ -49,11 +49,11 @@ class TopicStats:
         )
 
     def sample(self, now_ms: int) -> None:
-        """Remember the totals; to be called each SAMPLE_INTERVAL_MS."""
+        """Store a snapshot of the totals. Call it every SAMPLE_INTERVAL_MS."""
         self._samples.append(self._totals(now_ms))
 
     def status(self, now_ms: int) -> ConsumeStatus:
-        """Rates of the last minute; 0 where nothing happened."""
+        """The rates of the last minute; 0 where nothing happened."""
         latest = self._totals(now_ms)
         minute = self._since(_SAMPLES_A_MINUTE, latest)
         seconds = max(minute[0], 1) / 1000
@@ -77,7 +77,7 @@ class TopicStats:
 
 
 class ConsumerStats:
-    """The topics' counts, and how often flow control held a pull back."""
+    """The counts of all topics, and how often flow control delayed a pull."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicStats] = {}
@@ -88,7 +88,7 @@ class ConsumerStats:
         self.retries = 0
 
     def of(self, topic: str) -> TopicStats:
-        """The topic's, made when there is none."""
+        """The counts of a topic, created if there are none."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicStats()

@@ -133,7 +133,7 @@ def test_the_hash_ring_uses_the_same_hashes_as_java():
 
 
 def test_a_negative_number_of_virtual_nodes_is_refused():
-    with pytest.raises(UsageError, match="-1 virtual nodes"):
+    with pytest.raises(UsageError, match="virtual_node_count is -1"):
         AllocateMessageQueueConsistentHash(-1)
 
 

@@ -368,5 +368,5 @@ def test_a_result_that_is_no_status_causes_a_warning(caplog):
     world = started(act=lambda *_: "done")
     world.found([0])
     assert caplog.messages == [
-        "listener returned 'done', which is no status: consumed again later"
+        "listener returned 'done', which is not a status; retrying later"
     ]
