@@ -72,7 +72,7 @@ class Decoding:
         missing = missing_packages(self.packages)
         if missing:
             raise ConfigError(
-                f"bodies cannot be decoded as {self.format}: Python package"
+                f"bodies cannot be decoded as {self.format}: the package"
                 f" {', '.join(missing)} is not installed",
                 hint=_INSTALL.get(self.format, "install it for this Python"),
             )

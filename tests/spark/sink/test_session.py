@@ -70,7 +70,7 @@ def test_the_sink_accepts_the_rows_of_the_source(spark, cluster):
     assert what == (
         "rmqcli.errors.UsageError: column broker_name is not a column of a message"
     )
-    assert hint.startswith("hint: select what to send; the columns are body, tags,")
+    assert hint.startswith("hint: select only these columns: body, tags,")
 
 
 @pytest.mark.parametrize(
