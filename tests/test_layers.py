@@ -8,7 +8,6 @@ so that a rule that cannot fail is noticed.
 from __future__ import annotations
 
 import ast
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -408,24 +407,18 @@ RULES = [
 ]
 
 
-@functools.cache
-def modules() -> list[Module]:
-    """The modules of `rmqcli`, read by the first test that asks."""
-    return read_package(PACKAGE)
+def test_the_package_follows_every_rule():
+    """One test, because reading the package takes seconds.
 
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_package_follows_the_rule(rule):
-    assert rule(modules()) == []
-
-
-def test_no_modules_of_the_broker_import_each_other():
-    """Imports for annotations count: a circle of types is a circle for the reader."""
-    assert circles([m for m in modules() if m.name.startswith("rmqcli.broker.")]) == []
-
-
-def test_every_package_has_its_place():
-    assert {layer_of(module) for module in modules()} <= MAY_IMPORT.keys() | set(VALUES)
+    Imports for annotations count: a circle of types is a circle for the reader.
+    """
+    modules = read_package(PACKAGE)
+    assert {rule.__name__: rule(modules) for rule in RULES} == {
+        rule.__name__: [] for rule in RULES
+    }
+    assert circles([m for m in modules if m.name.startswith("rmqcli.broker.")]) == []
+    places = MAY_IMPORT.keys() | set(VALUES)
+    assert {layer_of(module) for module in modules} <= places
 
 
 def test_the_layers_have_no_circle():

@@ -43,6 +43,7 @@ def left_in(folder):
     return [name for name in os.listdir(folder) if name.startswith("rmq-demo")]
 
 
+@pytest.mark.slow
 def test_the_whole_tour(tmp_path):
     """Also where the user has a proxy: that gets none of it."""
     environ = {"ROCKETMQ_ENDPOINTS": "127.0.0.1:1"}

@@ -57,6 +57,7 @@ def places(spark, folder):
     return sorted((row.queue_id, row.queue_offset) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_restarted_query_goes_on_and_takes_up_a_new_queue(spark, cluster, tmp_path):
     cluster.create_topic("restarted", queues=2)
     cluster.create_group("warehouse")
@@ -102,6 +103,7 @@ def test_a_stream_keeps_the_schema_inferred_at_its_start(spark, cluster, tmp_pat
     assert found == [(1, None), (2, None), (3, None), (None, b'{"id": "text"}')]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
     for topic in ("one", "two"):
         cluster.create_topic(topic, queues=1)
