@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmqcli.cli.ui.progress import Progress
-    from rmqcli.queue_selector import QueueSelector
     from rmqcli.spark.decode.settings import Names
     from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.export import ExportOptions
@@ -321,17 +320,12 @@ class ExportCommandOptions:
         """The folder of the Parquet files; empty for a table."""
         return self.to_parquet or ""
 
-    @property
-    def selectors(self) -> tuple[QueueSelector, ...]:
-        """The queues of `--queue`."""
-        return tuple(self.queue or ())
-
     def given(self) -> dict[str, Any]:
         """The fields of ExportRequest that were typed."""
         fields = {
             "from_position": None if self.from_ is None else str(self.from_),
             "to_position": None if self.to is None else str(self.to),
-            "queues": tuple(map(str, self.selectors)) or None,
+            "queues": tuple(map(str, self.queue or ())) or None,
             "tag": self.tag,
             "rows_per_file": self.rows_per_file,
             "bytes_per_file": self.bytes_per_file,
@@ -433,7 +427,6 @@ def export(common: Common, options: ExportCommandOptions) -> int:
         cluster = BrokerCluster(
             config=client_config,
             allow_unencrypted=is_allowed,
-            selectors=options.selectors,
             start=options.from_ or Earliest(),
             end=options.to or Latest(),
             note=common.messages.info,

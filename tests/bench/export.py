@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.position import Earliest, Latest
-from rmqcli.queue_selector import parse_queue_selector
 from rmqcli.spark.class_archive import SWITCH
 from rmqcli.spark.daemon import MODULES
 from rmqcli.spark.export.cluster import BrokerCluster
@@ -183,12 +182,14 @@ def once_up(
     """Rows, bytes, and seconds from started workers to the last file."""
     record = Export(
         request=ExportRequest(
-            topic=arguments.topic, from_position="earliest", to_position="latest"
+            topic=arguments.topic,
+            from_position="earliest",
+            to_position="latest",
+            queues=tuple(arguments.queue),
         ),
         options=ExportOptions(path=path),
         cluster=BrokerCluster(
             config=ClientConfig(namesrv=(arguments.namesrv,)),
-            selectors=[parse_queue_selector(text) for text in arguments.queue],
             start=Earliest(),
             end=Latest(),
             note=lambda _: None,

@@ -17,13 +17,12 @@ from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.extent import extent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
     from rmqcli.position import Position
-    from rmqcli.queue_selector import QueueSelector
     from rmqcli.spark.export.part import ChunkReader
     from rmqcli.spark.export.plan import ExportPlan, ExportRequest
     from rmqcli.spark.extent import QueueExtent
@@ -74,7 +73,6 @@ class BrokerCluster:
     """A cluster behind its name servers. `note` is called with notes about queues."""
 
     config: ClientConfig
-    selectors: Collection[QueueSelector]
     start: Position
     end: Position
     note: Callable[[str], None]
@@ -99,17 +97,19 @@ class BrokerCluster:
         """Resolve both ends of the range in each queue, now.
 
         Raises NotFoundError for an unknown topic or group, UsageError for a queue it
-        lacks, and the first queue's error when one cannot be resolved.
+        lacks, and the first queue's error when one cannot be resolved. The queues are
+        those of the request, because it may be the one of an earlier run.
         """
         from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.api.client import Client  # workers and driver load it late
-        from rmqcli.queue_selector import select_queues
+        from rmqcli.queue_selector import parse_queue_selector, select_queues
 
         since_last = request.from_position == SINCE_LAST
         start = Earliest() if since_last else self.start
+        selectors = [parse_queue_selector(text) for text in request.queues]
         with Client(self.config) as client:
             queues = client.route(request.topic).read_queues()
-            chosen = select_queues(queues, self.selectors)
+            chosen = select_queues(queues, selectors)
             check_groups(client, chosen, [start, self.end])
             ranges = resolve_ranges(client, chosen, start, self.end)
         for queue, found in sorted(ranges.items()):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rmqcli.config import ClientConfig
 from rmqcli.position import Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
+from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.plan import ExportPlan, ExportRequest
 from rmqcli.spark.extent import plan_queue
 
@@ -21,7 +24,6 @@ def plan_of(cluster):
 def cluster_at(namesrv):
     return BrokerCluster(
         config=ClientConfig(namesrv=(namesrv,)),
-        selectors=(),
         start=Earliest(),
         end=Latest(),
         note=lambda _: None,
@@ -47,3 +49,13 @@ def test_an_estimate_that_cannot_be_made_is_no_error(rmq_cluster):
     rmq_cluster.send(rmq_cluster.create_topic("T"), ["x"])
     plan = plan_of(cluster_at(rmq_cluster.namesrv))
     assert cluster_at("127.0.0.1:1").message_bytes(plan) is None
+
+
+def test_the_queues_are_those_of_the_request(rmq_cluster):
+    topic = rmq_cluster.create_topic("T", queues=4)
+    for queue_id in range(4):
+        rmq_cluster.send(topic, ["x"] * 5, queue_id=queue_id)
+    cluster = cluster_at(rmq_cluster.namesrv)
+    for position in ("earliest", SINCE_LAST):
+        request = replace(REQUEST, queues=("1", "broker-a:3"), from_position=position)
+        assert [each.queue.queue_id for each in cluster.resolve(request)] == [1, 3]

@@ -52,7 +52,6 @@ def export(
         ),
         cluster=BrokerCluster(
             config=ClientConfig(namesrv=(namesrv,)),
-            selectors=[],
             start=start or Earliest(),
             end=Latest(),
             note=lambda _: None,

@@ -71,7 +71,6 @@ def exported(cluster, path):
         options=ExportOptions(path=str(path)),
         cluster=BrokerCluster(
             config=ClientConfig(namesrv=(cluster.namesrv,)),
-            selectors=[],
             start=Earliest(),
             end=Latest(),
             note=lambda _: None,

@@ -262,7 +262,6 @@ def export_into(table, cluster, *, end=None, **options):
         given=frozenset(),
         cluster=BrokerCluster(
             config=ClientConfig(namesrv=(cluster.namesrv,)),
-            selectors=(),
             start=Earliest(),
             end=position,
             note=print,

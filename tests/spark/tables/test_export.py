@@ -152,7 +152,6 @@ def export(cluster):
             cluster=SomeCluster(
                 BrokerCluster(
                     config=ClientConfig(namesrv=(cluster.namesrv,)),
-                    selectors=(),
                     start=start or Earliest(),
                     end=end or Latest(),
                     note=report.info,
