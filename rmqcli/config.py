@@ -50,7 +50,9 @@ class ClientConfig:
         if self.plaintext and self.tls is not None:
             raise ValueError("plaintext and tls cannot be used together")
         if self.timeout_ms <= 0:
-            raise ValueError(f"timeout_ms is {self.timeout_ms}; it must be over 0")
+            raise ValueError(
+                f"timeout_ms is {self.timeout_ms}; it must be greater than 0"
+            )
 
     @classmethod
     def from_env(

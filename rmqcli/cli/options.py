@@ -325,7 +325,7 @@ def parse_timeout_ms(text: str) -> int:
     """Read the duration of `--timeout`. Raises TextError for 0."""
     timeout_ms = parse_duration_ms(text)
     if not timeout_ms:
-        raise TextError(text, "must be over 0", start=0, end=len(text))
+        raise TextError(text, "must be greater than 0", start=0, end=len(text))
     return timeout_ms
 
 

@@ -179,8 +179,15 @@ class RemoteStorage:
         return self._filesystem
 
     def check_access(self) -> None:
-        """Raise RmqError when this process cannot see the lease of the export."""
-        self._check_lease()
+        """Raise RmqError when this process cannot see the lease of the export.
+
+        Then it has reached another storage than the driver, such as one of a different
+        endpoint or account.
+        """
+        if self._lease_path is None or not self.exists(self._lease_path):
+            raise RefusedError(
+                f"the lease that the driver wrote is not in {self.target.root}"
+            )
 
     def root_of(self, path: str) -> str:
         """Return the URL of the target for `path`, the text that the user gave."""
