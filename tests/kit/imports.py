@@ -53,15 +53,9 @@ def read_module(path: Path, package: Path) -> Module:
 
 
 def _imports(tree: ast.Module, path: Path) -> Iterator[Import]:
-    later = {
-        id(node)
-        for holder in ast.walk(tree)
-        if isinstance(holder, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        or (isinstance(holder, ast.If) and "TYPE_CHECKING" in ast.unparse(holder.test))
-        for node in ast.walk(holder)
-    }
-    for node in ast.walk(tree):
-        at_import = id(node) not in later
+    waiting: list[tuple[ast.AST, bool]] = [(tree, True)]
+    while waiting:
+        node, at_import = waiting.pop()
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, at_import)
@@ -69,6 +63,15 @@ def _imports(tree: ast.Module, path: Path) -> Iterator[Import]:
             assert node.level == 0, f"{path}: relative import"
             for alias in node.names:
                 yield Import(f"{node.module}.{alias.name}", at_import)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
+            at_import = False
+        waiting += [
+            (child, at_import)
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.expr)  # has no imports
+        ]
 
 
 def circles(modules: Iterable[Module]) -> list[set[str]]:
