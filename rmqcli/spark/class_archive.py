@@ -91,7 +91,7 @@ class ClassArchive:
     java: str
 
     def is_usable(self) -> bool:
-        """Whether it is there, and nobody but this user could have written it."""
+        """Whether it exists, and only this user could have written it."""
         try:
             found = os.lstat(self.path)
             if _folder_fault(self.path.parent) is not None:

@@ -276,8 +276,8 @@ def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
 
 
 def test_a_close_ends_its_receives_before_it_gives_messages_back(proxy, inbox):
-    """A receive that the proxy still holds would be given them again, and be cut off:
-    nobody would see them until their invisible time is over."""
+    """The proxy would answer a receive that it still holds with those messages, and the
+    closed connection would lose them until their invisible time is over."""
     contexts, empty = [], []
     answer = proxy.answers["ReceiveMessage"]
 

@@ -70,7 +70,7 @@ def check_signature(
 ) -> str | None:
     """Check that an account signed the call; returns its access key.
 
-    Without accounts all calls may pass, and nobody's name is known. Raises
+    Without accounts every call passes, and the access key is None. Raises
     ProxyError(UNAUTHORIZED) in the words of a proxy of 5.5.0.
     """
     if accounts is None:
@@ -132,7 +132,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def unauthorized(message: str) -> ProxyError:
-    """The error for a call that nobody signed, or that its account may not make."""
+    """The error for an unsigned call, or for one that its account may not make."""
     return ProxyError(Code.UNAUTHORIZED, message)
 
 
