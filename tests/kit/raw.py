@@ -16,6 +16,7 @@ from dataclasses import dataclass
 Claim = Callable[[], bool]
 
 UPDATE_AND_CREATE_TOPIC = 17
+UPDATE_BROKER_CONFIG = 25
 GET_BROKER_CONFIG = 26
 GET_BROKER_RUNTIME_INFO = 28
 GET_ROUTEINFO_BY_TOPIC = 105

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.kit import class_archive
 from tests.kit.artefacts import UnavailableError
 from tests.kit.embedded import JavaOnEmbedded
 from tests.kit.scenarios import Scenarios
@@ -19,6 +20,7 @@ QUICK_LEVELS = "1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s"
 
 def start(version, directory, **options):
     try:
+        class_archive.make(version)
         return JavaOnEmbedded(version, directory, **options)
     except UnavailableError as error:
         if os.environ.get("RMQ_REQUIRE_JAVA"):

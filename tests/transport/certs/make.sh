@@ -24,7 +24,9 @@ END
 : > "$scratch/index.txt"
 echo 01 > "$scratch/serial"
 
-key() { openssl ecparam -name prime256v1 -genkey -noout -out "$1"; }
+key() { # as PKCS#8, the only form that Java reads
+    openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$1"
+}
 
 sign() { # name, common name, key of the signer, extension, further options
     openssl req -new -key "$3" -config "$scratch/ca.cnf" -subj "/CN=$2" \

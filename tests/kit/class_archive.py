@@ -1,0 +1,74 @@
+"""Makes the archive of the Java classes that a version's servers and clients load.
+
+Java reads them from it (AppCDS) instead of finding, parsing and checking each in some
+hundred jars. The tests start thousands of short Java processes, and this is most of
+their work.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+from tests.kit.artefacts import UnavailableError, class_archive, class_path, made_once
+from tests.kit.cluster import RealCluster
+from tests.kit.java_program import JavaConsumer, java_producer, mqadmin
+
+_DUMP_TIMEOUT_S = 300
+
+
+def make(version: str) -> None:
+    """Make the archive of a version, unless there is one.
+
+    Starts a cluster of this version, which takes half a minute, and runs a program of
+    each kind. Raises UnavailableError.
+    """
+    made_once(
+        class_archive(class_path(version)).parent,
+        lambda target: _dump(version, target, _recorded(version)),
+    )
+
+
+def _recorded(version: str) -> list[str]:
+    """The names of the classes that each program loads, as Java writes them."""
+    with tempfile.TemporaryDirectory(prefix="rmq-classes-") as directory:
+        folder = Path(directory)
+        record = f"-XX:DumpLoadedClassList={folder}/%p.names"
+        with patch.dict(os.environ, JDK_JAVA_OPTIONS=record):
+            _run_each_program(version, folder)
+        names = dict[str, None]()
+        for file in sorted(folder.glob("*.names")):
+            # Servers are killed, perhaps in the middle of a line.
+            whole, _, _ = file.read_text().rpartition("\n")
+            names |= dict.fromkeys(whole.splitlines())
+        return list(names)
+
+
+def _run_each_program(version: str, folder: Path) -> None:
+    has_proxy = not version.startswith("4.")
+    with RealCluster(version, folder / "cluster", proxy=has_proxy) as cluster:
+        topic = cluster.create_topic()
+        mqadmin(cluster, "topicStatus", "-t", topic)
+        java_producer(cluster, [{"topic": topic, "bodyB64": "eA=="}])
+        with JavaConsumer(cluster, "classes", topic) as consumer:
+            consumer.wait_for(1)
+
+
+def _dump(version: str, target: Path, names: list[str]) -> None:
+    listing = target / "names.txt"
+    listing.write_text("".join(f"{line}\n" for line in names))
+    command = ["java", "-Xshare:dump", "-XX:+UseSerialGC"]
+    command += [f"-XX:SharedClassListFile={listing}"]
+    command += [f"-XX:SharedArchiveFile={target / class_archive('').name}"]
+    done = subprocess.run(
+        [*command, "-cp", class_path(version)],
+        capture_output=True,
+        text=True,
+        timeout=_DUMP_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UnavailableError(f"no class archive: {done.stdout[-2000:]}")
