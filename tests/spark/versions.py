@@ -6,7 +6,8 @@ The one in `tables` has real tables of Delta Lake and Iceberg, where they exist 
 
 A version that is not the installed one is fetched once into the tests' cache folder.
 PYTHONPATH puts it before the environment's own packages: everything else is the same.
-Prints a line for each version, and fails when one fails or cannot be fetched.
+Two versions are tested at once. Prints what pytest said, and a line for each version;
+fails when one fails or cannot be fetched.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rmqcli.clock import SYSTEM_CLOCK
@@ -27,6 +29,7 @@ from tests.kit.artefacts import cache_root
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 ROOT = Path(__file__).parents[2]
+_AT_ONCE = 2
 _TESTS = ("tests/spark/each_version.py", "tests/spark/tables/each_version.py")
 
 
@@ -64,12 +67,16 @@ def run(version: str) -> bool:
         [sys.executable, "-m", "pytest", *options, *_TESTS],
         cwd=ROOT,
         env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         check=False,
     )
     took_s = (SYSTEM_CLOCK.monotonic_ms() - fetched_ms) / 1000
     fetch_s = (fetched_ms - started_ms) / 1000
     word = "passed" if done.returncode == 0 else "FAILED"
     print(
+        f"{done.stdout}"
         f"PySpark {version}: {word} in {took_s:.0f} s, fetched in {fetch_s:.0f} s",
         flush=True,
     )
@@ -81,7 +88,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", nargs="*", help="e.g. 4.1.4; all by default")
     chosen = parser.parse_args().version or VERSIONS
-    failed = [version for version in chosen if not run(version)]
+    with ThreadPoolExecutor(_AT_ONCE) as executor:
+        passed = list(executor.map(run, chosen))
+    failed = [version for version, good in zip(chosen, passed, strict=True) if not good]
     print(f"PySpark {', '.join(chosen)}: {', '.join(failed) or 'none'} failed")
     return 1 if failed else 0
 
