@@ -48,7 +48,7 @@ def connect(
 
     Without `namesrv` they come from the environment's NAMESRV_ADDR, else it is
     127.0.0.1:9876. With `endpoints`, or the environment's ROCKETMQ_ENDPOINTS when there
-    is no `namesrv`, what can speak gRPC goes by way of a proxy, over TLS unless
+    is no `namesrv`, what can speak gRPC goes through a proxy, over TLS unless
     `plaintext` is set: producers, consumers and simple consumers. Admin needs name
     servers, and is refused where only a proxy is known. `timeout_ms` bounds each
     request. Nothing is opened: what the cluster makes opens its own connections when it

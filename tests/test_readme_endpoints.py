@@ -1,4 +1,4 @@
-"""The README's commands by way of a proxy, run as they stand on the embedded one."""
+"""The README's commands through a proxy, run as they stand on the embedded one."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_the_commands_by_way_of_a_proxy_work_as_they_stand(rmq_cluster_factory):
     assert "joined group billing as " in done.stderr
     assert "1 consumed; " in done.stderr
     assert '"body_json":{"id":1}' in done.stdout
-    assert "tail is a member of group billing by way of " in done.stderr
+    assert "tail is a member of group billing through " in done.stderr
     assert "topic orders: NORMAL, 4 queues" in done.stdout

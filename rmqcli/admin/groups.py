@@ -234,7 +234,7 @@ def _clients(
     connections: Mapping[str, ConsumerConnection],
     addresses: Mapping[str, str],
 ) -> dict[str, ClientQueues]:
-    """What members say of themselves, asked by way of a broker that sees them."""
+    """What members say of themselves, asked through a broker that sees them."""
     at = {
         member.client_id: addresses[broker_name]
         for broker_name, connection in connections.items()

@@ -201,14 +201,14 @@ COLUMNS = (
     Column("offset_msg_id", "id that the broker gave it", title=None),
     Column(
         "broker_name",
-        "broker to which it was sent; null by way of a proxy",
+        "broker to which it was sent; null through a proxy",
         title="BROKER",
         value=lambda sent: sent.queue and sent.queue.broker_name,
         priority=20,
     ),
     Column(
         "queue_id",
-        "queue to which it was sent; null by way of a proxy",
+        "queue to which it was sent; null through a proxy",
         title="QUEUE",
         value=lambda sent: sent.queue and sent.queue.queue_id,
         align="right",

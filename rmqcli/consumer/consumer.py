@@ -13,7 +13,7 @@ with Consumer("billing", "orders", handle, namesrv="127.0.0.1:9876") as consumer
 ```
 
 A listener that returns has consumed its message; one that raises, or returns False,
-gets it again later, by way of the group's retry topic, and after 16 tries the message
+gets it again later, through the group's retry topic, and after 16 tries the message
 is a dead letter. Java members of the same group see no difference. That holds for
 SystemExit, KeyboardInterrupt and GeneratorExit too: they end neither the thread nor the
 process, and are logged as errors. To end from a listener call `close`.
@@ -25,7 +25,7 @@ longer than `close` does. In a forked child a consumer is closed, and the broker
 told nothing; where a listener forks (`multiprocessing` does too) and returns in the
 child, with a result or an exception, the child ends as Python would.
 
-By way of a proxy (`endpoints`) the same listeners are called; `proxy_member` is then in
+Through a proxy (`endpoints`) the same listeners are called; `proxy_member` is then in
 the engine's place.
 
 Source: DefaultMQPushConsumer in apache/rocketmq.
@@ -152,7 +152,7 @@ _NOT_BY_PROXY: Final = {
 
 
 def _check_for_proxy(config: ConsumerConfig) -> None:
-    """Raise UnsupportedError for a setting that has no meaning by way of a proxy."""
+    """Raise UnsupportedError for a setting that has no meaning through a proxy."""
     default = ConsumerConfig()
     for name, hint in _NOT_BY_PROXY.items():
         value = getattr(config, name)
@@ -161,7 +161,7 @@ def _check_for_proxy(config: ConsumerConfig) -> None:
             is_default = type(value) is type(default.strategy)
         if not is_default:
             raise UnsupportedError(
-                f"{name} cannot be set for a consumer by way of a proxy",
+                f"{name} cannot be set for a consumer through a proxy",
                 hint=f"{hint}, or use namesrv",
             )
 
@@ -210,13 +210,13 @@ class Consumer:
     first messages, `on_revoked(queues)` with queues that are not ours any more, after
     the work on them has ended or was given up and their offsets were sent, also at the
     end. Both may be called for queues of the group's retry topic, and for a queue or
-    several at a time. By way of a proxy the thread is rmq-proxy, which all clients of
+    several at a time. Through a proxy the thread is rmq-proxy, which all clients of
     proxies in the process share, and queue id -1 means all queues of a broker.
     `on_failed` is called with what became of each message that was
     not consumed, `on_start` with where each queue begins.
 
     Raises ConfigError or UsageError for settings that are not possible, and
-    UnsupportedError for those that are not by way of a proxy.
+    UnsupportedError for those that are not through a proxy.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class Consumer:
             self._subscriptions[retries] = parse_subscription(
                 retries, "*", sub_version=clock.epoch_ms()
             )
-        #: in the engine's place, by way of a proxy
+        #: in the engine's place, through a proxy
         self._by_proxy: ProxyMember | None = None
         self._engine: PushConsumer | None = None
         self._requests: PeerRequests | None = None
@@ -325,8 +325,8 @@ class Consumer:
         there. With `wait_for_cluster` all of that is waited for, too.
 
         Raises DeadlineError when no broker took a heartbeat in `timeout_ms` (while one
-        restarts, or is on its way), and other RmqErrors for what a broker refuses: by
-        way of a proxy FilterError for an SQL expression that it cannot read.
+        restarts, or is on its way), and other RmqErrors for what a broker refuses:
+        through a proxy FilterError for an SQL expression that it cannot read.
         Whatever is raised, KeyboardInterrupt included, nothing is left behind.
         """
         if self._is_started or self._closed.is_set:
@@ -721,7 +721,7 @@ class Consumer:
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now, sorted, retry queues included.
 
-        By way of a proxy queue id -1 stands for all queues of a broker.
+        Through a proxy queue id -1 stands for all queues of a broker.
         """
         if self._by_proxy is not None:
             return self._by_proxy.queues()
@@ -779,7 +779,7 @@ class Consumer:
     def _refuse_by_proxy(self, what: str, hint: str) -> None:
         if self._client_config.endpoints:
             raise UnsupportedError(
-                f"{what} is not possible by way of a proxy, which tells no offsets",
+                f"{what} is not possible through a proxy, which tells no offsets",
                 hint=hint,
             )
 

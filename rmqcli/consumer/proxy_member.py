@@ -1,4 +1,4 @@
-"""The part of `Consumer` that consumes by way of a proxy (gRPC) as a group member.
+"""The part of `Consumer` that consumes through a proxy (gRPC) as a group member.
 
 The proxy assigns brokers, or queues of a FIFO group, to the member. For each of them a
 receive request is open, which the proxy holds until messages arrive. `HeldMessages`
@@ -563,7 +563,7 @@ class ProxyMember:
         )
         if is_consumed and not context.auto_commit:
             logger.warning(
-                "auto_commit off has no effect by way of a proxy: a message that is"
+                "auto_commit off has no effect through a proxy: a message that is"
                 " consumed is acknowledged"
             )
         suspend_ms = context.suspend_current_queue_time_ms

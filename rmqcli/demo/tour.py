@@ -122,11 +122,11 @@ STEPS: Final = (
 
 
 #: The page about gRPC, also where it has to be left out.
-PROXY_TITLE: Final = "The same over gRPC, by way of a proxy"
+PROXY_TITLE: Final = "The same over gRPC, through a proxy"
 
 
 def proxy_step(endpoints: str) -> Step:
-    """A message that is sent and consumed by way of the cluster's proxy."""
+    """A message that is sent and consumed through the cluster's proxy."""
     return Step(
         title=PROXY_TITLE,
         about="A proxy of RocketMQ 5 needs no name server. This one has no TLS.",

@@ -70,7 +70,7 @@ def send_message_back(
 def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[None]:
     """Send a message of an orderly queue to the dead-letter queue.
 
-    It goes by way of the retry topic. Raises RmqError when no broker accepted it.
+    It goes through the retry topic. Raises RmqError when no broker accepted it.
     """
     limit = member.config.max_reconsume_times
     retry = retry_message(

@@ -561,7 +561,7 @@ class Producer:
         self._refuse_in_thread()
         if self._proxy is None:
             raise UnsupportedError(
-                "messages can be recalled by way of a proxy only",
+                "messages can be recalled through a proxy only",
                 hint="give the producer endpoints",
             )
         with self._under_way():

@@ -171,7 +171,7 @@ class ClassArchive:
             )
             command = [sys.executable, "-P", "-m", "rmqcli.spark.class_archive"]
             command += [str(self.path), self.java, str(kept), class_path]
-            # By way of a shell, so that it is not a child of this process.
+            # Through a shell, so that it is not a child of this process.
             subprocess.run(  # noqa: S603  # nothing in it is the shell's
                 ["/bin/sh", "-c", '"$@" &', "sh", *command],
                 stdin=subprocess.DEVNULL,

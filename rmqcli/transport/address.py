@@ -1,6 +1,6 @@
 """Addresses of peers: `host:port` text, and what it resolves to.
 
-Parsing is pure. Looking up may block on DNS, so connections do it by way of `lookups`;
+Parsing is pure. Looking up may block on DNS, so connections do it through `lookups`;
 literal IP addresses never ask DNS.
 """
 

@@ -1,4 +1,4 @@
-"""`rmq topic show` and `rmq tail` by way of a real proxy."""
+"""`rmq topic show` and `rmq tail` through a real proxy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def proxy(rmq_version, tmp_path_factory):
 
 @pytest.fixture
 def rmq(proxy, capfd, monkeypatch):
-    """Runs a command by way of the proxy; returns stdout and stderr."""
+    """Runs a command through the proxy; returns stdout and stderr."""
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
 
     def run_it(*arguments, code=0):

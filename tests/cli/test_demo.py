@@ -59,7 +59,7 @@ def test_the_whole_tour(tmp_path):
         *("export", "rmq send", "rmq consume", "rmq export"),
     ]
     assert re.search(r"^box 7$", out, re.MULTILINE)
-    assert re.search(r"joined group packing as \S+ by way of 127.0.0.1:", err)
+    assert re.search(r"joined group packing as \S+ through 127.0.0.1:", err)
     _, _, rest = out.partition("## Does it catch up?")
     explained, _, _ = rest.partition("## Skip to now")
     assert "at this rate it never catches up" in explained
@@ -94,7 +94,7 @@ def test_without_grpc_that_step_is_left_out(tmp_path):
     with start(tmp_path, "demo", "--no-export", code=code) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
-    _, _, step = out.partition("## The same over gRPC, by way of a proxy\n")
+    _, _, step = out.partition("## The same over gRPC, through a proxy\n")
     assert step.startswith("left out: gRPC cannot be loaded: ")
 
 

@@ -1,4 +1,4 @@
-"""`rmq send --endpoints`: by way of a proxy, and what a proxy cannot do."""
+"""`rmq send --endpoints`: through a proxy, and what a proxy cannot do."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_message_says_which_queue_and_broker_it_came_from(rmq_cluster, rmq_top
 def test_the_listener_s_result_decides_whether_a_message_comes_again(
     rmq_cluster_factory, act, times
 ):
-    """A failed one comes by way of the retry topic, and has its own topic's name."""
+    """A failed one comes through the retry topic, and has its own topic's name."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")
     cluster.send(topic, ["x"])

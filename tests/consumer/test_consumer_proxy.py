@@ -1,4 +1,4 @@
-"""`Consumer` by way of the embedded proxy, and of one whose answers are scripted."""
+"""`Consumer` through the embedded proxy, and of one whose answers are scripted."""
 
 from __future__ import annotations
 
@@ -618,7 +618,7 @@ def test_what_needs_offsets_is_refused(proxy):
             running.running_info,
             lambda: running.seek(queue, 1),
         ):
-            with pytest.raises(UnsupportedError, match="by way of a proxy"):
+            with pytest.raises(UnsupportedError, match="through a proxy"):
                 call()
 
 

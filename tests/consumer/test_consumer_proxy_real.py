@@ -1,4 +1,4 @@
-"""`Consumer` by way of a real proxy: the same promises as over remoting."""
+"""`Consumer` through a real proxy: the same promises as over remoting."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def guarded(cluster):
 
 @pytest.fixture
 def rmq(guarded, capfd, monkeypatch):
-    """Runs a command by way of the proxy; returns exit code, stdout and stderr."""
+    """Runs a command through the proxy; returns exit code, stdout and stderr."""
 
     def call(credentials, *arguments):
         for name in ("RMQ_ACCESS_KEY", "RMQ_SECRET_KEY"):

@@ -150,7 +150,7 @@ _CONTRADICTIONS: Final = (
 )
 #: Options that a proxy has no counterpart of -> what to do instead.
 _NOT_BY_PROXY: Final = {
-    "--from": "by way of a proxy a new group begins near the end;"
+    "--from": "through a proxy a new group begins near the end;"
     " rmq reset-offset moves a group",
     "--broadcast": "a proxy shares the messages among the members of a group: give each"
     " program a group of its own",
@@ -292,7 +292,7 @@ class ConsumeOptions:
     plaintext: Annotated[bool, plaintext_option()] = False
 
     def check(self, output: str, *, by_proxy: bool) -> None:
-        """Raise UsageError for what does not go together, or not by way of a proxy."""
+        """Raise UsageError for what does not go together, or not through a proxy."""
         given = {
             "--tag": self.tag is not None,
             "--sql": self.sql is not None,
@@ -357,7 +357,7 @@ def consume(common: Common, options: ConsumeOptions) -> None:
     Ctrl-C or SIGTERM, messages in progress are finished, offsets are committed, and the
     consumer leaves the group; a second signal kills the commands.
 
-    By way of a proxy (--endpoints), topic and group must exist, a new group begins near
+    Through a proxy (--endpoints), topic and group must exist, a new group begins near
     the end, --orderly needs a FIFO group, and fields of the record that the proxy does
     not tell (commit_log_offset, offset_msg_id, flag, sys_flag, store_bytes) are null.
 

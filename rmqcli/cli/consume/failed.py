@@ -166,7 +166,7 @@ class FailedDeliveries:
         return f"{where}, id {msg_id}"
 
     def _where_by_proxy(self, message: Readable) -> str:
-        """The same by way of a proxy, where a retry has the id of its first copy."""
+        """The same through a proxy, where a retry has the id of its first copy."""
         msg_id = message.msg_id or "unknown"
         queue_offset: int | None = message.queue_offset
         if not message.reconsume_times and queue_offset is not None:

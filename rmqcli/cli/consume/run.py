@@ -211,7 +211,7 @@ class _Run:
     def check(self) -> None:
         """Look for the topics and the group, before anybody hears of us.
 
-        By way of a proxy the start finds out.
+        Through a proxy the start finds out.
         """
         options = self._options
         if self._starts is None:
@@ -236,7 +236,7 @@ class _Run:
             if options.sql is not None:
                 raise explain_sql(error) from None
             raise
-        by = f" by way of {self._common.endpoints[0]}" if self._by_proxy else ""
+        by = f" through {self._common.endpoints[0]}" if self._by_proxy else ""
         status.say(f"joined group {options.group} as {self._consumer.client_id}{by}")
         while not counts.ended.is_set():
             wait_ms = _LOOK_MS

@@ -66,7 +66,7 @@ def run_group_tail(
     tail = _GroupTail(common, plan, consumer, writer)
     with consumer:
         common.messages.info(
-            f"tail is a member of group {plan.group} by way of {common.endpoints[0]}:"
+            f"tail is a member of group {plan.group} through {common.endpoints[0]}:"
             " what it shows is consumed for the group"
         )
         try:

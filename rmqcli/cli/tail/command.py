@@ -379,7 +379,7 @@ def _tail_in_group(common: Common, options: TailOptions) -> int:
 
 
 def _tail_by_offsets(common: Common, options: TailOptions) -> int:
-    """Tail by way of a proxy that reads by offset. Raises UsageError for others."""
+    """Tail through a proxy that reads by offset. Raises UsageError for others."""
     from rmqcli.cli.tail.by_offsets import Around, OffsetTail, OffsetTailPlan
     from rmqcli.proxy.reader import ProxyReader  # loads gRPC
 
@@ -415,7 +415,7 @@ def _tail_by_offsets(common: Common, options: TailOptions) -> int:
             tail.find_ranges()
         except UnsupportedError as error:
             raise UsageError(
-                "by way of this proxy tail needs --group: the proxy does not read by"
+                "through this proxy tail needs --group: the proxy does not read by"
                 " offset, and gives messages only to members of groups",
                 hint="read without a group with --namesrv HOST:PORT; or add --group G,"
                 " an existing group, which then consumes the messages that tail shows:"

@@ -15,7 +15,7 @@ member, and after the group's retries (16 by default) it becomes a dead letter.
 `change_invisible` gives more time, or less. No member owns a queue, so any number of
 members shares the work of a topic, and nothing has to be rebalanced.
 
-Needs brokers of 5.0 or later, and reaches them by their name servers or by way of a
+Needs brokers of 5.0 or later, and reaches them by their name servers or through a
 proxy (`endpoints`); `Consumer` works with all. The members of a group must be
 of one kind: both move the same offsets.
 

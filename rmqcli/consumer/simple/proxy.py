@@ -1,4 +1,4 @@
-"""Receives, acks and changes by way of a proxy (gRPC), for `SimpleConsumer`.
+"""Receives, acks and changes through a proxy (gRPC), for `SimpleConsumer`.
 
 Satisfies `receiver.PopNetwork`. The proxy filters by tag and moves a message whose
 deliveries are used up to the dead-letter queue. It holds a receive for 5 s at least: a
@@ -239,7 +239,7 @@ def _content(message: ReceivedMessage) -> ProxyMessage:
     content = message.content
     if not isinstance(content, ProxyMessage):
         raise ReceiptHandleError(
-            f"message {message.msg_id} was not received by way of a proxy",
+            f"message {message.msg_id} was not received through a proxy",
             hint="acknowledge it with the consumer that received it",
         )
     return content

@@ -1,4 +1,4 @@
-"""Send by way of a proxy, over gRPC, for `Producer` and for `rmq send`.
+"""Send through a proxy, over gRPC, for `Producer` and for `rmq send`.
 
 `publisher` makes the calls, as tasks. `producer` is the part of `Producer` that needs
 endpoints, and `send` is the `SendNetwork` of a `Sender`.

@@ -43,7 +43,7 @@ Decision = bool | None
 
 
 class ProxyProducer:
-    """Sends by way of a proxy. Thread-safe.
+    """Sends through a proxy. Thread-safe.
 
     `on_check(message)` decides about a half message whose transaction is undecided for
     the broker. Without `on_check`, checks are ignored: another producer may answer.
@@ -292,7 +292,7 @@ def outgoing(
     """
     where = f"{message.source}: " if message.source else ""
     if message.flag:
-        raise UsageError(f"{where}a flag cannot be sent by way of a proxy")
+        raise UsageError(f"{where}a flag cannot be sent through a proxy")
     if message_group is not None and delivery_timestamp_ms is not None:
         raise UsageError(f"{where}a message with a message_group cannot be delayed")
     check_message(message)

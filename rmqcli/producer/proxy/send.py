@@ -53,7 +53,7 @@ class ProxySendOptions:
 
 
 class ProxySend:
-    """Sends by way of a proxy. Implements SendNetwork; not thread-safe."""
+    """Sends through a proxy. Implements SendNetwork; not thread-safe."""
 
     def __init__(
         self,

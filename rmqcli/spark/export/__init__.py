@@ -4,7 +4,7 @@
     cluster       resolves positions to offsets; pulls records in the workers
     plan          what will be read, written down before anything is read
     job           the Spark job: start, watch, cancel
-    connect_job   the same by way of Spark Connect
+    connect_job   the same through Spark Connect
     executors     what the executors of a cluster must have, and waiting for them
     part          one part, in a worker: pull, decode, filter, write
     part_files    the files of a part and their final names

@@ -1,4 +1,4 @@
-"""`rmq consume --endpoints`: by way of the embedded proxy, and of a scripted one."""
+"""`rmq consume --endpoints`: through the embedded proxy, and of a scripted one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cluster(rmq_cluster_factory):
 
 @pytest.fixture
 def consume(cluster, capfdbinary):
-    """Runs `rmq consume T -g g` by way of the proxy; stdout and stderr as text."""
+    """Runs `rmq consume T -g g` through the proxy; stdout and stderr as text."""
 
     def run_it(*arguments, code=0):
         flags = ["-g", "g", "--endpoints", cluster.endpoints, "--plaintext"]
@@ -95,7 +95,7 @@ def test_what_the_protocol_does_not_carry_is_null(cluster, consume, capfdbinary)
         "TAGS": "A",
         "KEYS": "k1 k2",
     }
-    assert f" by way of {cluster.endpoints}\n" in err
+    assert f" through {cluster.endpoints}\n" in err
     assert "receives from all queues of T@broker-a\n" in err
     assert "1 consumed; " in err
 

@@ -1,4 +1,4 @@
-"""`rmq consume --endpoints` by way of a real proxy: the same words and records."""
+"""`rmq consume --endpoints` through a real proxy: the same words and records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def group(proxy):
 
 @pytest.fixture
 def rmq(proxy, capfd):
-    """Runs a command by way of the proxy; returns stdout and stderr."""
+    """Runs a command through the proxy; returns stdout and stderr."""
 
     def run_it(*arguments, code=0):
         capfd.readouterr()

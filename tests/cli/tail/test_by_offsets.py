@@ -40,7 +40,7 @@ def cluster(rmq_cluster_factory):
 
 @pytest.fixture
 def tail(capfdbinary):
-    """Runs `rmq tail T` by way of a proxy; stdout and stderr as text."""
+    """Runs `rmq tail T` through a proxy; stdout and stderr as text."""
 
     def run_it(server, *arguments, code=0):
         words = ["--endpoints", server.endpoints, "--plaintext"]

@@ -45,7 +45,7 @@ def proxy():
 
 @pytest.fixture
 def tail(capfdbinary):
-    """Runs `rmq tail T -g g` by way of a proxy; stdout and stderr as text."""
+    """Runs `rmq tail T -g g` through a proxy; stdout and stderr as text."""
 
     def run_it(server, *arguments, code=0):
         words = ["-g", "g", "--endpoints", server.endpoints, "--plaintext"]
@@ -94,7 +94,7 @@ def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
     error, hint = err.splitlines()
     assert out == ""
     assert error == (
-        "error: by way of this proxy tail needs --group: the proxy does not read by"
+        "error: through this proxy tail needs --group: the proxy does not read by"
         " offset, and gives messages only to members of groups"
     )
     for part in (
@@ -126,7 +126,7 @@ def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):
     assert out.split() == ["m0", "m1", "m2", "m3"]
     assert err.splitlines() == [
         (
-            f"tail is a member of group g by way of {cluster.endpoints}: what it shows"
+            f"tail is a member of group g through {cluster.endpoints}: what it shows"
             " is consumed for the group"
         ),
         "4 shown, 4 acknowledged",

@@ -1,4 +1,4 @@
-"""`SimpleConsumer` by way of a proxy whose answers are scripted."""
+"""`SimpleConsumer` through a proxy whose answers are scripted."""
 
 from __future__ import annotations
 

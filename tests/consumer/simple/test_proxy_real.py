@@ -1,4 +1,4 @@
-"""`SimpleConsumer` by way of a real proxy: the same promises as over remoting."""
+"""`SimpleConsumer` through a real proxy: the same promises as over remoting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer by way of the embedded proxy: what the brokers have stored then."""
+"""A producer through the embedded proxy: what the brokers have stored then."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_message_groups_and_recalls_need_endpoints(rmq_cluster):
     with Producer(namesrv=rmq_cluster.namesrv) as producer:
         with pytest.raises(UsageError, match="needs a producer with endpoints"):
             producer.send(message(message_group="g"))
-        with pytest.raises(UnsupportedError, match="by way of a proxy only"):
+        with pytest.raises(UnsupportedError, match="through a proxy only"):
             producer.recall("orders", "handle")
 
 

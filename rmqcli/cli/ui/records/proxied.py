@@ -1,4 +1,4 @@
-"""Messages that came by way of a proxy (gRPC), as records.
+"""Messages that came through a proxy (gRPC), as records.
 
 The protocol carries neither the place in the commit log nor the flags, nor the size as
 stored: these fields are None. Loads nothing of gRPC.
