@@ -133,8 +133,6 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "consume",
             "demo",
             "export",
-            "export_compact",
-            "export_table",
             "groups",
             "imports",
             "lag",

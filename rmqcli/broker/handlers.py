@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from rmqcli.broker.dispatch import BROKER_REQUESTS
 from rmqcli.broker.requests import (  # noqa: F401  # each registers its handlers
-    ack_message,
     broker_info,
     call_consumer,
-    change_invisible_time,
     connections,
     consume_stats,
     end_transaction,
     groups,
     heartbeat,
     lock,
-    notification,
     offsets,
-    pop_message,
     pull_message,
-    query_assignment,
     queues,
     reply_message,
     reset_offset,
@@ -26,6 +21,13 @@ from rmqcli.broker.requests import (  # noqa: F401  # each registers its handler
     send_message,
     topics,
     view_message,
+)
+from rmqcli.broker.requests.pop import (  # noqa: F401
+    ack_message,
+    change_invisible_time,
+    notification,
+    pop_message,
+    query_assignment,
 )
 
 __all__ = ["BROKER_REQUESTS"]

@@ -65,13 +65,13 @@ COMMANDS = (
     ),
     CommandEntry(
         "export",
-        "rmqcli.cli.export",
+        "rmqcli.cli.export.command",
         "export",
         "Write a range of a topic to Parquet files or a table through Spark.",
     ),
     CommandEntry(
         "export-compact",
-        "rmqcli.cli.export_compact",
+        "rmqcli.cli.export.compact",
         "export_compact",
         "Merge the small Parquet files and runs of an export.",
     ),

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.export import FORMATS
+from rmqcli.cli.export.command import FORMATS
 from rmqcli.cli.folders import parse_place
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.messages import is_terminal

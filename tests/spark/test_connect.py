@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rmqcli.cli.export import ExportCommandOptions, resume_command
+from rmqcli.cli.export.command import ExportCommandOptions, resume_command
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.errors import ConfigError, ConnectError, RefusedError, UsageError

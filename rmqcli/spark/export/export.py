@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.spark.export.directory import ExportDirectory
-    from rmqcli.spark.export.job import JobProgress, Jobs
+    from rmqcli.spark.export.job import JobProgress, Jobs, Reporter
     from rmqcli.spark.export.manifest import PartResult
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
@@ -176,16 +176,6 @@ def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> Workers
             packages=start.packages,
         )
     return functools.partial(run_parts, jobs, resources=resources)
-
-
-class Reporter(Protocol):
-    """Gets the progress of an export. Called from the main thread only."""
-
-    def info(self, text: str) -> None: ...
-    def planned(self, plan: ExportPlan) -> None:
-        """The plan of a run is on the disk: from now on the run can be resumed."""
-
-    def progress(self, progress: JobProgress) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,7 +441,7 @@ class Export:
                 # From here on there is a run: what it reads must not change any more.
                 directory.write_plan(plan)
                 directory.keep_log(plan.run_id, temp)
-                self.report.planned(plan)
+                self.report.planned(plan.request.topic, plan.queues)
                 directory.clear_success()
                 written = self._write(directory, plan, left, temp, workers)
             results = [*done.values(), *written]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.part import PartContext
     from rmqcli.spark.export.plan import PartSpec
     from rmqcli.spark.export.storage import Storage
+    from rmqcli.spark.extent import QueuePlan
 
 #: How often a part is tried in total when it fails for a retriable reason.
 ROUNDS_MAX: Final = 2
@@ -76,6 +77,16 @@ class JobProgress:
     def is_end(self) -> bool:
         """Whether all offsets are read and all tasks have ended."""
         return (self.offsets_done, self.tasks_done) == (self.offsets, self.tasks)
+
+
+class Reporter(Protocol):
+    """Gets the progress of an export. Called from the main thread only."""
+
+    def info(self, text: str) -> None: ...
+    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
+        """The range is pinned. A run to files can be resumed from now on."""
+
+    def progress(self, progress: JobProgress) -> None: ...
 
 
 class Job(Protocol[R]):

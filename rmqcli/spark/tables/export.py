@@ -23,14 +23,14 @@ from rmqcli.spark.rows import wanted_tags
 from rmqcli.spark.tables.record import TableRecord, merged, overlap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.job import JobProgress, Reporter
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest
     from rmqcli.spark.extent import QueueExtent, QueuePlan
@@ -71,16 +71,6 @@ class Session(Protocol):
     def committed(self, run_id: str, before: TableState) -> Commit: ...
     def warnings(self) -> list[str]:
         """What workers of this machine have reported as left out."""
-
-
-class Reporter(Protocol):
-    """Gets the progress of an export. Called from the main thread only."""
-
-    def info(self, text: str) -> None: ...
-    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
-        """The range is pinned."""
-
-    def progress(self, progress: JobProgress) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from rmqcli.broker.cluster.persistence import MODES, ORDER, Persistence
 from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.wire import fastjson
 from rmqcli.wire.codes import RequestCode
-from tests.broker.behaviour_pop import Ack, BatchAck, Change, PopStage, Send, pop
+from tests.broker.behaviour.pop import Ack, BatchAck, Change, PopStage, Send, pop
 from tests.broker.cluster.test_persistence import TextFiles
 from tests.broker.driving import Driver, need
 from tests.broker.popping import bodies, handles

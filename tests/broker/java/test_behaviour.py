@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.behaviour import TABLE
-from tests.broker.behaviour_check import check
-from tests.broker.behaviour_holds import ACTS
-from tests.broker.behaviour_sql92 import CHECKS_OFF
-from tests.broker.behaviour_stage import Stage
+from tests.broker.behaviour.check import check
+from tests.broker.behaviour.holds import ACTS
+from tests.broker.behaviour.sql92 import CHECKS_OFF
+from tests.broker.behaviour.stage import Stage
+from tests.broker.behaviour.table import TABLE
 
 pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.behaviour_pop import ACTS, SCENES, act
+from tests.broker.behaviour.pop import ACTS, SCENES, act
 
 pytestmark = pytest.mark.rmq_versions("5.5.0")
 

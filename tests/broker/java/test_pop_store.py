@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
-from tests.broker.behaviour_pop import Ack, Change, PopStage, Send, pop
+from tests.broker.behaviour.pop import Ack, Change, PopStage, Send, pop
 from tests.broker.wire_client import WireClient
 
 pytestmark = pytest.mark.rmq_versions("5.5.0")

@@ -59,13 +59,13 @@ class InlineRunner:
 class SilentReport:
     def __init__(self) -> None:
         self.infos: list[str] = []
-        self.plan = None
+        self.is_planned = False
 
     def info(self, text):
         self.infos.append(text)
 
-    def planned(self, plan):
-        self.plan = plan
+    def planned(self, topic, queues):
+        self.is_planned = True
 
     def progress(self, progress):
         pass

@@ -24,8 +24,8 @@ class StderrReport:
     def info(self, text):
         print("info:", text, file=sys.stderr, flush=True)
 
-    def planned(self, plan):
-        print("planned:", plan.run_id, file=sys.stderr, flush=True)
+    def planned(self, topic, queues):
+        print("planned:", topic, file=sys.stderr, flush=True)
 
     def progress(self, progress):
         print("progress:", progress, file=sys.stderr, flush=True)

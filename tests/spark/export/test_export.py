@@ -189,7 +189,7 @@ def test_interrupted_run_is_finished_by_resume(tmp_path, stop_after):
             report=report,
         ).run() if stop_after < 6 else _interrupt()
     if stop_after < 6:
-        assert report.plan is not None
+        assert report.is_planned
         assert len(list(tmp_path.glob("*.parquet"))) == stop_after
         assert not (tmp_path / "_SUCCESS").exists()
         assert not (tmp_path / "_rmq" / "tmp").exists()

@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.wire.message.decode import decode_messages
-from tests.broker.behaviour_stage import pull
+from tests.broker.behaviour.stage import pull
 from tests.broker.wire_client import WireClient
 
 if TYPE_CHECKING:
-    from tests.broker.behaviour_stage import Stage
+    from tests.broker.behaviour.stage import Stage
 
 HELD_S = 0.3
 WAKE_MS_MAX = 2_000

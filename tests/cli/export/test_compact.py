@@ -10,7 +10,7 @@ from dataclasses import fields
 
 import pytest
 
-from rmqcli.cli.export_compact import FIELDS
+from rmqcli.cli.export.compact import FIELDS
 from rmqcli.cli.main import run
 from rmqcli.spark.export.compact import CompactSummary
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in

@@ -9,19 +9,17 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.cli.export.report import ExportReport
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from rmqcli.cli.export import ExportCommandOptions
+    from rmqcli.cli.export.command import ExportCommandOptions
     from rmqcli.cli.options import Common
-    from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.cluster import BrokerCluster
-    from rmqcli.spark.export.job import JobProgress
-    from rmqcli.spark.extent import QueuePlan
     from rmqcli.spark.tables.export import TableRun
 
 FORMATS = ("delta", "iceberg")
@@ -116,7 +114,7 @@ def export_table(
     )
     check_target(kind, target, table.given())
     check_ready()
-    report = _Report(common, options.topic)
+    report = ExportReport(common.messages, options.topic)
     job = TableExport(
         request=request,
         given=frozenset(options.given()),
@@ -195,39 +193,3 @@ def _finish(common: Common, run: TableRun, *, name: str, kind: str) -> int:
                 f"{rows} rows in {name}, {_VERSIONS[kind]} {run.commit.version}"
             )
     return ExitCode.OK
-
-
-class _Report:
-    """Tells people how an export goes."""
-
-    def __init__(self, common: Common, topic: str) -> None:
-        self._messages = common.messages
-        self._topic = topic
-        self._progress: Progress | None = None
-
-    def info(self, text: str) -> None:
-        self._messages.info(text)
-
-    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
-        for queue in queues:
-            self._messages.info(
-                f"{topic}@{queue.broker_name}:{queue.queue_id}: "
-                f"{queue.start} to {queue.end}, {queue.end - queue.start} messages"
-            )
-
-    def progress(self, progress: JobProgress) -> None:
-        if self._progress is None:
-            from rmqcli.cli.ui.progress import Progress
-
-            self._progress = Progress(
-                self._messages, self._topic, total=progress.offsets
-            )
-        note = f"{progress.tasks_done} of {progress.tasks} tasks done"
-        if progress.is_end:
-            self._progress.end(progress.offsets_done, note)
-        else:
-            self._progress.update(progress.offsets_done, note)
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.close()

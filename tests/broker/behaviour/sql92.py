@@ -1,10 +1,10 @@
-"""Rows of `behaviour` on SQL92: pulls by an expression, and whether it is one (46)."""
+"""Rows of the table on SQL92: pulls by an expression, and its check (request 46)."""
 
 from __future__ import annotations
 
 import json
 
-from tests.broker.behaviour_stage import (
+from tests.broker.behaviour.stage import (
     FOUND,
     V4_6,
     V5,

@@ -7,8 +7,8 @@ the tags A, B, A, B, A in queue 0 and nothing in queue 1, E nothing at all.
 
 from __future__ import annotations
 
-from tests.broker.behaviour_sql92 import CHECKS, FILTERS
-from tests.broker.behaviour_stage import (
+from tests.broker.behaviour.sql92 import CHECKS, FILTERS
+from tests.broker.behaviour.stage import (
     ANY,
     FOUND,
     V4_6,

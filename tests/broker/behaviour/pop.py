@@ -16,7 +16,7 @@ from typing import Any
 
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
-from tests.broker.behaviour_stage import send_with
+from tests.broker.behaviour.stage import send_with
 from tests.broker.wire_client import WireClient
 from tests.kit.waiting import wait_until
 

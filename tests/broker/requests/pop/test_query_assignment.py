@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.effects import Peer
-from rmqcli.broker.requests.query_assignment import (
+from rmqcli.broker.requests.pop.query_assignment import (
     allocate_averagely,
     allocate_averagely_by_circle,
 )

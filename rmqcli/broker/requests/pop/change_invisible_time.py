@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.requests.ack_message import check_queue, read_handle
-from rmqcli.broker.requests.pop_message import need_master
+from rmqcli.broker.requests.pop.ack_message import check_queue, read_handle
+from rmqcli.broker.requests.pop.pop_message import need_master
 from rmqcli.broker.state.check_points import REVIVE_QUEUE_NUM, Key
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode

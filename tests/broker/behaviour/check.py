@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.wire.message.decode import decode_messages
-from tests.broker.behaviour_stage import ANY
+from tests.broker.behaviour.stage import ANY
 
 if TYPE_CHECKING:
-    from tests.broker.behaviour_stage import Row, Stage
+    from tests.broker.behaviour.stage import Row, Stage
 
 
 def check(stage: Stage, row: Row, version: str) -> None:

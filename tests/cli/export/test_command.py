@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmqcli.cli import export_table
-from rmqcli.cli.export import (
+from rmqcli.cli.export import table
+from rmqcli.cli.export.command import (
     FIELDS,
     ExportCommandOptions,
     _finish,
@@ -170,7 +170,7 @@ def test_fields_of_help_are_the_keys_of_a_table_s_summary():
     )
     commit = Commit(version="4", rows=5, files=1, file_bytes=700)
     run = TableRun(run_id="20251009T085320Z-00c0ffee", queues=(queue,), commit=commit)
-    summary = export_table.summarise(run, name="./t", kind="delta")
+    summary = table.summarise(run, name="./t", kind="delta")
     assert summary == {
         "table": "./t",
         "format": "delta",
@@ -184,7 +184,7 @@ def test_fields_of_help_are_the_keys_of_a_table_s_summary():
     }
     keys = {*summary, *summary["queues"][0]} - {"queues"}
     assert keys <= {column.name for column in FIELDS}
-    nothing = export_table.summarise(replace(run, commit=None), name="t", kind="delta")
+    nothing = table.summarise(replace(run, commit=None), name="t", kind="delta")
     assert (nothing["version"], nothing["rows"], nothing["offsets"]) == (None, 0, 0)
 
 
@@ -317,7 +317,7 @@ def a_run(**part):
 
 def test_fields_of_help_are_the_keys_of_the_summary():
     summary = summarise(a_run(), root="/d")
-    of_tables = {column.name for column in export_table.FIELDS}
+    of_tables = {column.name for column in table.FIELDS}
     keys = {*summary, *summary["queues"][0]} - {"queues"}
     assert keys == {column.name for column in FIELDS} - of_tables - {"corrupt"}
     record = a_run(corrupt=1)

@@ -1,6 +1,6 @@
 """`rmq export`: flags in, an export through Spark, the summary of its manifest out.
 
-With --to-table it goes on in `rmqcli.cli.export_table`.
+With --to-table it goes on in `rmqcli.cli.export.table`.
 
 Checks what the flags mean together, shows the progress, and says how to resume a run
 that did not end. Exits 6 when offsets are missing without --allow-gaps, or messages
@@ -17,7 +17,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli import export_table as table_export
+from rmqcli.cli.export import table as table_export
+from rmqcli.cli.export.report import ExportReport
 from rmqcli.cli.folders import parse_place
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
@@ -41,13 +42,11 @@ from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.decode.settings import Names
     from rmqcli.spark.export.cluster import BrokerCluster
-    from rmqcli.spark.export.export import ExportOptions
-    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.export import Export, ExportOptions
     from rmqcli.spark.export.manifest import RunRecord
-    from rmqcli.spark.export.plan import ExportPlan, ExportRequest
+    from rmqcli.spark.export.plan import ExportRequest
 
 #: What Spark itself hides of its settings: spark.redaction.regex.
 _REDACTED = r"(?i)secret|password|token|access.?key"
@@ -458,17 +457,43 @@ def _export_files(
     from rmqcli.spark.export.storage import storage_of
 
     storage = storage_of(options.folder, os.environ)
+    report = ExportReport(source.messages, options.topic)
     job = Export(
         request=options.request(),
         options=options.run_options(),
         cluster=cluster,
-        report=(report := _Report(source, options)),
+        report=report,
         clock=SYSTEM_CLOCK,
         disk=storage,
         check_ready=check_ready,
         decode_names=options.decode_names(),
     )
-    return _finish(common, report.watch(job), storage.root_of(options.folder))
+    resume = resume_command(
+        source, options.topic, options.folder, repeated=options.flags_to_repeat()
+    )
+    record = _run(job, report, f"to go on: {resume}")
+    return _finish(common, record, storage.root_of(options.folder))
+
+
+def _run(job: Export, report: ExportReport, resume: str) -> RunRecord:
+    """Run the export; where a run was begun, what ends it says how to resume."""
+    try:
+        return job.run()
+    except KeyboardInterrupt:
+        report.close()
+        if report.is_planned:
+            report.warn(f"not finished; {resume}")
+        raise
+    except RmqError as error:
+        report.close()
+        if report.is_planned:
+            if error.hint:
+                report.warn(f"not finished; {resume}")
+            else:
+                error.hint = resume
+        raise
+    finally:
+        report.close()
 
 
 def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
@@ -575,67 +600,3 @@ def resume_command(
         for name, value in named.items():
             words += [name, value] if value is not None else []
     return shlex.join(words)
-
-
-class _Report:
-    """Tells people how an export goes, and how to go on when it does not end."""
-
-    def __init__(self, common: Common, options: ExportCommandOptions) -> None:
-        self._messages = common.messages
-        self._topic = options.topic
-        self._resume = resume_command(
-            common,
-            options.topic,
-            options.folder,
-            repeated=options.flags_to_repeat(),
-        )
-        self._progress: Progress | None = None
-        self._plan: ExportPlan | None = None
-
-    def watch(self, job: Any) -> RunRecord:
-        """Run the export; an error or interrupt of a begun run says how to resume."""
-        try:
-            record: RunRecord = job.run()
-        except KeyboardInterrupt:
-            self._close()
-            if self._plan is not None:
-                self._messages.warn(f"not finished; to go on: {self._resume}")
-            raise
-        except RmqError as error:
-            self._close()
-            if self._plan is not None:
-                if error.hint:
-                    self._messages.warn(f"not finished; to go on: {self._resume}")
-                else:
-                    error.hint = f"to go on: {self._resume}"
-            raise
-        self._close()
-        return record
-
-    def info(self, text: str) -> None:
-        self._messages.info(text)
-
-    def planned(self, plan: ExportPlan) -> None:
-        self._plan = plan
-        for queue in plan.queues:
-            self._messages.info(
-                f"{plan.request.topic}@{queue.broker_name}:{queue.queue_id}: "
-                f"{queue.start} to {queue.end}, {queue.end - queue.start} messages"
-            )
-
-    def progress(self, progress: JobProgress) -> None:
-        if self._progress is None:
-            from rmqcli.cli.ui.progress import Progress
-
-            self._progress = Progress(
-                self._messages, self._topic, total=progress.offsets
-            )
-        note = f"{progress.tasks_done} of {progress.tasks} tasks done"
-        if progress.is_end:
-            self._progress.end(progress.offsets_done, note)
-        else:
-            self._progress.update(progress.offsets_done, note)
-
-    def _close(self) -> None:
-        if self._progress is not None:
-            self._progress.close()

@@ -1,4 +1,4 @@
-"""What the rows of `behaviour` are made of, and the state that they start from."""
+"""What the rows of the table are made of, and the state that they start from."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
-from tests.broker.behaviour_pop import ACTS, SCENES, act
+from tests.broker.behaviour.pop import ACTS, SCENES, act
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.requests.pop_message import check_readable, with_born_time
+from rmqcli.broker.requests.pop.pop_message import check_readable, with_born_time
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.pop import (
     NotificationRequestHeader,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
-from tests.broker.behaviour import TABLE
-from tests.broker.behaviour_check import check
-from tests.broker.behaviour_holds import ACTS
-from tests.broker.behaviour_sql92 import CHECKS_OFF
-from tests.broker.behaviour_stage import V4_6, V4_9, V5, Stage
+from tests.broker.behaviour.check import check
+from tests.broker.behaviour.holds import ACTS
+from tests.broker.behaviour.sql92 import CHECKS_OFF
+from tests.broker.behaviour.stage import V4_6, V4_9, V5, Stage
+from tests.broker.behaviour.table import TABLE
 
 
 @pytest.fixture(scope="module", params=[V4_6, V4_9, V5])

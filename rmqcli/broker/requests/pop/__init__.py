@@ -1,0 +1,1 @@
+"""Requests of POP: receive by lease, acknowledge, and which mode a group has."""

@@ -1,0 +1,1 @@
+"""`rmq export` and `rmq export-compact`."""

@@ -1,0 +1,62 @@
+"""What people see of an export while it runs: its ranges and its progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.cli.ui.messages import Messages
+    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.extent import QueuePlan
+
+
+class ExportReport:
+    """Tells people how an export goes. Implements Reporter.
+
+    `is_planned` says whether the run exists, so that it can be continued.
+    """
+
+    def __init__(self, messages: Messages, topic: str) -> None:
+        self._messages = messages
+        self._topic = topic
+        self._progress: Progress | None = None
+        self.is_planned = False
+
+    def info(self, text: str) -> None:
+        """Say something that is neither progress nor a result."""
+        self._messages.info(text)
+
+    def warn(self, text: str) -> None:
+        """Say what people should not overlook."""
+        self._messages.warn(text)
+
+    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
+        """Show the range of each queue."""
+        self.is_planned = True
+        for queue in queues:
+            self._messages.info(
+                f"{topic}@{queue.broker_name}:{queue.queue_id}: "
+                f"{queue.start} to {queue.end}, {queue.end - queue.start} messages"
+            )
+
+    def progress(self, progress: JobProgress) -> None:
+        """Show how far the job is."""
+        if self._progress is None:
+            from rmqcli.cli.ui.progress import Progress
+
+            self._progress = Progress(
+                self._messages, self._topic, total=progress.offsets
+            )
+        note = f"{progress.tasks_done} of {progress.tasks} tasks done"
+        if progress.is_end:
+            self._progress.end(progress.offsets_done, note)
+        else:
+            self._progress.update(progress.offsets_done, note)
+
+    def close(self) -> None:
+        """Take the progress bar away. Idempotent."""
+        if self._progress is not None:
+            self._progress.close()

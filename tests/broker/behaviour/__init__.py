@@ -1,0 +1,1 @@
+"""Tables of what brokers answer; real ones confirm them in `tests/broker/java`."""
