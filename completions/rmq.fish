@@ -543,6 +543,7 @@ complete -c rmq -n '__rmq_at \'broker\'' -l vip-channel -d 'Also listen on broke
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-port -x -d 'Also run a proxy for gRPC clients at this port'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-tls-cert -r -F -d 'Certificate of the proxy, which then takes TLS connections only'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-tls-key -r -F -d 'Key of the proxy\'s certificate'
+complete -c rmq -n '__rmq_at \'broker\'' -l proxy-accounts -r -F -d 'TOML file with the accounts that the proxy serves, and their rights'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-offsets -d 'Let the proxy read and store by offset too, as no proxy of RocketMQ up to 5.5.0 does'
 complete -c rmq -n '__rmq_at \'broker\'' -l property-filter -d 'Allow SQL92 filters (enablePropertyFilter)'
 complete -c rmq -n '__rmq_at \'broker\'' -s n -l namesrv -x -d 'Name servers'

@@ -50,7 +50,7 @@ def load_credentials(
             raise ConfigError("cannot read credentials from stdin: it is closed")
         return parse_credentials(stdin.read(FILE_BYTES_MAX + 1), source="stdin")
     if acl_file is not None:
-        return parse_credentials(_read_private_file(acl_file), source=acl_file)
+        return parse_credentials(read_private_file(acl_file), source=acl_file)
     access_key = environ.get(ENV_ACCESS_KEY)
     secret_key = environ.get(ENV_SECRET_KEY)
     if not access_key and not secret_key:
@@ -83,10 +83,11 @@ def parse_credentials(text: str, *, source: str) -> Credentials:
     raise ConfigError(f"{source}: no access key and secret key in it", hint=_EXAMPLE)
 
 
-def _read_private_file(path: str) -> str:
+def read_private_file(path: str) -> str:
     """The text of a regular file that is ours and closed to everybody else.
 
-    Checked on the open file, so what is read is what was checked.
+    Checked on the open file, so what is read is what was checked. Raises ConfigError
+    for any other file, and for one of more than FILE_BYTES_MAX.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -99,6 +100,8 @@ def _read_private_file(path: str) -> str:
         data = os.read(handle, FILE_BYTES_MAX + 1)
     finally:
         os.close(handle)
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: too large, more than {FILE_BYTES_MAX:,} bytes")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

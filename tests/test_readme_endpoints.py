@@ -24,7 +24,7 @@ def the_commands():
     return match[1]
 
 
-def test_the_commands_by_way_of_a_proxy_work_as_they_stand(rmq_cluster_factory):
+def test_the_commands_through_a_proxy_work_as_they_stand(rmq_cluster_factory):
     cluster = rmq_cluster_factory(proxy=True)
     cluster.create_topic("orders")
     cluster.create_topic("steps", attributes={"message.type": "FIFO"})

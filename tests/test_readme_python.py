@@ -134,7 +134,7 @@ def test_ten_thousand_messages(cluster, tmp_path):
     assert ends == [2_500] * 4
 
 
-def test_a_message_by_way_of_a_proxy(tmp_path):
+def test_a_message_through_a_proxy(tmp_path):
     with ScriptedProxy() as proxy:
         code = examples()[PROXY].replace("127.0.0.1:8081", proxy.endpoints)
         process = subprocess.run(
@@ -147,7 +147,7 @@ def test_a_message_by_way_of_a_proxy(tmp_path):
     assert process.stderr == ""
 
 
-def test_messages_consumed_by_way_of_a_proxy(rmq_cluster_factory, tmp_path):
+def test_messages_consumed_through_a_proxy(rmq_cluster_factory, tmp_path):
     cluster = rmq_cluster_factory(proxy=True)
     cluster.create_topic("orders")
     cluster.send("orders", ["first"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.options import Common, choice_option, command_options, option
 from rmqcli.cli.ui.output import Column, write_rows
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
@@ -33,6 +33,10 @@ BROKER_PORT_DISTANCE = 10_911 - 9_876
 BROKER_PORT_STEP = 10
 VIP_PORT_DISTANCE = 2
 _OPEN_FILES_WANTED = 65_536
+_ACCOUNT_EXAMPLE = (
+    'write for each account a table such as [shop], with secret_key = "..." and'
+    ' optionally rights = { "Topic:orders" = "Pub,Sub" }'
+)
 
 
 @command_options(fields=COLUMNS)
@@ -125,6 +129,14 @@ def broker(
             "--proxy-tls-key", metavar="FILE", help="Key of the proxy's certificate."
         ),
     ] = None,
+    proxy_accounts: Annotated[
+        str | None,
+        option(
+            "--proxy-accounts",
+            metavar="FILE",
+            help="TOML file with the accounts that the proxy serves, and their rights.",
+        ),
+    ] = None,
     proxy_offsets: Annotated[
         bool,
         option(
@@ -142,8 +154,8 @@ def broker(
 
     Example: rmq broker --store ~/rmq-store --listen 127.0.0.1:9876
 
-    Exits with code 0 on Ctrl-C or SIGTERM. Not for production: there is no access
-    control, one copy of each message, and one thread.
+    Exits with code 0 on Ctrl-C or SIGTERM. Not for production: only the proxy can have
+    accounts, and there is one copy of each message, and one thread.
     """
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
 
@@ -162,6 +174,7 @@ def broker(
             proxy_port,
             cert=proxy_tls_cert,
             key=proxy_tls_key,
+            accounts=proxy_accounts,
             serves_offsets=proxy_offsets,
         ),
         settings={
@@ -249,6 +262,7 @@ def proxy_options(
     *,
     cert: str | None = None,
     key: str | None = None,
+    accounts: str | None = None,
     serves_offsets: bool = False,
 ) -> ProxyOptions | bool:
     """How the proxy is run; False without one. Raises UsageError."""
@@ -260,20 +274,61 @@ def proxy_options(
                 "a certificate for the proxy is given, and no proxy is run",
                 hint="add --proxy-port",
             )
-        if serves_offsets:
-            raise UsageError(
-                "--proxy-offsets is given, and no proxy is run",
-                hint="add --proxy-port",
-            )
+        others = {
+            "--proxy-accounts": accounts is not None,
+            "--proxy-offsets": serves_offsets,
+        }
+        for name, is_given in others.items():
+            if is_given:
+                raise UsageError(
+                    f"{name} is given, and no proxy is run", hint="add --proxy-port"
+                )
         return False
     if (cert is None) != (key is None):
         raise UsageError("--proxy-tls-cert and --proxy-tls-key are only used together")
+    secrets, rights = (None, None) if accounts is None else read_accounts(accounts)
     return ProxyOptions(
         port=port,
         tls_cert=None if cert is None else Path(cert),
         tls_key=None if key is None else Path(key),
+        accounts=secrets,
+        rights=rights,
         serves_offsets=serves_offsets,
     )
+
+
+def read_accounts(path: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Read the accounts of a proxy: secret keys and rights, each by access key.
+
+    An account without `rights` may do everything. Raises ConfigError, which quotes
+    nothing of the file, because it holds secrets.
+    """
+    import tomllib
+
+    from rmqcli.credentials import read_private_file
+
+    try:
+        tables = tomllib.loads(read_private_file(path))
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(f"{path}: not valid TOML", hint=_ACCOUNT_EXAMPLE) from None
+    if not tables:
+        raise ConfigError(f"{path}: no account in it", hint=_ACCOUNT_EXAMPLE)
+    secrets, rights = {}, {}
+    for number, (name, table) in enumerate(tables.items(), start=1):
+        values = table if isinstance(table, dict) else {}
+        secret, allowed = values.get("secret_key"), values.get("rights", {"*": "All"})
+        if (
+            not isinstance(secret, str)
+            or not isinstance(allowed, dict)
+            or not all(isinstance(each, str) for each in allowed.values())
+            or values.keys() - {"secret_key", "rights"}
+        ):
+            raise ConfigError(
+                f"{path}: account {number} is not a table of secret_key and rights",
+                hint=_ACCOUNT_EXAMPLE,
+            )
+        secrets[name], rights[name] = secret, allowed
+    return secrets, rights
 
 
 def _read_faults(path: str | None) -> list[Rule]:

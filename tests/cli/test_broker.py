@@ -13,6 +13,14 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
+from rmqcli import (
+    Admin,
+    ClientConfig,
+    Credentials,
+    DeniedError,
+    Producer,
+    ProducerMessage,
+)
 from rmqcli.cli.broker import broker_ports, parse_listen
 from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
@@ -107,7 +115,8 @@ def test_faults_come_from_a_file(tmp_path):
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
         (["--proxy-tls-key", "k"], 2, "no proxy is run"),
-        (["--proxy-offsets"], 2, "no proxy is run"),
+        (["--proxy-offsets"], 2, "--proxy-offsets is given, and no proxy is run"),
+        (["--proxy-accounts", "a"], 2, "--proxy-accounts is given, and no proxy"),
         (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "are only used together"),
         (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
     ],
@@ -176,6 +185,83 @@ def test_a_proxy_is_an_option():
         assert [row["server"] for row in rows] == ["namesrv", "broker-a", "proxy"]
         with GrpcClient(rows[2]["address"]) as client:
             assert code_of(client.route("unknown")) == "TOPIC_NOT_FOUND"
+
+
+@pytest.fixture
+def accounts_file(tmp_path):
+    def write(text, mode=0o600):
+        path = tmp_path / "accounts.toml"
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    return write
+
+
+def test_accounts_of_the_proxy_are_an_option(accounts_file):
+    accounts = """
+        [admin]
+        secret_key = "admin-secret"
+        [shop]
+        secret_key = "shop-secret"
+        rights = { "Topic:orders" = "Pub" }
+    """
+    options = ["--proxy-port", "0", "--proxy-accounts", accounts_file(accounts)]
+    with rmq_broker(*options) as (_, rows):
+        namesrv, endpoints = rows[0]["address"], rows[2]["address"]
+        with Admin(namesrv=namesrv) as admin:
+            admin.create_topic("orders")
+            admin.create_topic("bills")
+
+        def send(topic, credentials):
+            config = ClientConfig(
+                endpoints=(endpoints,), plaintext=True, credentials=credentials
+            )
+            with Producer(client=config) as producer:
+                return producer.send(ProducerMessage(topic, b"x")).status.name
+
+        assert send("bills", Credentials("admin", "admin-secret")) == "SEND_OK"
+        assert send("orders", Credentials("shop", "shop-secret")) == "SEND_OK"
+        for credentials, words in (
+            (Credentials("shop", "shop-secret"), "no permission to access Topic:bills"),
+            (Credentials("shop", "wrong"), "check signature failed"),
+            (None, "username cannot be null"),
+        ):
+            with pytest.raises(DeniedError, match=words):
+                send("bills", credentials)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no account in it"),
+        ("shop", "not valid TOML"),
+        ("shop = 's3cret'", "account 1 is not a table of secret_key and rights"),
+        ("[shop]", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\n[b]\nsecret_key=1", "account 2 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nright='x'", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nrights=['Pub']", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nrights={'Topic:*'=1}", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nrights={'Topic:*'='Read'}", "is not an action"),
+        ("[a]\nsecret_key=''", "an account of the proxy has an empty key"),
+        (
+            "[a]\nsecret_key='s3cret'" + " " * 70_000,
+            "more than 65,536 bytes",
+        ),
+    ],
+)
+def test_accounts_that_cannot_be_read_are_refused(accounts_file, capsys, text, message):
+    options = ["--proxy-port", "0", "--proxy-accounts", accounts_file(text)]
+    assert run(["broker", *options]) == 2
+    _, said = capsys.readouterr()
+    assert message in said
+    assert "s3cret" not in said
+
+
+def test_accounts_that_others_can_read_are_refused(accounts_file, capsys):
+    path = accounts_file("[a]\nsecret_key='s3cret'", mode=0o644)
+    assert run(["broker", "--proxy-port", "0", "--proxy-accounts", path]) == 2
+    assert "others can read or write it (mode 0644)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -566,6 +566,7 @@ COMMANDS: dict[str, Any] = {
          '--proxy-port': ('proxy_port', 'store', ('int', 0, 65535)),
          '--proxy-tls-cert': ('proxy_tls_cert', 'store', 'text'),
          '--proxy-tls-key': ('proxy_tls_key', 'store', 'text'),
+         '--proxy-accounts': ('proxy_accounts', 'store', 'text'),
          '--proxy-offsets': ('proxy_offsets', 'true', 'text'),
          '--property-filter': ('property_filter', 'true', 'text'),
          '--output': ('output',

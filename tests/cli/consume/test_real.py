@@ -89,7 +89,7 @@ def test_order_in_each_queue(filled, consume):
     assert all(each == sorted(each) for each in offsets.values())
 
 
-def test_a_failing_command_gets_it_again_by_way_of_the_retry_topic(filled, consume):
+def test_a_failing_command_gets_it_again_through_the_retry_topic(filled, consume):
     """One message of each queue fails once; the first delay is 10 s."""
     command = (
         'if test $RMQ_OFFSET = 3 && test "$RMQ_RECONSUME_TIMES" = 0; then exit 1; fi;'
