@@ -386,7 +386,7 @@ class RealCluster:
         """
         setting = f"brokerPermission={self._conf.get('brokerPermission', 6)}"
         address = self.broker_address(index)
-        self._must(address, raw.UPDATE_BROKER_CONFIG, {}, body=setting.encode())
+        raw.ask(address, raw.UPDATE_BROKER_CONFIG, body=setting.encode())
 
     def _await(self, process: ServerProcess, claim: raw.Claim) -> None:
         def claim_or_end() -> bool:
