@@ -69,11 +69,12 @@ def test_brokers(rmq, real_cluster):
 
 
 def test_a_group_that_does_not_exist(rmq):
-    _, err = rmq("group", "show", "nope", expect=3)
+    group = f"G-{random.getrandbits(40):x}"
+    _, err = rmq("group", "show", group, expect=3)
     assert json.loads(err)["error"]["code_name"] == "SUBSCRIPTION_GROUP_NOT_EXIST"
     # Asking must not have made it.
     rows, _ = rmq("groups")
-    assert "nope" not in {row["group"] for row in rows}
+    assert group not in {row["group"] for row in rows}
 
 
 def test_a_live_consumer_is_shown(rmq, real_cluster, new_topic):
