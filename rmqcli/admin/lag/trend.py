@@ -179,7 +179,7 @@ def _queue_trend(
     elapsed_ms: int,
     is_at_work: bool | None,
 ) -> Trend:
-    if before is None or moved is None:
+    if moved is None:
         return Trend(
             rate_in=None, rate_out=None, drain_ms=None, verdict=GroupState.UNKNOWN
         )
@@ -189,7 +189,7 @@ def _queue_trend(
         rate_out=_rate(done, elapsed_ms),
         drain_ms=_drain_ms(after.lag, came, done, elapsed_ms),
         verdict=_verdict(
-            before.lag,
+            None if before is None else before.lag,
             after.lag,
             moved=moved,
             elapsed_ms=elapsed_ms,
@@ -209,10 +209,10 @@ def _verdict(
     came, done = moved
     if done < 0:
         return GroupState.REWOUND
-    if lag_before is None or lag_after is None:
-        return GroupState.UNKNOWN
     if lag_after == 0:
         return GroupState.OK
+    if lag_before is None or lag_after is None:
+        return GroupState.UNKNOWN
     if is_at_work is False:
         return GroupState.STOPPED
     is_long = elapsed_ms >= TREND_MIN_MS
@@ -230,6 +230,10 @@ def _verdict(
 
 def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
     """How far max and committed went; None when that is not known."""
+    if after.max_offset == 0 and after.state not in _NOT_TOLD:
+        was_there = before is not None and before.max_offset
+        # As the queue of a retry topic that was made between the samples.
+        return None if was_there else (0, 0)
     if (
         before is None
         or before.max_offset is None

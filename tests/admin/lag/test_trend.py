@@ -240,6 +240,18 @@ def test_rates_of_a_group_are_unknown_when_those_of_a_queue_are():
     assert (trend.rate_in, trend.rate_out, trend.drain_ms) == (None, None, None)
 
 
+@pytest.mark.parametrize("first", [[], [(None, 0)], [(0, 0)]])
+@pytest.mark.parametrize("committed", [0, None])
+def test_a_queue_that_never_held_a_message_leaves_the_rates_known(first, committed):
+    """A retry topic, for example, that was made between the samples."""
+    before = lag_of((5, 10), *first, online=True)
+    after = lag_of((9, 40), (committed, 0), online=True)
+    trend = compare(before, after, elapsed_ms=10_000)
+    assert (trend.group.rate_in, trend.group.rate_out) == (3.0, 0.4)
+    (_, empty) = trend.queues.values()
+    assert (empty.rate_in, empty.rate_out, empty.verdict) == (0.0, 0.0, "OK")
+
+
 def test_a_group_without_queues_has_no_rates():
     trend = compare(lag_of(), lag_of(), elapsed_ms=0).group
     assert (trend.rate_in, trend.verdict) == (None, "NO_COMMIT")
