@@ -7,11 +7,11 @@ their work.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from pathlib import Path
-from unittest.mock import patch
+
+import pytest
 
 from tests.kit.artefacts import UnavailableError, class_archive, class_path, made_once
 from tests.kit.cluster import RealCluster
@@ -37,7 +37,8 @@ def _recorded(version: str) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="rmq-classes-") as directory:
         folder = Path(directory)
         record = f"-XX:DumpLoadedClassList={folder}/%p.names"
-        with patch.dict(os.environ, JDK_JAVA_OPTIONS=record):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JDK_JAVA_OPTIONS", record)
             _run_each_program(version, folder)
         names = dict[str, None]()
         for file in sorted(folder.glob("*.names")):
