@@ -66,7 +66,7 @@ def target_of(*addresses, queues=1):
     )
 
 
-def sending(target, bodies, *, timeout_ms=2000, **options):
+def sending(target, bodies, *, timeout_ms=60_000, **options):
     """Outcomes, and the sender."""
     with Client(ClientConfig(timeout_ms=timeout_ms)) as client:
         rng = random.Random(0)
