@@ -37,7 +37,7 @@ def consume():
                 if line.startswith(until) and not is_ended:
                     process.terminate()
                     is_ended = True
-            assert process.wait(PATIENCE_S) in (0, 130)
+            assert process.wait(PATIENCE_S) in (0, 130), lines
         return lines
 
     return run_it
