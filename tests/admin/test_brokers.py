@@ -38,7 +38,7 @@ def brokers_saying(table):
             },
             "clusterAddrTable": {"C": ["b-a"]},
         }
-        with Client(ClientConfig(namesrv=(peer.address,), timeout_ms=1000)) as client:
+        with Client(ClientConfig(namesrv=(peer.address,), timeout_ms=60_000)) as client:
             return list_brokers(client)
 
 

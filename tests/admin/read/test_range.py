@@ -39,7 +39,7 @@ def queue(queue_id: int = 0) -> MessageQueue:
 def cluster(broker: ScriptedBroker) -> Iterator[Client]:
     with Peer(broker) as peer:
         broker.addresses.setdefault(0, peer.address)
-        config = ClientConfig(namesrv=(peer.address,), timeout_ms=2_000)
+        config = ClientConfig(namesrv=(peer.address,), timeout_ms=60_000)
         with Client(config) as client:
             yield client
 
@@ -157,7 +157,7 @@ def test_a_slave_is_read_when_the_master_is_down() -> None:
     broker = ScriptedBroker({0: 100})
     with Peer(broker) as slave:
         broker.addresses = {0: f"127.0.0.1:{free_port()}", 1: slave.address}
-        config = ClientConfig(namesrv=(slave.address,), timeout_ms=2_000)
+        config = ClientConfig(namesrv=(slave.address,), timeout_ms=60_000)
         with Client(config) as client:
             offsets, _ = read(client, 100)
     assert offsets == list(range(100))

@@ -71,7 +71,7 @@ def connect():
     """
     clients = []
 
-    def connect(cluster, timeout_ms=2_000, speed=1):
+    def connect(cluster, timeout_ms=60_000, speed=1):
         config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms * speed)
         clients.append(Client(config, clock=PassingClock(speed)))
         return clients[-1]

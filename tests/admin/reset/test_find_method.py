@@ -53,7 +53,7 @@ def connect():
     """Makes clients; they are closed after the test."""
     clients = []
 
-    def connect(cluster, timeout_ms=1_000):
+    def connect(cluster, timeout_ms=60_000):
         config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms)
         clients.append(Client(config))
         return clients[-1]

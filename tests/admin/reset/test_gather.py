@@ -60,7 +60,7 @@ def start(rmq_cluster_factory):
 
 
 def connect(cluster):
-    return Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=500))
+    return Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=60_000))
 
 
 def commit(cluster, client, offset, *, topic="T", group="G"):

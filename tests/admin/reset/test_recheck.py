@@ -38,7 +38,7 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=2_000)
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=60_000)
     with Client(config) as client:
         commit(cluster, client, 30, 40)
         yield client
@@ -116,7 +116,7 @@ def uncommitted(rmq_cluster_factory):
     cluster.create_topic("T")
     cluster.create_group("G")
     cluster.send("T", ["x"] * 200)
-    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=2_000)
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=60_000)
     with Client(config) as client:
         commit(cluster, client, 30)
         yield cluster, client

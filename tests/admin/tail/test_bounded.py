@@ -99,7 +99,7 @@ def read(
     broker = broker_of(queues, batch)
     with Peer(broker) as peer:
         broker.addresses = {0: peer.address}
-        config = ClientConfig(namesrv=(peer.address,), timeout_ms=2_000)
+        config = ClientConfig(namesrv=(peer.address,), timeout_ms=60_000)
         with Client(config) as client:
             ranges = tuple(
                 OffsetRange(MessageQueue("T", "b-a", index), 0, len(queue.messages))
@@ -218,7 +218,7 @@ def test_a_reader_of_which_every_queue_is_paused_goes_on() -> None:
     reached = [0, 0]
     with Peer(broker) as peer:
         broker.addresses = {0: peer.address}
-        config = ClientConfig(namesrv=(peer.address,), timeout_ms=2_000)
+        config = ClientConfig(namesrv=(peer.address,), timeout_ms=60_000)
         with Client(config) as client:
             reader = RangeReader(
                 client,

@@ -67,7 +67,7 @@ def test_an_outage_is_announced_and_nothing_is_lost_or_repeated() -> None:
     said: list[str] = []
     with Peer(broker) as namesrv:
         broker.addresses = {0: f"127.0.0.1:{port}"}
-        config = ClientConfig(namesrv=(namesrv.address,), timeout_ms=2_000)
+        config = ClientConfig(namesrv=(namesrv.address,), timeout_ms=60_000)
         with Client(config) as client:
             follower = Follower(client, {queue(0): 0}, say=said.append)
             with Peer(broker, port=port):
