@@ -51,7 +51,7 @@ def cluster(request, tmp_path_factory):
     """One broker; topic P with three queues: 60 messages, none, and one batch."""
     with start_cluster(request.param, tmp_path_factory.mktemp("real")) as running:
         running.create_topic("P", queues=3)
-        with Client(ClientConfig(namesrv=(running.namesrv,), timeout_ms=10_000)) as c:
+        with Client(ClientConfig(namesrv=(running.namesrv,), timeout_ms=60_000)) as c:
             address = running.broker_address()
             for number in range(60):
                 c.invoke(address, send_message(header(0), b"%d" % number))
@@ -66,7 +66,7 @@ def cluster(request, tmp_path_factory):
 
 @pytest.fixture
 def client(cluster):
-    with Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=10_000)) as opened:
+    with Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=60_000)) as opened:
         yield opened
 
 

@@ -185,7 +185,7 @@ def test_a_silent_broker_costs_its_own_row(start):
     cluster, rmq = start(brokers=2)
     rmq.rows("create", "G")
     cluster.faults.add(faults.drop_request(), broker="broker-b")
-    slow = ("--timeout", "2s")
+    slow = ("--timeout", "5s")
     expected = [("broker-a", "changed"), ("broker-b", "failed")]
     assert rmq.rows("update", "G", "--retry-max-times", "1", *slow, code=6) == expected
     delete = ("delete", "G", "--remove-offsets", "--yes", *slow)

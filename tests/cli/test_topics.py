@@ -84,7 +84,7 @@ def test_a_live_consumer_is_shown(rmq, real_cluster, new_topic):
         # It is there when the broker has had its heartbeat.
         raw.wait_until(
             lambda: _members(rmq, group) == 1,
-            timeout_ms=30_000,
+            timeout_ms=60_000,
             what=lambda: "heartbeat of the consumer",
         )
         rows, _ = rmq("groups")

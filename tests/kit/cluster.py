@@ -404,7 +404,7 @@ class RealCluster:
         )
 
     def _until(self, claim: raw.Claim, what: str) -> None:
-        raw.wait_until(claim, timeout_ms=15_000, what=lambda: what)
+        raw.wait_until(claim, timeout_ms=60_000, what=lambda: what)
 
     def _route_has(self, topic: str, names: Sequence[bytes]) -> bool:
         answer = raw.ask(self.namesrv, raw.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})

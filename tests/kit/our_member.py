@@ -20,7 +20,7 @@ HOLDS = threading.Event()
 def main() -> None:
     """Consume until told to stop."""
     kind, endpoints, group, topic, lease_s = sys.argv[1:]
-    config = ClientConfig(endpoints=(endpoints,), plaintext=True, timeout_ms=10_000)
+    config = ClientConfig(endpoints=(endpoints,), plaintext=True, timeout_ms=60_000)
     threading.Thread(target=follow_orders, daemon=True).start()
     if kind == "simple":
         lease_ms = int(lease_s) * 1_000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.kit.cluster import RealCluster
 
 _PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
-_START_TIMEOUT_MS = 90_000
+_START_TIMEOUT_MS = 180_000
 
 
 class RealProxy:

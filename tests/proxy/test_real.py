@@ -250,13 +250,13 @@ def test_a_killed_proxy_loses_nothing(rmq_version, fresh_cluster):
     topic = cluster.create_topic()
     group = create_group(cluster, f"G-{topic}")
     client = ClientConfig(
-        endpoints=(cluster.endpoints,), plaintext=True, timeout_ms=2_000
+        endpoints=(cluster.endpoints,), plaintext=True, timeout_ms=60_000
     )
     sure, unsure = [], []
 
-    def send(producer, body):
+    def send(producer, body, *, timeout_ms=60_000):
         try:
-            producer.send(ProducerMessage(topic, body), timeout_ms=2_000)
+            producer.send(ProducerMessage(topic, body), timeout_ms=timeout_ms)
         except SendUnknownError:
             unsure.append(body)
         except RmqError:
@@ -276,9 +276,9 @@ def test_a_killed_proxy_loses_nothing(rmq_version, fresh_cluster):
         for number in range(20):
             assert send(producer, b"before %d" % number)
         cluster.stop_broker()
-        send(producer, b"nobody is there")
+        send(producer, b"nobody is there", timeout_ms=2_000)
         cluster.start_broker()
-        wait_until(lambda: send(producer, b"after"))
+        wait_until(lambda: send(producer, b"after", timeout_ms=5_000))
     (queue, *_) = session.in_caller(lambda via: session.route(topic, via))
     bodies: set[bytes] = set()
 

@@ -27,7 +27,7 @@ def _state(tmp_path, monkeypatch):
 def reset(namesrv, topic, capsys, *, group="G"):
     """Exit code and the result of each queue."""
     words = ["reset-offset", group, topic, "--to", "5", "--execute", "--yes"]
-    code = run([*words, "-n", namesrv, "-o", "json", "-q", "--timeout", "2s"])
+    code = run([*words, "-n", namesrv, "-o", "json", "-q", "--timeout", "5s"])
     rows = json.loads(capsys.readouterr().out)["queues"]
     return code, [row["result"] for row in rows]
 

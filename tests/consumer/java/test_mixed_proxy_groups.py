@@ -56,7 +56,7 @@ class Group:
             admin.create_topic(self.topic, queue_nums=4, attributes=attributes)
             admin.create_group(self.name, consume_message_orderly=self.is_fifo)
         config = ClientConfig(
-            endpoints=(cluster.endpoints,), plaintext=True, timeout_ms=10_000
+            endpoints=(cluster.endpoints,), plaintext=True, timeout_ms=60_000
         )
         self._producer = Producer(client=config)
         self._producer.start()
