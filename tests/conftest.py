@@ -117,7 +117,7 @@ def start_cluster(version, directory, **options):
         class_archive.make(CLIENT_VERSION if version == EMBEDDED else version)
         if version == EMBEDDED:
             return JavaOnEmbedded(CLIENT_VERSION, directory, **options)
-        return RealCluster(version, directory, **options)
+        return RealCluster(version, directory, is_brief=True, **options)
     except artefacts.UnavailableError as error:
         if os.environ.get("RMQ_REQUIRE_JAVA"):
             pytest.fail(f"real RocketMQ is demanded: {error}")

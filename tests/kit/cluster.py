@@ -47,8 +47,9 @@ class RealCluster:
     `endpoints`, TLS and plaintext alike; stopping or killing the broker is then
     stopping or killing the proxy. With `superuser` (5.3 or later) the broker and the
     proxy serve accounts only: this one, which may do everything, and those of
-    `create_account`. Raises RuntimeError with the end of the log when a server does not
-    start.
+    `create_account`. `is_brief` suits a cluster that is gone after some tests: Java
+    compiles less thoroughly, which costs less CPU at the start and more under load.
+    Raises RuntimeError with the end of the log when a server does not start.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class RealCluster:
         log_level: str = "WARN",
         proxy: bool = False,
         superuser: Account | None = None,
+        is_brief: bool = False,
     ) -> None:
         if not 1 <= brokers <= (1 if proxy else BROKERS_MAX):
             raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
         self.version = version
         self._is_proxy = proxy
+        self.is_brief = is_brief
         self.directory = directory
         self._class_path = class_path(version)
         self._superuser = superuser
@@ -355,7 +358,11 @@ class RealCluster:
             flags.append("-Dtls.server.mode=disabled")
         return ServerProcess(
             java_command(
-                self._class_path, main_class, flags=flags, arguments=arguments
+                self._class_path,
+                main_class,
+                flags=flags,
+                arguments=arguments,
+                is_brief=self.is_brief,
             ),
             log=self.directory / f"{name}.log",
             home=home,

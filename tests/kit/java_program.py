@@ -57,13 +57,16 @@ def command_of(
     home = cluster.tools_home()
     flags = [
         "-Xmx256m",
-        "-XX:TieredStopAtLevel=1",  # over before more would pay
         f"-Duser.home={home}",
         f"-Drmq.logback.configurationFile={home}/conf/logback_tools.xml",
         f"-Drocketmq.client.logRoot={home}/logs",
     ]
     return java_command(
-        cluster.class_path(), main_class, flags=flags, arguments=list(arguments)
+        cluster.class_path(),
+        main_class,
+        flags=flags,
+        arguments=list(arguments),
+        is_brief=True,
     )
 
 

@@ -25,14 +25,22 @@ MODULE_FLAGS = (
 )
 #: Small and quick to start: several of these share two cores.
 SMALL_FLAGS = ("-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
+#: Only the first of Java's two compilers: the second is worth its time after minutes.
+_BRIEF_FLAG = "-XX:TieredStopAtLevel=1"
 
 
 def java_command(
-    class_path: str, main_class: str, *, flags: Sequence[str], arguments: Sequence[str]
+    class_path: str,
+    main_class: str,
+    *,
+    flags: Sequence[str],
+    arguments: Sequence[str],
+    is_brief: bool = False,
 ) -> list[str]:
     """The command line of a Java program with the kit's common flags.
 
     It starts from the archive of its classes where one was made: class_archive.py.
+    With `is_brief` it is compiled for a life of seconds.
     """
     archive = class_archive(class_path)
     # Java starts without one that does not fit, and need not say so.
@@ -41,6 +49,7 @@ def java_command(
         "java",
         *SMALL_FLAGS,
         *(quick if archive.exists() else []),
+        *([_BRIEF_FLAG] if is_brief else []),
         *MODULE_FLAGS,
         *flags,
         "-cp",

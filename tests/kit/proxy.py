@@ -43,6 +43,7 @@ class RealProxy:
                 _PROXY_MAIN,
                 flags=flags,
                 arguments=["-pm", "cluster", "-pc", str(conf)],
+                is_brief=cluster.is_brief,
             ),
             log=cluster.directory / f"proxy-{self._ports.first}.log",
             home=home,
