@@ -20,7 +20,7 @@ from rmqcli.errors import ConfigError
 from rmqcli.spark.connect import check_client_packages
 from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.package import zip_package
-from tests.kit.spark import no_java
+from tests.kit.spark import no_java, patiently
 from tests.kit.spark_cluster import ConnectServer, bare_python, executors_path
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies
@@ -70,16 +70,21 @@ def output_of(program, folder, server, cluster):
     """The output of a client's program."""
     zip_package(str(folder))
     program = program.replace("127.0.0.1:9876", cluster.namesrv)
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("sc://localhost:15002", server.url)],
-        cwd=folder,
-        env={**os.environ, "JAVA_HOME": "/no/such"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    program = program.replace("sc://localhost:15002", server.url)
+
+    def run():
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env={**os.environ, "JAVA_HOME": "/no/such"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return patiently(run)
 
 
 def readme_program():

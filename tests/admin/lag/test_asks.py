@@ -192,9 +192,9 @@ def test_owners_are_asked_for_one_group_and_not_for_many(cluster, lag):
         assert owners == {member.client_id}
 
 
-@pytest.mark.parametrize(("count", "is_asked"), [(16, True), (17, False)])
+@pytest.mark.parametrize(("count", "asked_count"), [(16, 16), (17, 0)])
 def test_members_of_large_groups_are_not_asked_unasked(
-    rmq_cluster, lag, count, is_asked
+    rmq_cluster, lag, count, asked_count
 ):
     rmq_cluster.create_topic("orders", queues=1)
     members = [
@@ -211,13 +211,13 @@ def test_members_of_large_groups_are_not_asked_unasked(
     try:
         for member in members:
             member.start()
+        asked = rmq_cluster.faults.observe(code=307)
         found, _ = lag(rmq_cluster, "billing")
+        assert len(asked.requests) == asked_count
     finally:
         for member in members:
             threading.Thread(target=member.close).start()
     assert len(found["billing"]["members"]) == count
-    asked = [member["queues"] is not None for member in found["billing"]["members"]]
-    assert all(asked) is any(asked) is is_asked
 
 
 def test_a_group_is_asked_once_for_its_members_by_several_brokers(
@@ -379,8 +379,11 @@ def test_five_stuck_queues_are_named():
     assert sum("is not pulled any more" in each for each in found) == 5
 
 
-def test_a_client_that_hangs_does_not_hold_up_the_rest(rmq_cluster, capsys):
+def test_a_client_that_hangs_does_not_hold_up_the_rest(
+    rmq_cluster, capsys, monkeypatch
+):
     """Its broker relays the question, and nobody answers for longer than a second."""
+    monkeypatch.undo()  # members have their second, and no more
     rmq_cluster.create_topic("orders", queues=1)
     with consumer(rmq_cluster, "billing", "orders", Seen()) as member:
         wait_until(lambda: len(member.queues()) == 2)
