@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import re
 import warnings
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.errors import ConfigError, ConnectError, RefusedError, UsageError
+from rmqcli.errors import (
+    ConfigError,
+    ConnectError,
+    DeniedError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.spark.failure import text_of
 from rmqcli.spark.master import shown_url
 from rmqcli.spark.package import zip_package
@@ -42,6 +50,13 @@ CLIENT_MODULES: Final = {
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # its name
 
 _URL: Final = re.compile(r"sc://([^/;]+)(?:/(?:;[^;=]+=[^;]*)*)?", re.IGNORECASE)
+#: What the text of a gRPC error says of its status. PySpark passes on only the text.
+_STATUS: Final = re.compile(
+    r"^\s*status = StatusCode\.(\w+)\s+details = \"(.*)\"$", re.MULTILINE
+)
+_CERTIFICATE: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)")
+_DENIED: Final = {"PERMISSION_DENIED": 7, "UNAUTHENTICATED": 16}
+_REASON_MAX: Final = 300
 _CONNECT_MS: Final = 5000
 #: The waits between tries are 50 ms, 0.2 s, 0.8 s, 3.2 s and then 10 s, so the client
 #: gives up a server after half a minute. PySpark's default of 15 tries takes ten
@@ -125,8 +140,9 @@ def connect_session(url: str) -> Iterator[SparkSession]:
     """Open a session with the server for the duration of the block.
 
     This rmqcli is sent to the server, whose Python workers import it. Raises
-    ConfigError when packages of the client are missing, and ConnectError when the
-    server does not answer like a Spark Connect server.
+    ConfigError when packages of the client are missing, DeniedError when the server
+    does not accept the token, and ConnectError when it does not answer like a Spark
+    Connect server.
     """
     check_client_packages()
     check_remote_answers(url)
@@ -135,6 +151,8 @@ def connect_session(url: str) -> Iterator[SparkSession]:
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
         # PySpark warns about the version of pandas, which is not used here.
         warnings.simplefilter("ignore", FutureWarning)
+        # gRPC's own log repeats on stderr what errors say.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from pyspark.errors import PySparkException
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession
@@ -159,13 +177,39 @@ def setting(session: SparkSession, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _no_server(url: str, error: BaseException) -> ConnectError:
-    lines = text_of(error).strip().splitlines() or [type(error).__name__]
+def _no_server(url: str, error: BaseException) -> RmqError:
+    """Return the error for the first call of a session, which failed."""
+    text = text_of(error).strip()
+    found = _STATUS.search(text)
+    address = remote_address(url).text
+    server = f"the Spark Connect server {shown_url(url)}"
+    if found is None:
+        reason = (text.splitlines() or [type(error).__name__])[0]
+    else:
+        name, reason = found.groups()
+        if name in _DENIED:
+            return DeniedError(
+                f"{server} refuses this client: {reason[:_REASON_MAX]}",
+                code=_DENIED[name],
+                name=name,
+                remark=reason,
+                address=address,
+                hint=f"give the server's token as ;token=TOKEN or in {TOKEN_VARIABLE}",
+            )
+        unknown_ca = _CERTIFICATE.search(reason)
+        if unknown_ca is not None:
+            return ConnectError(
+                f"{server} has a certificate that is not accepted: {unknown_ca[1]}",
+                address=address,
+                hint="name a file with the CA that signed it in"
+                " GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+            )
+        reason = f"{reason} ({name})"
     return ConnectError(
-        f"the Spark Connect server {shown_url(url)} does not answer: {lines[0][:300]}",
-        address=remote_address(url).text,
+        f"{server} does not answer: {reason[:_REASON_MAX]}",
+        address=address,
         hint="check that the remote argument has the port of Spark Connect, and"
-        " use_ssl=true only if the server uses TLS",
+        " use_ssl=true if and only if the server uses TLS",
     )
 
 

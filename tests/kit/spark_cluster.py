@@ -29,11 +29,13 @@ _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 class SparkProcesses:
     """Processes of Spark with one environment, which end with the block.
 
-    `defaults` is their spark-defaults.conf. `path` are the folders on the path of
-    their Python workers, which run `python`.
+    `defaults` is their spark-defaults.conf, `env` are further variables. `path` are the
+    folders on the path of their Python workers, which run `python`.
     """
 
-    def __init__(self, folder, *, defaults=None, path=(), python=sys.executable):
+    def __init__(
+        self, folder, *, defaults=None, path=(), python=sys.executable, env=None
+    ):
         self.folder = Path(folder)
         conf = self.folder / "conf"
         conf.mkdir(parents=True)
@@ -51,6 +53,7 @@ class SparkProcesses:
             "PYSPARK_PYTHON": str(python),
             "PYTHONPATH": os.pathsep.join(map(str, path)),
             "JAVA_HOME": find_java(os.environ).home,
+            **(env or {}),
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
