@@ -11,10 +11,13 @@ import os
 import signal
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmqcli.cli.options import make_common
+from rmqcli.config import ClientConfig
 from rmqcli.spark import class_archive as spark_class_archive
 from tests.kit import artefacts, class_archive, java_program
 from tests.kit.cluster import RealCluster
@@ -23,6 +26,10 @@ from tests.kit.guard import GUARD, children, command_of, kill
 
 #: The folders whose tests have to reach what `source` of [tool.coverage.run] lists.
 MEASURED = ("broker", "engine", "wire")
+#: How long brokers have for an answer, in this process and unless a test says else.
+#: With the users' 5 s, a busy machine's healthy brokers count as silent ones.
+ANSWER_TIMEOUT_MS = 30_000
+USERS_TIMEOUT_MS = 5_000
 
 
 def pytest_addoption(parser):
@@ -58,6 +65,10 @@ def pytest_configure():
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
+    functions: Any = {ClientConfig.__init__: "timeout_ms", make_common: "timeout"}
+    for function, name in functions.items():
+        assert function.__kwdefaults__[name] == USERS_TIMEOUT_MS
+        function.__kwdefaults__[name] = ANSWER_TIMEOUT_MS
     GUARD.mark_all()
 
 

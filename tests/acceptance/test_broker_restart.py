@@ -62,7 +62,7 @@ class Follower:
     def close(self):
         """Ctrl-C, and wait. Returns the exit code and the records that were left."""
         self.process.send_signal(2)
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         for thread in self.threads:
             thread.join()
         for pipe in (self.process.stdout, self.process.stderr):

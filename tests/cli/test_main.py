@@ -10,6 +10,7 @@ from rmqcli import __version__
 from rmqcli.cli.app import entries_below
 from rmqcli.cli.commands import COMMANDS, GROUPS
 from rmqcli.cli.main import run
+from rmqcli.cli.options import make_common
 from tests.cli.sample_command import ERRORS, HELP, TABLE
 
 
@@ -201,7 +202,9 @@ def test_a_command_may_return_its_exit_code(rmq):
     assert rmq("sample", "exit") == (8, "", "")
 
 
-def test_a_parameter_of_the_command_replaces_the_common_one(rmq):
+def test_a_parameter_of_the_command_replaces_the_common_one(rmq, monkeypatch):
+    # Tests wait longer than users.
+    monkeypatch.setitem(make_common.__kwdefaults__, "timeout", 5_000)
     assert rmq("nest", "echo", "hi", "--timeout", "2m")[1] == "raw 5000 hi 120000\n"
 
 

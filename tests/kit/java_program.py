@@ -188,12 +188,12 @@ class JavaConsumer:
     def stop(self) -> None:
         """Shut down cleanly and wait. Idempotent."""
         self._say("stop")
-        self._end(timeout_s=40)
+        self._end(timeout_s=120)
 
     def kill(self) -> None:
         """SIGKILL: nothing is committed or unregistered. Idempotent."""
         self._process.kill()
-        self._end(timeout_s=10)
+        self._end(timeout_s=60)
 
     def _end(self, *, timeout_s: int) -> None:
         try:

@@ -43,7 +43,7 @@ def ask(
     ext_fields: dict[str, str] | None = None,
     *,
     body: bytes = b"",
-    timeout_ms: int = 5000,
+    timeout_ms: int = 15_000,
 ) -> Answer:
     """Send one request and return its answer. Raises OSError when none comes."""
     header = json.dumps(

@@ -135,7 +135,7 @@ def wait_for(cluster, numbers):
     """A broker that was killed puts its last messages into queues in the background."""
     raw.wait_until(
         lambda: pulled(cluster) == numbers,
-        timeout_ms=20_000,
+        timeout_ms=60_000,
         what=lambda: f"pulled {len(pulled(cluster))} of {len(numbers)}",
     )
 

@@ -42,7 +42,7 @@ def test_an_interrupt_reports_what_was_done(real_cluster, tmp_path, signum):
         # It now reads back until a consumer would have persisted.
         raw.wait_until(
             lambda: committed(real_cluster, group, topic) == [0, 0],
-            timeout_ms=20_000,
+            timeout_ms=60_000,
             what=lambda: "the reset",
         )
         process.send_signal(signum)
