@@ -42,6 +42,8 @@ def folder_of(version: str) -> Path | None:
         temporary = folder.with_suffix(".part")
         shutil.rmtree(temporary, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile"]
+        # The wheel that is built in between is 0.4 GB of jars, which are compressed.
+        pip.append("--config-settings=--build-option=--compression=stored")
         subprocess.run(
             [*pip, "--target", str(temporary), f"pyspark=={version}"], check=True
         )
