@@ -77,22 +77,42 @@ def pytest_unconfigure():
     GUARD.sweep()
 
 
+@pytest.hookimpl(trylast=True)  # after -m, for the parts of what is left are equal
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests of other versions; with --cov, measure only where a floor is.
+    """Leave out tests of other versions, and put those that take minutes first.
 
-    Measuring makes those tests take half as long again, and what a command happens to
-    pass through in the others is not tested by that.
+    With --cov, measure only where a floor is. Measuring makes those tests take half as
+    long again, and what a command happens to pass through in the others is not tested
+    by that.
     """
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
         items[:] = [item for item in items if item not in of_no_version]
+    _start_first(items)
     if not config.pluginmanager.hasplugin("_cov"):
         return
     folder = Path(__file__).parent
     for item in items:
         if item.path.relative_to(folder).parts[0] not in MEASURED:
             item.add_marker("no_cover")
+
+
+def _start_first(items):
+    """Let each worker begin with its share of the tests that are marked so.
+
+    `--dist worksteal` deals a list out in equal parts. A test that takes minutes and
+    comes last keeps one worker busy when the others have ended.
+    """
+    first = [item for item in items if item.get_closest_marker("starts_first")]
+    rest = [item for item in items if item not in first]
+    of = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = [
+        item
+        for number in range(of)
+        for part in (first, rest)
+        for item in part[len(part) * number // of : len(part) * (number + 1) // of]
+    ]
 
 
 def _has_no_version(item):

@@ -24,6 +24,7 @@ from tests.kit.waiting import wait_until
 pytestmark = [
     pytest.mark.java,
     pytest.mark.slow,
+    pytest.mark.starts_first,
     pytest.mark.timeout(1_800),  # leases of killed members have to end
 ]
 
