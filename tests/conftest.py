@@ -26,10 +26,10 @@ from tests.kit.guard import GUARD, children, command_of, kill
 
 #: The folders whose tests have to reach what `source` of [tool.coverage.run] lists.
 MEASURED = ("broker", "engine", "wire")
-#: How long brokers have for an answer, in this process and unless a test says else.
-#: With the users' 5 s, a busy machine's healthy brokers count as silent ones.
-ANSWER_TIMEOUT_MS = 30_000
+#: The default time limit for a broker's answer, which tests in this process replace by
+#: a longer one: on a busy machine healthy brokers would count as silent ones.
 USERS_TIMEOUT_MS = 5_000
+ANSWER_TIMEOUT_MS = 30_000
 
 
 def pytest_addoption(parser):
@@ -77,7 +77,7 @@ def pytest_unconfigure():
     GUARD.sweep()
 
 
-@pytest.hookimpl(trylast=True)  # after -m, for the parts of what is left are equal
+@pytest.hookimpl(trylast=True)  # after -m: parts are of what is left
 def pytest_collection_modifyitems(config, items):
     """Leave out tests of other versions, and put those that take minutes first.
 

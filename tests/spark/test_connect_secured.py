@@ -30,7 +30,7 @@ TOKEN = "let-me-in"
 
 @contextlib.contextmanager
 def tls_before(port: int):
-    """Take TLS at a port of its own, and pass HTTP/2 on in plain text."""
+    """Accept TLS at a port of its own, and pass it on to `port` as plain text."""
     context = server_context()
     context.set_alpn_protocols(["h2"])
     loop = asyncio.new_event_loop()
@@ -100,7 +100,7 @@ def cluster():
 
 
 def export(cluster, folder, remote, *words, code=0, **env):
-    """What was said; without the words the summary."""
+    """Export the topic with a Connect server; return what the command said."""
     done = rmq(
         *("export", "orders", "--to-parquet", str(folder), "--remote", remote, *words),
         *("-o", "json"),
@@ -113,7 +113,7 @@ def export(cluster, folder, remote, *words, code=0, **env):
 
 
 def ids_in(table):
-    """The column `id` of the decoded bodies; None for the one that is not JSON."""
+    """The decoded ids, sorted; -1 stands for the body that is not JSON."""
     values = table.column("value").to_pylist()
     return sorted(-1 if value is None else value["id"] for value in values)
 
