@@ -1,7 +1,8 @@
-"""What all parts of one broker share, below its tables and its handlers.
+"""What all tables, services and handlers of one broker share.
 
-Settings, version profile, store and timers, and the effects that the parts ask for:
-answers, requests to clients, closed connections. The core hands the effects out.
+Settings, version profile, store and timers, and the effects that the parts produce:
+answers, requests to clients, closed connections. The core returns the effects to its
+caller.
 
 Source: `BrokerController` in apache/rocketmq.
 """
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class BrokerContext:
     """Settings, store, timers and effects of one broker. Use it from one thread.
 
-    `timers` runs what clients wait for, `background` what the broker does on its own.
+    `timers` runs actions that clients wait for. `background` runs the broker's own
+    work: deliveries, checks and expiries.
     """
 
     def __init__(
@@ -43,7 +45,8 @@ class BrokerContext:
         self.store = store
         self.started = now
         self.timers = Timers()
-        # A broker over a folder that it only reads delivers and checks nothing.
+        # A broker that only reads a folder must not deliver or check anything, so these
+        # timers never run.
         self.background = Timers() if is_read_only else self.timers
         self._effects: list[Effect] = []
         self._opaque = 0
@@ -68,7 +71,7 @@ class BrokerContext:
         body: bytes = b"",
         oneway: bool = True,
     ) -> int:
-        """Send a request of the broker's own to a client; returns its opaque.
+        """Send a request from the broker to a client; return its opaque.
 
         `ext_fields` are added to the header's.
         """
@@ -96,6 +99,6 @@ class BrokerContext:
         self._effects.append(Close(peer))
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order; each effect is returned once."""
+        """Return the effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects

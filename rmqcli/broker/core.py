@@ -1,7 +1,8 @@
 """One broker without sockets, threads or clock: requests in, answers and pushes out.
 
-Adds to the state of a broker what a server drives: it hands requests to their handlers
-and runs the due actions. An unknown request code is answered with 3.
+Adds to a broker's state the interface that a server drives: it passes requests to their
+handlers and runs timers. An unknown request code is answered with
+REQUEST_CODE_NOT_SUPPORTED (3).
 
 Source: `BrokerController` and `NettyRemotingAbstract.processRequestCommand`.
 """
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 class Broker(BrokerState):
     """One broker. Call it from one thread at a time.
 
-    `requests` answers: `handlers.BROKER_REQUESTS`. The other arguments are
-    BrokerState's. `handle`, `run_due` and `closed` return what is to be done.
+    `requests` is the table of handlers, `handlers.BROKER_REQUESTS`. The other arguments
+    are BrokerState's. `handle`, `closed` and `run_due` return effects, which the caller
+    must carry out.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Broker(BrokerState):
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
     ) -> list[Effect]:
-        """Take one command from a client: a request, or its answer to a request."""
+        """Process one command of a client: a request, or its answer to a request."""
         if command.is_response:
             self.client_calls.answered(peer, command, now)
             return self.take_effects()
@@ -72,7 +74,7 @@ class Broker(BrokerState):
         return self.take_effects()
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
-        """A client's connection is gone."""
+        """Forget what belongs to a client's connection that has closed."""
         self.clients.closed(peer, now)
         self.client_calls.closed(peer, now)
         self.holds.closed(peer)
@@ -81,10 +83,10 @@ class Broker(BrokerState):
         return self.take_effects()
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Do what is due: time-outs of held requests, delayed messages, expiries."""
+        """Run due timers: time-outs of held requests, delayed messages, expiries."""
         self.timers.run_due(now)
         return self.take_effects()
 
     def next_due_ms(self) -> int | None:
-        """When `run_due` has something to do (monotonic ms); None: never."""
+        """When the next timer is due (monotonic ms); None if there is none."""
         return self.timers.next_ms()

@@ -6,8 +6,8 @@ A handler registers itself where it is defined:
     def send(broker: BrokerState, request: Request) -> Reply | None: ...
 
 It takes the broker's state and the request, and returns a `Reply`, or None when the
-answer comes later. It raises `Refusal` for every other code than success. `handlers`
-imports all files of handlers, so that the table is complete.
+answer comes later. It raises `Refusal` to answer with any code other than success.
+`handlers` imports all files of handlers, so that the table is complete.
 
 Source: `BrokerController.registerProcessor` and
 `NettyRemotingAbstract.processRequestCommand` in apache/rocketmq.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Versioned(Protocol):
-    """What imitates one version of RocketMQ: a broker or a name server."""
+    """State that imitates one version of RocketMQ: a broker's or a name server's."""
 
     @property
     def profile(self) -> VersionProfile:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class HandlerTable(Generic[StateT]):
-    """Handlers by request code. `StateT` is what they work on."""
+    """Maps request codes to handlers. `StateT` is the state that handlers work on."""
 
     def __init__(self) -> None:
         self._handlers: dict[int, Handler[StateT]] = {}
@@ -70,7 +70,7 @@ class HandlerTable(Generic[StateT]):
         return sorted(self._handlers)
 
     def reply_to(self, state: StateT, request: Request) -> Reply | None:
-        """What the handler answers; None when the answer comes later."""
+        """Return the handler's answer, or None when the answer comes later."""
         handler = self._handlers.get(request.command.code)
         if handler is None:
             return _not_supported(request)
@@ -83,7 +83,7 @@ class HandlerTable(Generic[StateT]):
 
 
 def _since(version: int, handler: Handler[StateT]) -> Handler[StateT]:
-    """`handler` for versions from `version` on."""
+    """Wrap a handler that versions before `version` do not have."""
 
     def answer(state: StateT, request: Request) -> Reply | None:
         if state.profile.version < version:

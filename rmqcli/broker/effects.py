@@ -1,4 +1,4 @@
-"""What a core wants done with connections: it never does it itself."""
+"""What a core has its caller do with connections: send a command, or close one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class Peer:
 
 @dataclass(slots=True)
 class Send:
-    """Send an answer, or a request of the broker's own, to `peer`.
+    """Send an answer, or a request from the broker, to `peer`.
 
-    `is_binary`: in RocketMQ's binary header form; otherwise JSON.
+    With `is_binary`, the header is written in RocketMQ's binary form, otherwise as
+    JSON.
     """
 
     peer: Peer

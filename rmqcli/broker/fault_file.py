@@ -10,8 +10,8 @@
 `do` is answer, drop-request, drop-answer, delay, reorder, disconnect or corrupt
 (`part`: length, header or body). `code` is a request's number or Java name; `broker`,
 `group`, `topic` and `queue_id` select requests; the fault applies from the `nth`
-matching request on (default 1), `times` times (default: without end). Unknown keys are
-errors, so that a misspelt fault is noticed.
+matching request on (default 1), `times` times (default: without limit). Unknown keys
+are errors, so that a misspelt fault is noticed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _RULES_MAX: Final = 1_000
 _FILE_BYTES_MAX: Final = 1024 * 1024
 _MATCH_KEYS: Final = ("code", "broker", "group", "topic", "queue_id")
-#: keys that each action takes beside those of every fault
+#: keys of each action, in addition to the keys that every fault has
 _ACTION_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "answer": ("answer_code", "remark"),
     "drop-request": (),
@@ -55,7 +55,7 @@ _PARTS: Final = ("length", "header", "body")
 
 
 def read_fault_file(path: Path) -> list[Rule]:
-    """The faults in a file. Raises ConfigError naming file, fault and key."""
+    """Read the faults in a file. Raises ConfigError naming file, fault and key."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -74,7 +74,7 @@ def read_fault_file(path: Path) -> list[Rule]:
 
 
 def parse_faults(text: str) -> list[Rule]:
-    """The faults in a JSON text. Raises ConfigError."""
+    """Read the faults in a JSON text. Raises ConfigError."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -163,7 +163,7 @@ class _Fault:
         return value
 
     def code(self, key: str, names: type[enum.IntEnum]) -> int | None:
-        """A code by number, or by RocketMQ's name for it."""
+        """Return a code, given as a number or by RocketMQ's name for it."""
         value = self.value.get(key)
         if isinstance(value, str):
             if value not in names.__members__:

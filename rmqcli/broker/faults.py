@@ -5,8 +5,8 @@
     faults.next(drop_answer(), code=RequestCode.SEND_MESSAGE_V2, topic="orders")
     seen = faults.observe(code=RequestCode.PULL_MESSAGE)
 
-Decides only; `server` carries the actions out. The first rule that applies wins, and
-observers see every request. All methods may be called from any thread.
+This module only decides; `server` carries the actions out. The first rule that applies
+wins, and observers see every request. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
 
 _OBSERVED_MAX: Final = 10_000
-#: a header's short names of SendMessageRequestHeaderV2 (310, 320)
+#: names of a field in headers, the last one in SendMessageRequestHeaderV2 (310, 320)
 _GROUP_KEYS: Final = ("consumerGroup", "group", "producerGroup", "a")
 _TOPIC_KEYS: Final = ("topic", "originTopic", "b")
 _QUEUE_KEYS: Final = ("queueId", "e")
@@ -168,7 +168,10 @@ class Which(TypedDict, total=False):
 
 
 class Rule:
-    """One fault. `requests` are the newest 10,000 that it matched."""
+    """One fault, or one observer if `action` is None.
+
+    `requests` holds the newest 10,000 requests that it counted.
+    """
 
     def __init__(
         self,
@@ -185,7 +188,7 @@ class Rule:
         self.times = times
         self.on_request = on_request
         self.requests: deque[Observed] = deque(maxlen=_OBSERVED_MAX)
-        #: how many requests it matched, and to how many of them it was applied
+        #: the number of requests that it counted, and of those that it was applied to
         self.seen = 0
         self.hits = 0
 
@@ -207,7 +210,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
-        self._lock = threading.Lock()  # guards _rules and the rules' counts
+        self._lock = threading.Lock()  # guards _rules
 
     def add(
         self,
@@ -217,7 +220,10 @@ class Faults:
         times: int | None = None,
         **which: Unpack[Which],
     ) -> Rule:
-        """Apply `action` to matching requests, from the `nth` on, `times` times."""
+        """Apply `action` to matching requests from the `nth` on, at most `times` times.
+
+        Without `times` there is no limit.
+        """
         return self.add_rule(Rule(Match(**which), action, nth=nth, times=times))
 
     def next(self, action: Action, **which: Unpack[Which]) -> Rule:
@@ -234,7 +240,7 @@ class Faults:
         return self.add_rule(Rule(Match(**which), None, on_request=on_request))
 
     def add_rule(self, rule: Rule) -> Rule:
-        """Add a rule behind the others."""
+        """Add a rule after the others."""
         with self._lock:
             self._rules.append(rule)
         return rule
@@ -251,7 +257,10 @@ class Faults:
             self._rules.clear()
 
     def decide(self, broker: str, command: RemotingCommand) -> Action | None:
-        """The action for a request, if any; every rule that matches counts it."""
+        """Return the action of the first rule that applies to a request, if any.
+
+        The matching rules up to that one and all matching observers count the request.
+        """
         if not self._rules:
             return None
         chosen: Action | None = None
@@ -275,7 +284,7 @@ def _first(fields: dict[str, str], keys: tuple[str, ...]) -> str | None:
 
 
 def damaged(frame: bytes, part: Part) -> bytes:
-    """`frame` with one part damaged so that no client can read it."""
+    """Return `frame` with one part damaged, so that no client can read it."""
     data = bytearray(frame)
     header_length = int.from_bytes(data[5:8], "big")
     if part == "length":

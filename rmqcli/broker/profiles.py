@@ -1,6 +1,7 @@
-"""Version profiles: what differs between RocketMQ's versions and a client can see.
+"""Version profiles: the differences between RocketMQ's versions that a client can see.
 
-`--like VERSION` chooses one. One field for each difference; the defaults are 5.5.0's.
+`--like VERSION` chooses a profile. It has one field for each difference; the defaults
+are those of 5.5.0. A number in parentheses is the response code.
 Not imitated: a name server's orderMessageEnable (off by default in all three versions),
 so routes have no orderTopicConf.
 
@@ -31,30 +32,31 @@ class VersionProfile:
     invalid_parameter_code: int = 29
     #: names of topics are checked when sending
     checks_topic_names: bool = True
-    #: RocketMQ's own topics cannot be written: 16
+    #: clients cannot write to RocketMQ's own topics (16)
     forbids_system_topics: bool = True
-    #: TBW102 cannot be written: 1
+    #: clients cannot write to TBW102 (1)
     reserves_default_topic: bool = False
-    #: a message without body is refused: 1
+    #: a message without a body is refused (1)
     refuses_empty_body: bool = True
-    #: UNIQ_KEY (where it is missing), MSG_REGION and TRACE_ON are stored too, and the
-    #: answer has UNIQ_KEY as transactionId
+    #: the broker adds MSG_REGION, TRACE_ON and, if it is missing, UNIQ_KEY to stored
+    #: messages, and answers with UNIQ_KEY as transactionId
     adds_unique_key_and_region: bool = True
-    #: WAIT is not stored
+    #: the property WAIT is not stored
     strips_wait: bool = False
-    #: a retry sent by a producer is dead with reconsumeTimes = max; else above it
+    #: a retry sent by a producer becomes a dead letter when reconsumeTimes reaches the
+    #: maximum; otherwise when it exceeds the maximum
     dead_at_reconsume_times_max: bool = False
-    #: a retry sent by a producer is dead when its group holds queue locks
+    #: a retry sent by a producer becomes a dead letter if its group holds queue locks
     dead_while_group_holds_locks: bool = True
     #: permissions of a new DLQ topic
     dlq_perm: int = 6
-    #: a dead letter also has ORIGIN_MESSAGE_ID, and DELAY 0
+    #: a dead letter also has ORIGIN_MESSAGE_ID, and DELAY with the value 0
     marks_dead_letters: bool = True
     #: SCHEDULE_TOPIC_XXXX is in the topic table
     has_schedule_topic: bool = True
     #: TIMER_* properties have an effect, and 5.x's own topics exist
     has_timer: bool = True
-    #: a half and a committed message have __transactionId__
+    #: half messages and committed messages have __transactionId__
     adds_transaction_id: bool = True
     #: a committed message keeps REAL_TOPIC and REAL_QID
     keeps_real_topic_of_transactions: bool = False
@@ -62,52 +64,58 @@ class VersionProfile:
     transaction_check_interval_ms: int = 30_000
 
     # reading
-    #: pull answers have topicSysFlag and groupSysFlag, refusals a forbiddenType
+    #: answers to pulls have topicSysFlag and groupSysFlag, refusals have forbiddenType
     answers_sys_flags: bool = True
-    #: a pull from beyond the end of a queue that begins at 0 is sent to 0, not the end
+    #: a pull beyond the end of a queue that begins at 0 is corrected to 0, not to the
+    #: end
     overflow_starts_over: bool = False
-    #: a pull of -1 messages is refused: 1; else it gets one message
+    #: a pull of -1 messages is refused (1); otherwise it gets one message
     refuses_negative_max_msg_nums: bool = False
-    #: a pull whose offset is corrected stores a message in OFFSET_MOVED_EVENT
+    #: when the broker corrects a pull's offset, it stores a message in
+    #: OFFSET_MOVED_EVENT
     writes_offset_moved_events: bool = False
-    #: a slave without new messages answers 20 and names the master
+    #: a slave sends clients that are not far behind back to the master, with
+    #: PULL_RETRY_IMMEDIATELY (20) when it has no message for them
     slave_sends_to_master: bool = True
     #: a slave stores the offsets that pulls carry
     slave_takes_commits: bool = True
-    #: an offset never committed is 0 only if the queue's first message exists
+    #: a queue without a committed offset answers 0 only if its message at 0 exists
     zero_offset_needs_message: bool = True
-    #: commits for an unknown group or topic are refused: 26, 17
+    #: commits for an unknown group (26) or topic (17) are refused, and a query can ask
+    #: for an error in place of 0 (setZeroIfNotFound)
     checks_offset_commits: bool = True
-    #: an offset by time is the nearest message's, before or after
+    #: a search by time finds the nearest message, before or after that time
     searches_nearest_time: bool = False
-    #: the answer to 31 has an empty remark
+    #: the remark of the answer to request 31
     min_offset_remark: str | None = ""
-    #: SQL92 has CONTAINS, STARTSWITH and ENDSWITH
+    #: SQL92 has the operators CONTAINS, STARTSWITH and ENDSWITH
     has_sql_text_words: bool = True
 
     # name server
-    #: the address of help in the answer for an unknown topic
+    #: the URL in the answer for an unknown topic
     route_help: str = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
-    #: routes in strict JSON for clients from 4.9.4; else broker ids are bare keys
+    #: clients from 4.9.4 on get routes in strict JSON; otherwise broker ids are bare
+    #: keys
     strict_routes: bool = True
-    #: enableActingMaster in broker data
+    #: broker data have enableActingMaster
     has_acting_master: bool = True
-    #: the name of a queue's topicSysFlag
+    #: the name of the field with a queue's system flag
     topic_sys_flag_name: str = "topicSysFlag"
 
     # administration
     #: bodies and config files have the fields that 5.x added: attributes, pullOffset,
     #: stateVersion, forbiddenTable, totals beside lists
     has_bodies_of_5: bool = True
-    #: 222 sets offsets at the broker; else it sends 220 to the members, 206 for none
+    #: request 222 sets offsets at the broker; otherwise the broker sends request 220 to
+    #: the group's members, or answers CONSUMER_NOT_ONLINE (206) if there are none
     resets_at_broker: bool = True
     #: a group that was deleted without cleanOffset is created again, with defaults
     recreates_deleted_group: bool = True
-    #: system topics can be neither set nor deleted by admins
+    #: admins can neither change nor delete system topics
     protects_system_topics: bool = True
     #: deleting a topic deletes its offsets
     deletes_offsets_of_topics: bool = True
-    #: CID_RMQ_SYS_TRANS is built in
+    #: the group CID_RMQ_SYS_TRANS is built in
     has_transaction_group: bool = True
 
 
@@ -170,7 +178,7 @@ PROFILES: Final = {
 
 
 def profile_of(name: str) -> VersionProfile:
-    """The profile of a version. Raises UsageError for one that is not imitated."""
+    """Return the profile of a version. Raises UsageError if there is none."""
     try:
         return PROFILES[name]
     except KeyError:

@@ -1,7 +1,7 @@
-"""One request on its way through a handler, and the answers that it can get.
+"""Requests as handlers read them, and the answers that handlers give.
 
 `Request` reads the header and `read_body` the body; a handler returns a `Reply` or
-raises `Refusal`; `answer_to` adds the fields of a frame that no handler decides.
+raises `Refusal`; `answer_to` adds the fields of the command that handlers do not set.
 
 Source: `RemotingCommand.createResponseCommand`, `RemotingSerializable` and
 `NettyRemotingAbstract.writeResponse` in apache/rocketmq.
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Refusal(Exception):  # noqa: N818  # an answer rather than an error
-    """Raised by a handler to answer with another code than success."""
+    """Raised by a handler to answer with a code other than success."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Refusal(Exception):  # noqa: N818  # an answer rather than an error
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler answers. `ext_fields` are added to the header's."""
+    """A handler's answer. `ext_fields` are added to the header's."""
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
@@ -71,10 +71,10 @@ class Request:
     is_binary: bool = False
 
     def header(self, cls: type[HeaderT]) -> HeaderT:
-        """The typed header.
+        """Return the header as a `cls`.
 
-        Raises Refusal(1) if a mandatory field is absent, as a Java broker answers after
-        its NullPointerException, and if a field is not a number.
+        Raises Refusal(1) if a mandatory field is missing, as a Java broker answers
+        after a NullPointerException, or if a field is not a number.
         """
         try:
             return from_ext_fields(cls, self.command.ext_fields)
@@ -82,14 +82,14 @@ class Request:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
 
     def body(self, cls: type[T]) -> T:
-        """The typed JSON body. Raises Refusal(1) where it cannot be read."""
+        """Return the JSON body as a `cls`. Raises Refusal(1) if it cannot be read."""
         return read_body(partial(decode_body, cls), self)
 
 
 def read_body(parse: Callable[[bytes], T], request: Request) -> T:
-    """The body as `parse` reads it.
+    """Return the body, read by `parse`.
 
-    Raises Refusal(1) if it cannot be read, as a Java broker answers its exception.
+    Raises Refusal(1) if it cannot be read, as a Java broker answers after an exception.
     """
     try:
         return parse(bytes(request.command.body))
@@ -98,7 +98,7 @@ def read_body(parse: Callable[[bytes], T], request: Request) -> T:
 
 
 def answer_to(request: Request, reply: Reply, profile: VersionProfile) -> Send | None:
-    """The answer to a request; None for a one-way request, which gets none."""
+    """Return the answer to a request, or None for a one-way request."""
     command = request.command
     if command.is_oneway:
         return None

@@ -37,15 +37,15 @@ class BrokerSettings:
     max_transfer_bytes_on_message_in_memory: int = 256 * 1024
     max_transfer_count_on_message_in_disk: int = 8
     max_transfer_bytes_on_message_in_disk: int = 64 * 1024
-    max_filter_message_size: int = 16_000  # bytes of entries: 800 of them
+    max_filter_message_size: int = 16_000  # bytes of entries, enough for 800 entries
     message_delay_level: str = DELAY_LEVELS
-    #: How far (bytes) from the log's end a message counts as "on disk"; None: never.
-    #: RocketMQ takes 40 % of the machine's memory.
+    #: A message further than this (bytes) from the log's end counts as "on disk"; None:
+    #: no message does. RocketMQ uses 40 % of the machine's memory.
     in_memory_bytes_max: int | None = None
     transaction_timeout_ms: int = 6_000
-    transaction_check_interval_ms: int | None = None  # None: as the version does
+    transaction_check_interval_ms: int | None = None  # None: the version's default
     transaction_check_max: int = 15
     channel_expired_timeout_ms: int = 120_000
-    use_server_side_reset_offset: bool | None = None  # None: as the version does
+    use_server_side_reset_offset: bool | None = None  # None: the version's default
     enable_retry_topic_v2: bool = False  # %RETRY%group+topic for POP
     flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH

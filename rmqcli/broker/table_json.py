@@ -1,7 +1,8 @@
 """A broker's tables of topics, groups and offsets, as its RocketMQ version writes them.
 
 The same JSON objects are the answers to requests and the contents of the config files.
-The declarations in `wire.bodies` are those of 5.x; here 4.x loses what came later.
+The classes in `wire.bodies` have the fields of 5.x; for 4.x, this module removes the
+fields that were added later.
 
 Source: the `encode` methods of `TopicConfigManager`, `SubscriptionGroupManager`,
 `ConsumerOffsetManager` and `ScheduleMessageService` in apache/rocketmq.
@@ -40,7 +41,7 @@ _GROUP_FIELDS_OF_5 = (
 
 
 def topic_json(broker: BrokerState, config: TopicConfig) -> dict[str, object]:
-    """One topic's settings."""
+    """Return one topic's settings."""
     data = json_object(config)
     if not broker.profile.has_bodies_of_5:
         del data["attributes"]
@@ -50,7 +51,7 @@ def topic_json(broker: BrokerState, config: TopicConfig) -> dict[str, object]:
 def group_json(
     broker: BrokerState, config: SubscriptionGroupConfig
 ) -> dict[str, object]:
-    """One group's settings, every field that the broker's version has."""
+    """Return one group's settings, with every field that the broker's version has."""
     data: dict[str, object] = {"groupRetryPolicy": {"type": "CUSTOMIZED"}}
     data |= json_object(config, with_defaults=True)
     if not broker.profile.has_bodies_of_5:
@@ -60,7 +61,7 @@ def group_json(
 
 
 def version_json(broker: BrokerState, version: DataVersion) -> dict[str, object]:
-    """The version of a table."""
+    """Return the data version of a table."""
     return json_object(_of_broker(broker, version))
 
 
@@ -70,7 +71,10 @@ def topics_json(
     *,
     mapping_version: DataVersion | None = None,
 ) -> dict[str, object]:
-    """topics.json, and the answer to GET_ALL_TOPIC_CONFIG; `configs`: only these."""
+    """Return the contents of topics.json, also the answer to GET_ALL_TOPIC_CONFIG.
+
+    With `configs`, only these topics are included.
+    """
     shown = broker.topics.all().values() if configs is None else configs
     wrapper = TopicConfigSerializeWrapper(
         data_version=_of_broker(broker, broker.topics.data_version),
@@ -83,7 +87,10 @@ def topics_json(
 def groups_json(
     broker: BrokerState, configs: Iterable[SubscriptionGroupConfig] | None = None
 ) -> dict[str, object]:
-    """subscriptionGroup.json, and the answer to 201; `configs`: only these."""
+    """Return the contents of subscriptionGroup.json, also the answer to request 201.
+
+    With `configs`, only these groups are included.
+    """
     shown = broker.groups.all().values() if configs is None else configs
     wrapper = SubscriptionGroupWrapper(
         data_version=_of_broker(broker, broker.groups.data_version),
@@ -96,7 +103,10 @@ def groups_json(
 
 
 def offsets_json(broker: BrokerState) -> dict[str, object]:
-    """consumerOffset.json, and the answer to GET_ALL_CONSUMER_OFFSET."""
+    """Return the contents of consumerOffset.json.
+
+    They are also the answer to GET_ALL_CONSUMER_OFFSET.
+    """
     table = broker.offsets.table()
     wrapper = ConsumerOffsetSerializeWrapper(offset_table=_by_topic_at_group(table))
     if broker.profile.has_bodies_of_5:
@@ -113,7 +123,10 @@ def offsets_json(broker: BrokerState) -> dict[str, object]:
 
 
 def delays_json(broker: BrokerState) -> dict[str, object]:
-    """delayOffset.json, and the answer to GET_ALL_DELAY_OFFSET: by delay level."""
+    """Return the contents of delayOffset.json: offsets by delay level.
+
+    They are also the answer to GET_ALL_DELAY_OFFSET.
+    """
     wrapper = DelayOffsetSerializeWrapper(
         offset_table=dict(sorted(broker.schedule.offsets.items()))
     )
@@ -123,12 +136,12 @@ def delays_json(broker: BrokerState) -> dict[str, object]:
 
 
 def modes_json(broker: BrokerState) -> dict[str, object]:
-    """messageRequestMode.json."""
+    """Return the contents of messageRequestMode.json."""
     return json_object(broker.request_modes.body())
 
 
 def order_json(broker: BrokerState) -> dict[str, object]:
-    """consumerOrderInfo.json."""
+    """Return the contents of consumerOrderInfo.json."""
     return json_object(broker.order_infos.body())
 
 

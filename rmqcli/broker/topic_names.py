@@ -1,4 +1,4 @@
-"""The names of RocketMQ's own topics, and what may be a topic's name.
+"""The names of RocketMQ's own topics, and the rules for topic names.
 
 Source: `TopicValidator` and `MixAll` in apache/rocketmq.
 """
@@ -46,12 +46,12 @@ _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether RocketMQ itself owns the topic (not those named after the broker)."""
+    """Whether this is one of RocketMQ's own topics; not those named after a broker."""
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def topic_name_fault(topic: str) -> str | None:
-    """Why a topic name is illegal, in RocketMQ's words; None for a legal one."""
+    """Why a topic name is illegal, in RocketMQ's words; None for a legal name."""
     if not topic.strip():
         return "The specified topic is blank."
     if not _LEGAL.fullmatch(topic):

@@ -1,1 +1,1 @@
-"""A cluster in this process: brokers, their stores, faults, and a view of a folder."""
+"""A cluster in this process, and a read-only view of a broker's folder."""

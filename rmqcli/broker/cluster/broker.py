@@ -1,7 +1,7 @@
 """One broker of an embedded cluster: its core, its port and its store.
 
 It can be hung, killed, restarted and followed by slaves. Its methods may be called from
-any thread: they run in the server's.
+any thread; they run in the server's thread.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _FLUSH_INTERVAL_MS: Final = 500  # MessageStoreConfig.flushIntervalCommitLog
 class EmbeddedBroker:
     """A broker that can be hung, killed, restarted and made to lose its old messages.
 
-    `storage` outlives its core; `announce` registers the broker and its topics with the
-    name server, `retract` unregisters it. `find_queues` finds a topic's queues.
+    `storage` outlives the core. `announce` registers the broker and its topics with the
+    name server, and `retract` unregisters it. `find_queues` returns the readable queues
+    of a topic on all brokers.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class EmbeddedBroker:
 
     @property
     def name(self) -> str:
-        """The broker's name, such as broker-a; a slave has its master's."""
+        """The broker's name, such as broker-a; a slave has its master's name."""
         return self.settings.broker_name
 
     @property
@@ -76,14 +77,15 @@ class EmbeddedBroker:
 
     @property
     def address(self) -> str:
-        """`host:port` that it advertises."""
+        """The `host:port` that the broker advertises."""
         return self.settings.address
 
     @property
     def core(self) -> Broker:
-        """The broker's state, that of a killed broker too.
+        """The broker's state, which can also be read after the broker was killed.
 
-        Read it inside `EmbeddedCluster.call`, and nowhere else.
+        Use it only inside `EmbeddedCluster.call`. Raises UsageError before the first
+        start.
         """
         if self._core is None:
             raise UsageError(f"broker {self.name} was never started")
@@ -91,11 +93,11 @@ class EmbeddedBroker:
 
     @property
     def store(self) -> MessageStore:
-        """The broker's store; as `core`, for the I/O thread only."""
+        """The broker's store; like `core`, for the I/O thread only."""
         return self.core.store
 
     def start(self) -> None:
-        """Open the store and answer. The port listens already."""
+        """Open the store and begin to answer. The port must already listen."""
         self._server.call(self._start)
 
     def _start(self) -> None:
@@ -139,7 +141,7 @@ class EmbeddedBroker:
         self._port.was_used = True  # for a change without a request, too
 
     def _announce_topics(self) -> None:
-        """Register all topics, once for all changes of a turn."""
+        """Register all topics if any changed, once for all changes of a turn."""
         if not self._topics_are_new:
             return
         self._topics_are_new = False
@@ -150,11 +152,17 @@ class EmbeddedBroker:
                 logger.warning("registration refused broker=%s: %s", self.name, refusal)
 
     def follow(self, master: EmbeddedBroker, *, behind: int) -> None:
-        """Become a slave: copy the master's log except for the last messages."""
+        """Become a slave: copy the master's log except for its last `behind` messages.
+
+        Call this before `start`.
+        """
         self._replication = Replication(lambda: master.core, behind=behind)
 
     def set_behind(self, behind: int) -> None:
-        """Keep a slave `behind` messages behind its master from now on."""
+        """Keep a slave `behind` messages behind its master from now on.
+
+        Raises UsageError for a broker that is not a slave.
+        """
         replication = self._replication
         if replication is None:
             raise UsageError(f"broker {self.name}:{self.broker_id} is not a slave")
@@ -165,13 +173,14 @@ class EmbeddedBroker:
         self._server.call(lambda: self._server.hang(self._port))
 
     def resume(self) -> None:
-        """Answer again, first the requests that came meanwhile."""
+        """Answer again, beginning with the requests that arrived meanwhile."""
         self._server.call(lambda: self._server.resume(self._port))
 
     def kill(self) -> None:
-        """Stop as by SIGKILL: connections end without a goodbye; the store stays.
+        """Stop as by SIGKILL: connections end abruptly, and the store stays.
 
-        The name server sees its connection end and forgets the broker at once.
+        The name server forgets the broker at once, as when its connection ends. Unlike
+        SIGKILL, this first saves topics, groups and offsets.
         """
         self._server.call(self._kill)
 
@@ -202,7 +211,7 @@ class EmbeddedBroker:
         self._start()
 
     def close(self) -> None:
-        """Stop in order: everything stored is flushed. Idempotent."""
+        """Stop gracefully and flush everything that is stored. Idempotent."""
         self._server.call(self._close)
 
     def _close(self) -> None:
@@ -223,10 +232,10 @@ class EmbeddedBroker:
     def set_queues(
         self, topic: str, *, read: int | None = None, write: int | None = None
     ) -> TopicConfig:
-        """Change a topic's queues on this broker, as updateTopic does.
+        """Change a topic's numbers of queues on this broker, as updateTopic does.
 
-        None keeps a number. Returns the settings. The queues' messages stay. Raises
-        UsageError for an unknown topic.
+        None keeps a number. Returns the topic's new settings. The messages of removed
+        queues stay. Raises UsageError for an unknown topic.
         """
 
         def change() -> TopicConfig:
@@ -245,7 +254,10 @@ class EmbeddedBroker:
 
 
 def flush(core: Broker) -> None:
-    """Flush what was answered already; a disk that fails can only be logged."""
+    """Flush a broker's store.
+
+    A failure is only logged, because the messages were already acknowledged.
+    """
     try:
         core.store.flush()
     except RmqError as error:

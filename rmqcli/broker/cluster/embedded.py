@@ -5,9 +5,10 @@
         cluster.send("orders", ["a", "b"], tags="NEW")
         client_under_test(cluster.namesrv)
 
-To real clients and mqadmin it is a cluster of version `like`. One thread does all its
-work, `rmq-broker-io`; every method may be called from any other thread. With `proxy` it
-also has a proxy, for clients of the gRPC protocol, in a thread of its own.
+To real clients and mqadmin it is a cluster of version `like`. One thread,
+`rmq-broker-io`, does all its work; every method may be called from any other thread.
+With `proxy` it also has a proxy for clients of the gRPC protocol, which runs in its own
+thread.
 """
 
 from __future__ import annotations
@@ -46,43 +47,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What the name server is called in faults.
+#: The name server's name in faults.
 NAMESRV_NAME: Final = "namesrv"
 _BROKERS_MAX: Final = 26
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """How to make a cluster. Defaults are RocketMQ's, and any free ports."""
+    """Options of a cluster. The defaults are RocketMQ's, with any free ports."""
 
     brokers: int = 1
-    #: queues that `create_topic` makes on each broker
+    #: number of queues that `create_topic` creates on each broker
     queues: int = 4
-    #: the version to behave like: 4.6.0, 4.9.7 or 5.5.0
+    #: RocketMQ version to imitate: 4.6.0, 4.9.7 or 5.5.0
     like: str = "5.5.0"
-    #: folder that keeps everything, with a folder for each broker; None: memory
+    #: folder for messages and tables, with a folder for each broker if there are
+    #: several; None keeps everything in memory
     store: Path | None = None
     flush: Literal["async", "sync"] = "async"
     host: str = "127.0.0.1"
-    #: 0: any free port
+    #: 0 means any free port
     namesrv_port: int = 0
-    #: one for each broker, in order; 0 or a missing one: any free port
+    #: one for each broker, in order; 0 or a missing entry means any free port
     broker_ports: Sequence[int] = ()
-    #: also listen two ports below each broker's, as old Java clients expect
+    #: also listen on each broker's port minus 2, as old Java clients expect
     vip_channel: bool = False
     clock: Clock = SYSTEM_CLOCK
     limits: ServerLimits | None = None
-    #: also serve gRPC: True, or how; for versions from 5.0 on
+    #: also serve gRPC: True, or the proxy's options; for versions from 5.0 on
     proxy: ProxyOptions | bool = False
     #: other fields of BrokerSettings
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 class EmbeddedCluster:
-    """A running cluster: the constructor starts it, in about 10 ms. Close it.
+    """A running cluster. The constructor starts it, in about 10 ms; `close` stops it.
 
-    Raises ConnectError when a port is taken, and StoreError for a folder that cannot
-    be used.
+    Raises ConnectError when a port is taken, ConfigError for a folder that belongs to
+    another user or a different number of brokers, and StoreError for a folder that
+    cannot be used.
     """
 
     def __init__(
@@ -132,9 +135,10 @@ class EmbeddedCluster:
         self.close()
 
     def close(self) -> None:
-        """Stop in order; leaves no thread and no socket. Idempotent.
+        """Stop gracefully; no thread and no socket is left. Idempotent.
 
-        Raises StoreError when something could not be written; all is closed then too.
+        Raises StoreError when something could not be written; even then, everything is
+        closed.
         """
         try:
             if self._proxy is not None:
@@ -163,7 +167,7 @@ class EmbeddedCluster:
 
     @property
     def proxy(self) -> Proxy:
-        """The proxy, also to ask its clients. Raises UsageError if there is none."""
+        """The proxy, which can query its clients. Raises UsageError without one."""
         if self._proxy is None:
             raise UsageError(
                 "the cluster has no proxy", hint="start it with proxy=True"
@@ -172,7 +176,7 @@ class EmbeddedCluster:
 
     @property
     def brokers(self) -> tuple[EmbeddedBroker, ...]:
-        """All brokers, killed ones too; masters first."""
+        """All brokers, including killed ones; masters first."""
         return tuple(self._brokers)
 
     def broker(self, name: str = "broker-a", broker_id: int = 0) -> EmbeddedBroker:
@@ -192,9 +196,9 @@ class EmbeddedCluster:
     def create_topic(
         self, topic: str, *, queues: int | None = None, **fields: object
     ) -> str:
-        """Create or replace a topic on all masters; returns its name.
+        """Create or replace a topic on all running masters; return its name.
 
-        `fields` are others of TopicConfig, such as perm=6 or
+        `fields` are other fields of TopicConfig, such as perm=6 or
         attributes={"message.type": "FIFO"}.
         """
         count = self.options.queues if queues is None else queues
@@ -211,9 +215,9 @@ class EmbeddedCluster:
         return self._server.call(create)
 
     def create_group(self, group: str, **fields: object) -> str:
-        """Create or replace a consumer group on all masters; returns its name.
+        """Create or replace a consumer group on all running masters; return its name.
 
-        Consumers create theirs themselves; tools that only commit offsets do not.
+        Consumers create their groups themselves; tools that only commit offsets do not.
         `fields` are those of SubscriptionGroupConfig, such as retry_max_times=2.
         """
         config = SubscriptionGroupConfig(group_name=group)
@@ -235,12 +239,12 @@ class EmbeddedCluster:
         broker: str | None = None,
         tags: str | None = None,
     ) -> list[Seeded]:
-        """Put messages without a client; returns their places, in the same order.
+        """Store messages without a client; return their places, in the same order.
 
-        Bytes and text are bodies with `tags`. Without `queue_id` they go to the
-        topic's queues on all masters in turn, from where the last call ended. An
-        unknown topic is created. Raises BrokerError with the code of a refusal; what
-        was put before it stays.
+        Bytes and texts are bodies, and get `tags`. Without `queue_id`, messages go in
+        turn to the topic's queues on `broker`, or on all running masters, continuing
+        where the last call ended. An unknown topic is created. Raises BrokerError with
+        the code of a refusal; messages stored before it stay.
         """
         seeds = [_seed(message, tags) for message in messages]
         return self._server.call(lambda: self._send(topic, seeds, queue_id, broker))
@@ -271,7 +275,7 @@ class EmbeddedCluster:
         return [found[index] for index in range(len(seeds))]
 
     def advance(self, by_ms: int) -> None:
-        """Move a ManualClock, and run what is due by then before returning."""
+        """Move a ManualClock, and run the timers that become due before returning."""
         clock = self.options.clock
         move = getattr(clock, "advance", None)
         if move is None:
@@ -284,7 +288,7 @@ class EmbeddedCluster:
     # --- slaves and failures ---
 
     def add_slave(self, name: str = "broker-a", *, behind: int = 0) -> EmbeddedBroker:
-        """Add a slave of a master: the same log without the last `behind` messages."""
+        """Add a slave with the log of its master except the last `behind` messages."""
         master = self.broker(name)
         ids = [b.broker_id for b in self._brokers if b.name == name]
         slave = self._make_broker(name, max(ids) + 1, number=None)
@@ -296,8 +300,8 @@ class EmbeddedCluster:
     def fail_over(self, name: str = "broker-a") -> EmbeddedBroker:
         """Kill a master and return its first slave.
 
-        As without a controller: the slave can be read and not written. Raises
-        UsageError for a master without slaves.
+        As in a cluster without a controller, clients can read from the slave but not
+        write to it. Raises UsageError for a master without slaves.
         """
         slaves = [b for b in self._brokers if b.name == name and b.broker_id]
         if not slaves:
@@ -378,7 +382,7 @@ class EmbeddedCluster:
         self._names.register(core, self._server.now())
 
     def _find_queues(self, topic: str) -> list[MessageQueue] | None:
-        """The readable queues of a topic on all brokers; None for an unknown topic."""
+        """Return a topic's readable queues on all brokers; None if it is unknown."""
         route = self._names.routes.route(topic)
         if route is None:
             return None

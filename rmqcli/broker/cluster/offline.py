@@ -1,17 +1,18 @@
-"""A broker's folder without its broker: name server and broker over it, for reading.
+"""Serves a broker's folder without its broker: a read-only name server and broker.
 
     with StoreServer(Path("/var/rocketmq/store")) as server:
         client(server.namesrv)
 
 Imitated: every request that reads. All others are refused (16), and nothing in the
-folder is changed: its broker may run. Members of groups are unknown, as no folder has
-them, and no delayed message is delivered. What the broker writes later is seen; its
-tables as often as it writes them (offsets: each 5 s). A topic that has queues in the
-folder and is not in its table yet is served all the same.
+folder is changed, so its own broker may be running. Members of groups are unknown,
+because they are in no file, and delayed messages are not delivered. Messages that the
+broker writes later are served, and its tables are read again whenever it has written
+them (offsets: every 5 s). A topic that has queues in the folder but is not in the table
+yet is served, too.
 
 Source: `BrokerController.initialize` for the files; `TopicConfigManager`, whose
-constructor makes topics named after the broker and its cluster. No broker of RocketMQ
-is read-only.
+constructor creates topics named after the broker and its cluster. RocketMQ has no
+read-only broker.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = "broker-a"
 _CLUSTER: Final = "DefaultCluster"
-#: The most queues of a topic in no table: a folder may contain anything, and
-#: clients make a list of the queues.
+#: The most queues of a topic that is not in the table: a folder may contain anything,
+#: and clients create a list of the queues.
 _QUEUES_MAX: Final = 16_384
 _REPLY_POSTFIX: Final = "_REPLY_TOPIC"
 
@@ -75,10 +76,11 @@ _log = get_logger(__name__)
 def settings_of(
     config: ConfigFolder, *, name: str | None, address: str
 ) -> BrokerSettings:
-    """The settings of a broker over the folder.
+    """Return the settings of a broker over the folder.
 
-    The broker's name is that of the only topic of one queue with the permission to
-    inherit; broker-a if there is none, or more than one.
+    Without `name`, the broker is named after the only topic that has one queue and the
+    permission to inherit: RocketMQ creates such a topic for each broker. If there is
+    none, or more than one, the broker is named broker-a.
     """
     try:
         table = config.read(TOPICS)
@@ -107,10 +109,10 @@ def settings_of(
 def _profile(
     config: ConfigFolder, version: object, topics: Mapping[str, object]
 ) -> VersionProfile:
-    """The profile of the version that wrote the tables, as far as they show it.
+    """Return the profile of the version that wrote the tables, as far as they show it.
 
     5.x has state versions in its data versions. 4.x has none, and 4.6.0, unlike 4.9.7,
-    has no SCHEDULE_TOPIC_XXXX in its table. No profile here may write messages.
+    has no SCHEDULE_TOPIC_XXXX in its table. The returned profile never writes messages.
     """
     if isinstance(version, dict):
         if "stateVersion" in version:
@@ -129,7 +131,10 @@ def _profile(
 
 
 def _inherited(topics: dict[str, object]) -> list[str]:
-    """Topics of one queue with the permission to inherit: a broker's own name."""
+    """Return the topics that may be named after the broker.
+
+    They have one queue and the permission to inherit.
+    """
     return [
         topic
         for topic, config in topics.items()
@@ -144,14 +149,14 @@ def _inherited(topics: dict[str, object]) -> list[str]:
 def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
     """Replace the broker's tables with the folder's.
 
-    The table of a file that cannot be read stays as it was, with a warning.
+    If a file cannot be read, its table stays as it was, and a warning is logged.
     """
     for error in Persistence(broker, store.config).replace().values():
         _log.warning("table left out: %s", error)
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues():
         if is_system_topic(topic):
-            continue  # RocketMQ of that version does not show it to clients
+            continue  # this RocketMQ version does not show the topic to clients
         if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:
             missing[topic] = max(missing.get(topic, 0), queue_id + 1)
     broker.topics.load(
@@ -166,7 +171,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
 
 
 def tables_stamp(config: ConfigFolder) -> list[tuple[int, int] | None]:
-    """A value that differs once a table was written again."""
+    """Return a value that differs once a table was written again."""
     return [
         _stamp(f"{config.directory}/{name}")
         for name in (TOPICS, GROUPS, OFFSETS, DELAYS)
@@ -223,9 +228,10 @@ NAMESRV_READS: Final = frozenset(
     }
 )
 
-#: How often a folder is read for messages that held pulls wait for.
+#: How often a folder is polled for messages while pulls are held.
 ARRIVALS_INTERVAL_MS: Final = 200
-#: The most new messages of a queue in one poll; held pulls find others by a check.
+#: The most new messages of a queue that one poll reads; the periodic check of held
+#: pulls finds the others.
 _ARRIVALS_MAX: Final = 1_000
 #: The tables' files are checked no more often than this.
 _TABLES_INTERVAL_MS: Final = 500
@@ -244,7 +250,7 @@ class ReadOnlyCore:
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
     ) -> list[Effect]:
-        """Let the core take a command that reads."""
+        """Pass a request that reads to the core, and refuse others."""
         if command.code in self._codes and not command.is_response:
             return self._core.handle(peer, command, now, is_binary=is_binary)
         if command.is_response:
@@ -256,20 +262,20 @@ class ReadOnlyCore:
         return [] if answer is None else [answer]
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
-        """A connection is gone."""
+        """Forget what belongs to a connection that has closed."""
         return self._core.closed(peer, now)
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Run the actions that are due."""
+        """Run due timers."""
         return self._core.run_due(now)
 
     def next_due_ms(self) -> int | None:
-        """When that is (monotonic)."""
+        """When the next timer is due (monotonic ms); None if there is none."""
         return self._core.next_due_ms()
 
 
 class FolderBroker(ReadOnlyCore):
-    """A broker over a folder. Without `name` the folder's topics decide the name.
+    """A broker over a folder. Without `name`, the folder's topics determine the name.
 
     Raises StoreError when the folder cannot be read.
     """
@@ -300,27 +306,28 @@ class FolderBroker(ReadOnlyCore):
         self._names = names
         self._checked_ms = now.monotonic_ms
         self._is_planned = False
-        #: queues that pulls wait for, each with the offset that comes next
+        #: queues that pulls wait for -> the next offset to poll
         self._awaited: dict[tuple[str, int], int] = {}
         self._register(now)
 
     def _register(self, now: Now) -> None:
         """Register the folder's topics with the name server.
 
-        It takes no topics from a known broker whose data version is the known one, and
-        topics of the folder that are not in its table yet do not change the version.
+        The broker is unregistered first: the name server ignores the topics of a known
+        broker whose data version has not changed, and topics that are in the folder but
+        not in the table yet do not change the version.
         """
         self._names.unregister(self._broker, now)
         self._names.register(self._broker, now)
 
     def close(self) -> None:
-        """Let go of the files. Idempotent."""
+        """Close the files. Idempotent."""
         self._store.close()
 
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
     ) -> list[Effect]:
-        """Answer a request that reads, from the tables that the folder has now."""
+        """Answer a request that reads, from the current tables of the folder."""
         self._refresh_tables(now)
         if command.code not in _PULLS or command.is_response:
             return super().handle(peer, command, now, is_binary=is_binary)
@@ -355,7 +362,7 @@ class FolderBroker(ReadOnlyCore):
             self._broker.timers.at(at_ms, self._poll)
 
     def _poll(self, now: Now) -> None:
-        """Wake the pulls that wait for what was written since the last poll."""
+        """Wake pulls that wait for messages written since the last poll."""
         self._is_planned = False
         for (topic, queue_id), known in list(self._awaited.items()):
             end = (self._store.queue_bounds(topic, queue_id) or (0, 0))[1]
@@ -383,10 +390,10 @@ _HOST: Final = "127.0.0.1"
 
 
 class StoreServer:
-    """Serves a folder on free ports of this machine until it is closed.
+    """Serves a folder on free local ports until it is closed.
 
-    `folder` is a broker's storePathRootDir, or holds those of several brokers as
-    `rmq broker --brokers` makes them. Raises StoreError for any other.
+    `folder` is a broker's storePathRootDir, or contains those of several brokers, as
+    `rmq broker --brokers` creates them. Raises StoreError for any other folder.
     """
 
     def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -432,7 +439,10 @@ class StoreServer:
 
 
 def _checked(folder: Path) -> dict[str | None, Path]:
-    """Folders by broker name; None if its tables decide it. Raises StoreError."""
+    """Return folders by broker name, which is None if the tables determine it.
+
+    Raises StoreError for a folder that does not exist or cannot be read.
+    """
     try:
         if not folder.exists():
             raise StoreError(f"folder {folder} does not exist")

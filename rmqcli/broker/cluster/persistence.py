@@ -1,9 +1,10 @@
 """A broker's tables in config files, as a real broker keeps them.
 
-topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json and those of
-POP are read once, and written again when their table changed: topics, groups and modes
-before the change is answered, offsets and what is out in order each 5 s, all at the
-end. So a crash loses up to 5 s of offsets, as with RocketMQ.
+topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json,
+messageRequestMode.json and consumerOrderInfo.json are read once, and written when their
+table has changed: topics, groups and message request modes before the change is
+answered, the others every 5 s, and all of them when the broker stops. So a crash loses
+up to 5 s of offsets, as with RocketMQ.
 
 Source: `ConfigManager` and its subclasses in apache/rocketmq.
 """
@@ -62,11 +63,11 @@ class ConfigFiles(Protocol):
         """The file's content; None if it does not exist. Raises StoreError."""
 
     def write(self, name: str, text: str) -> None:
-        """Replace the file in one step, keeping the one before. Raises StoreError."""
+        """Replace the file atomically, and keep its old version. Raises StoreError."""
 
 
 class Persistence:
-    """Keeps one broker's tables in files. Call it where the core is called."""
+    """Keeps one broker's tables in files. Call it in the core's thread."""
 
     def __init__(self, broker: BrokerState, files: ConfigFiles) -> None:
         self._broker = broker
@@ -85,18 +86,19 @@ class Persistence:
     def load(self) -> None:
         """Load the files, before the broker answers anything.
 
-        Entries that cannot be read are left out with a warning. Raises StoreError and
-        BodyError for a file that cannot be read, as the next write would replace it.
+        Entries that cannot be read are skipped with a warning. Raises StoreError or
+        BodyError for a file that cannot be read, because the next write would replace
+        the file.
         """
         for error in self._load(replaces=False).values():
             raise error
         self._written = {name: self._state(name) for name in self._tables}
 
     def replace(self) -> dict[str, RmqError]:
-        """Replace the broker's tables with the files'; returns errors by file.
+        """Replace the broker's tables with those of the files; return errors by file.
 
-        For a broker that never writes. The table of a file that cannot be read stays
-        as it was.
+        For a broker that never writes. If a file cannot be read, its table stays as it
+        was.
         """
         return self._load(replaces=True)
 
@@ -159,13 +161,13 @@ class Persistence:
         )
 
     def start(self, now: Now) -> None:
-        """Write changed tables from now on; after a failure it logs and tries again."""
+        """Write changed tables every 5 s. A failed write is logged and tried again."""
         self._broker.timers.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
 
     def save_changes(self) -> None:
         """Write topics, groups and modes if they changed. Cheap if not; call it often.
 
-        A failure is logged, and the next try is within 5 s or at the next change.
+        A failed write is logged, and retried within 5 s or at the next change.
         """
         broker = self._broker
         seen = (
@@ -181,8 +183,8 @@ class Persistence:
     def save(self, *names: str) -> None:
         """Write the tables that changed since they were last written or read.
 
-        All of them, or those named. Raises StoreError; what was not written is written
-        the next time.
+        With `names`, only these tables are written. Raises StoreError; the next call
+        then writes what is missing.
         """
         for name in names or self._tables:
             table = self._tables[name]
@@ -209,7 +211,7 @@ class Persistence:
         return data
 
     def _state(self, name: str) -> object:
-        """A value that differs once the table has changed."""
+        """Return a value that differs once the table has changed."""
         broker = self._broker
         if name == TOPICS:
             return broker.topics.data_version
@@ -240,9 +242,9 @@ def _table(data: JsonObject, name: str) -> JsonObject:
 
 
 def _readable(file: str, table: JsonObject, cls: type[T], key_field: str) -> list[T]:
-    """The entries of a table that can be read; a warning for each that cannot.
+    """Return the entries of a table that can be read; log a warning for each other.
 
-    `key_field` repeats the table's key in each entry; an entry may lack it.
+    `key_field` is the field of an entry that repeats its key; an entry may lack it.
     """
     found: list[T] = []
     for key, value in table.items():
@@ -258,7 +260,10 @@ def _readable(file: str, table: JsonObject, cls: type[T], key_field: str) -> lis
 def _offsets(
     data: JsonObject, table_name: str
 ) -> dict[tuple[str, str], dict[int, int]]:
-    """By topic and group; keys that are not `topic@group` are left out, as in Java."""
+    """Return offsets by topic and group.
+
+    Keys that are not `topic@group` are skipped, as in Java.
+    """
     offsets = {}
     tables = _table(data, table_name)
     for key, topic, group in split_keys(tables):
@@ -271,7 +276,10 @@ def _offsets(
 
 
 def _numbers(file: str, key: str, table: JsonObject) -> dict[int, int]:
-    """A table of whole numbers by whole numbers, neither of them negative."""
+    """Return a table whose keys and values are integers, none of them negative.
+
+    Other entries are skipped with a warning.
+    """
     numbers = {}
     for name, value in table.items():
         if value is None:

@@ -1,7 +1,7 @@
-"""A slave's copy of its master's log, as far behind as a test wants it.
+"""Copies a master's log to a slave, which may stay some messages behind.
 
-Imitated: the same bytes at the same places; the master's offsets and topics. Not
-imitated: HA connections, epochs, controllers.
+Imitated: the same bytes at the same places; the master's topics, groups and consumer
+offsets. Not imitated: HA connections, epochs, controllers.
 
 Source: `DefaultHAService` and `SlaveSynchronize` in apache/rocketmq.
 """
@@ -26,26 +26,29 @@ _COPIED_AT_ONCE_MAX: Final = 2_000
 
 
 class Replication:
-    """Copies from one core to another each 20 ms. For the I/O thread."""
+    """Copies from one core to another every 20 ms. For the I/O thread."""
 
     def __init__(self, master: Callable[[], BrokerState], *, behind: int) -> None:
         self._master = master
         self._behind = behind
-        #: slave, master's end and distance when there was nothing left to copy
+        #: (slave, end of the master's log, `behind`) when nothing was left to copy
         self._done: tuple[BrokerState, int, int] | None = None
 
     def attach(self, slave: BrokerState, now: Now) -> None:
-        """Copy into `slave` from now on, at first everything."""
+        """Copy to `slave` now and from now on."""
         slave.timers.every(_INTERVAL_MS, now, lambda later: self.copy(slave, later))
         self.copy(slave, now)
 
     def set_behind(self, behind: int, slave: BrokerState) -> None:
-        """Set how many messages to stay behind; messages already copied stay."""
+        """Set how many messages the slave stays behind. Copied messages stay."""
         self._behind = behind
         self.copy(slave, slave.started)
 
     def copy(self, slave: BrokerState, _now: Now) -> None:
-        """Copy missing messages except for the newest; at most 2,000 at once."""
+        """Copy the tables, and missing messages except the newest ones.
+
+        At most about 2,000 messages are copied at once.
+        """
         master = self._master()
         self._take_tables(master, slave)
         end = master.store.log_bounds()[1]
@@ -77,7 +80,7 @@ class Replication:
 
 
 def _tags_code(master: BrokerState, message: StoredMessage) -> int:
-    """The tags code in the master's consume queue, which may be a due time."""
+    """Return the tags code in the master's consume queue, which may be a due time."""
     units = master.store.units(message.topic, message.queue_id, message.queue_offset, 1)
     return units[0].tags_code if units else 0
 
@@ -102,7 +105,11 @@ def _append(slave: BrokerState, message: StoredMessage, *, tags_code: int) -> No
 
 
 def _properties(message: StoredMessage) -> dict[str, str] | bytes:
-    """As text where a dict would be written in other bytes: places must agree."""
+    """Return a message's properties as they must be appended.
+
+    The result is the raw bytes if encoding the dict would give other bytes, because the
+    commit log offsets of master and slave must agree.
+    """
     properties = message.properties
     raw = message.raw_properties
     is_same = encode_properties(properties).encode("utf-8", "replace") == raw

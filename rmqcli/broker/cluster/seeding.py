@@ -1,7 +1,7 @@
 """Puts messages into a broker without a client, through the broker's own handler.
 
 So topics are created, delays and transactions work, and held pulls wake as if a
-producer had sent the messages; only the sockets, and the faults, are left out.
+producer had sent the messages. Only sockets and faults are bypassed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
 
 PRODUCER_GROUP: Final = "rmqcli-seed"
-#: Not a connection: numbers of connections begin at 1.
+#: Not a real connection: their numbers begin at 1.
 _PEER: Final = Peer(0, "127.0.0.1:1")
 _BATCH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One message to put. `properties` are added to tags, keys and delay level."""
+    """A message to store. `properties` are added to tags, keys and delay level."""
 
     body: bytes = b""
     tags: str | None = None
@@ -51,9 +51,10 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """Where a message is. `offset_msg_id` is the broker's id, `msg_id` the producer's.
+    """The place of a stored message, with its ids.
 
-    Of a delayed message it is the place in SCHEDULE_TOPIC_XXXX.
+    `msg_id` is the producer's id, `offset_msg_id` the broker's. The place of a delayed
+    message is in SCHEDULE_TOPIC_XXXX.
     """
 
     broker_name: str
@@ -64,7 +65,7 @@ class Seeded:
 
 
 class Seeder:
-    """Sends from inside. For the I/O thread."""
+    """Sends messages from inside the process. For the I/O thread."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -78,7 +79,10 @@ class Seeder:
         queue_id: int,
         seeds: Sequence[Seed],
     ) -> list[Seeded]:
-        """Put messages into one queue, in order. Raises BrokerError with its code."""
+        """Put messages into one queue, in order.
+
+        Raises BrokerError with the code of a refusal.
+        """
         placed: list[Seeded] = []
         for start in range(0, len(seeds), _BATCH_MAX):
             chunk = seeds[start : start + _BATCH_MAX]
@@ -146,7 +150,7 @@ class Seeder:
         ]
 
     def _answered(self, effects: Iterable[Effect]) -> RemotingCommand | None:
-        """The answer to this request; the server applies all other effects."""
+        """Return the answer to this request; the server applies all other effects."""
         answer: RemotingCommand | None = None
         others: list[Effect] = []
         for effect in effects:
@@ -163,7 +167,7 @@ class Seeder:
             UniqueId(
                 ip="127.0.0.1",
                 pid=0,
-                # So that ids differ even while a manual clock stands still.
+                # Ids must differ even while a manual clock stands still.
                 class_loader_hash=self._count >> 16,
                 since_month_start_ms=since_month_start_ms(now.epoch_ms, tz=UTC),
                 counter=self._count,

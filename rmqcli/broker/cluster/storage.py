@@ -1,7 +1,7 @@
-"""Where the brokers of a cluster keep their messages: memory, or folders.
+"""Where the brokers of a cluster keep their messages and tables: memory, or folders.
 
-A single broker uses the folder itself, so that it looks like a real broker's; several
-brokers, and slaves, have a folder each inside.
+A single broker uses the folder itself, so that it looks like a real broker's. Several
+brokers, and slaves, each use a folder inside it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Path:
-    """The folder of one broker.
+    """Return the folder of one broker.
 
-    Raises ConfigError for a folder of another owner, and for a folder of one broker
-    that several are to use, or the other way round: they would start empty.
+    Raises ConfigError if the broker's name cannot be the name of a folder, if the
+    folder belongs to another user, or if it was used by one broker and several want to
+    use it, or the other way round, because they would start without its messages.
     """
     own = name if broker_id == 0 else f"{name}-{broker_id}"
     fault = file_name_fault(own)
@@ -55,7 +56,7 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
 
 
 def broker_folders(store: Path) -> dict[str, Path]:
-    """The masters' folders in a folder of several brokers, by name; else empty."""
+    """Return the masters' folders by name; empty unless it is for several brokers."""
     if _is_store(store):
         return {}
     return {
@@ -64,18 +65,18 @@ def broker_folders(store: Path) -> dict[str, Path]:
 
 
 def _is_store(folder: Path) -> bool:
-    # A broker creates its lock at its start, and its log at the first message.
+    # A broker creates its lock when it starts, and its log at the first message.
     return (folder / "lock").exists() or (folder / "commitlog").is_dir()
 
 
 class Storage(Protocol):
-    """Keeps a broker's messages and tables when the broker dies."""
+    """Keeps a broker's messages and tables while the broker is down."""
 
     def open(self) -> MessageStore:
-        """Open the messages; at most once between two calls of abandon or close."""
+        """Open the store; at most once between two calls of `abandon` or `close`."""
 
     def load(self, core: BrokerState, before: BrokerState | None) -> None:
-        """Fill the tables of a new core; `before` is the core that ran until now."""
+        """Fill the tables of a new core; `before` is the previous core, if any."""
 
     def save(self, core: BrokerState) -> None:
         """Keep the tables of a core."""
@@ -84,17 +85,17 @@ class Storage(Protocol):
         """Keep changed topics and groups, before an answer can reveal the change."""
 
     def expire(self, now_ms: int) -> None:
-        """Delete the messages that retention does not keep."""
+        """Delete messages beyond the limits of retention, by age or size."""
 
     def abandon(self) -> None:
-        """Release the messages as a killed process does."""
+        """Release the store without flushing, as a killed process does."""
 
     def close(self) -> None:
-        """Write and release everything. Raises StoreError."""
+        """Flush and release the store. Raises StoreError."""
 
 
 class MemoryStorage:
-    """Keeps everything as long as the cluster exists."""
+    """Keeps everything in memory as long as the cluster exists."""
 
     def __init__(self) -> None:
         self._store = MemoryStore()
@@ -115,19 +116,19 @@ class MemoryStorage:
             core.order_infos.load(before.order_infos.body(), core.started)
 
     def save(self, core: BrokerState) -> None:
-        """Nothing to do: the old core can still be read."""
+        """Do nothing: the old core can still be read."""
 
     def save_changes(self) -> None:
-        """Nothing to do, see `save`."""
+        """Do nothing, as in `save`."""
 
     def expire(self, now_ms: int) -> None:
-        """Nothing to do: memory keeps all messages."""
+        """Do nothing: memory keeps all messages."""
 
     def abandon(self) -> None:
-        """Nothing to do: the process has no files."""
+        """Do nothing: there are no files."""
 
     def close(self) -> None:
-        """Nothing to do: the process has no files."""
+        """Do nothing: there are no files."""
 
 
 class FolderStorage(MemoryStorage):
@@ -180,5 +181,5 @@ class FolderStorage(MemoryStorage):
 
 
 def storage_in(folder: Path | None) -> Storage:
-    """Memory when there is no folder."""
+    """Return storage in a folder, or in memory without a folder."""
     return MemoryStorage() if folder is None else FolderStorage(folder)

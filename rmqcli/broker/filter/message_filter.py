@@ -1,9 +1,9 @@
-"""Which messages of a queue a pull asks for: by a tag's hash, or by SQL92.
+"""Message filters of a pull: by the hash of a tag, or by an SQL92 expression.
 
-A pull without a filter has None, so that it pays nothing. A tag is compared by its hash
-in the consume queue alone, and clients compare the text. SQL92 reads a message's
-properties. Not imitated: class filters (removed from RocketMQ), bloom filters in the
-queue's extension (they only save work).
+A pull without a filter has None, so that it costs nothing. For tags, the broker only
+compares the hash in the consume queue, and clients compare the text. SQL92 needs a
+message's properties. Not imitated: class filters (removed from RocketMQ), bloom filters
+in the queue's extension (they only save work).
 
 Source: `ExpressionMessageFilter` in apache/rocketmq.
 """
@@ -25,18 +25,18 @@ _INT_MAX = (1 << 31) - 1
 
 
 class MessageFilter(Protocol):
-    """Decides in two steps; a message must pass both."""
+    """Selects messages in two steps; a message must pass both."""
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Whether an entry of the consume queue may match; None is unknown: yes."""
+        """Whether a consume queue entry may match; true for an unknown code (None)."""
 
     @property
     def condition(self) -> Condition | None:
-        """The condition on the properties; None without one."""
+        """The condition on a message's properties; None if there is none."""
 
 
 class TagFilter:
-    """Messages whose tag has one of these hashes."""
+    """Selects messages whose tag has one of the given hashes."""
 
     condition = None
 
@@ -44,7 +44,7 @@ class TagFilter:
         self._codes = codes
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Whether the hash is asked for. A due time counts by its low 32 bits."""
+        """Whether the hash is one of them; of a due time, its low 32 bits count."""
         if tags_code is None:
             return True
         if not -_INT_MAX - 1 <= tags_code <= _INT_MAX:
@@ -53,13 +53,13 @@ class TagFilter:
 
 
 class PropertyFilter:
-    """Messages whose properties fulfil a condition."""
+    """Selects messages whose properties fulfil a condition."""
 
     def __init__(self, condition: Condition) -> None:
         self.condition: Condition | None = condition
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Always: only the properties decide."""
+        """Return True: only the properties decide."""
         return True
 
 
@@ -69,7 +69,7 @@ def is_tag_type(expression_type: str | None) -> bool:
 
 
 def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
-    """The filter of a tag subscription; None if it matches everything."""
+    """Return the filter of a tag subscription, or None if it matches everything."""
     if subscription.class_filter_mode or subscription.sub_string == SUB_ALL:
         return None
     return TagFilter(subscription.code_set)

@@ -2,11 +2,11 @@
 
 RocketMQ's grammar: AND OR NOT, = <> > >= < <=, BETWEEN, IN, IS NULL, from 5.0 on also
 CONTAINS, STARTSWITH, ENDSWITH; numbers, text, TRUE, FALSE, NULL, names of properties.
-Length and depth are bounded. What follows a whole expression is ignored (`n LIKE 'a'`
-is `n`), as in Java. Values are three-valued: None is unknown, as a missing property is;
-constants are text, Integer (int), `Long`, Double (float) or Boolean (bool). A message
-for which Java cannot convert a value does not match.
-Imitated: the operands that an operator takes, checked when the expression is read.
+Length and depth are bounded. As in Java, text after a complete expression is ignored
+(`n LIKE 'a'` means `n`). Logic is three-valued: None is unknown, which a missing
+property is, too. Constants are text, Integer (int), `Long`, Double (float) or Boolean
+(bool). A message for which Java cannot convert a value does not match.
+Imitated: which operands each operator takes, checked when the expression is parsed.
 Not imitated: hexadecimal floats.
 
 Source: `SelectorParser.jj`, `SqlFilter`, `ComparisonExpression.__compare` and the
@@ -34,11 +34,11 @@ FLOAT: Final = "float"
 STRING: Final = "string"
 NAME: Final = "name"
 
-#: In any case; each is its own kind of token.
+#: Keywords, in upper or lower case; each is its own kind of token.
 _WORDS: Final = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
 )
-#: From 5.0 on.
+#: Keywords from 5.0 on.
 TEXT_WORDS: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
 
 _TOKEN: Final = re.compile(
@@ -56,7 +56,10 @@ _TOKEN: Final = re.compile(
 
 
 class Token(NamedTuple):
-    """A word, a sign (its own kind) or a literal; `text` as it was written."""
+    """A keyword, name, sign or literal, with its text in the expression.
+
+    The kind of a keyword or sign is the keyword or sign itself.
+    """
 
     kind: str
     text: str
@@ -64,9 +67,9 @@ class Token(NamedTuple):
 
 
 def read_tokens(expression: str, *, has_text_words: bool) -> list[Token]:
-    """All tokens and an END; BAD instead where no token begins.
+    """Return all tokens and an END, or a BAD at the place where no token begins.
 
-    No error yet: Java reads a token at a time, and may have enough before.
+    BAD is not an error yet: Java reads one token at a time, and may not reach it.
     """
     tokens: list[Token] = []
     at = 0
@@ -110,7 +113,7 @@ class EvaluationError(Exception):
 
 
 def to_double(text: str) -> float:
-    """Source: Double.valueOf."""
+    """Convert text as Java's Double.valueOf does. Raises EvaluationError."""
     text = text.strip(_JAVA_BLANKS)
     if not _DOUBLE.fullmatch(text):
         raise EvaluationError(text)
@@ -120,7 +123,11 @@ def to_double(text: str) -> float:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below, at or above 0; -1 for kinds that have no order. Neither may be None."""
+    """Return a number below, at or above 0; -1 for types that have no order.
+
+    Neither value may be None. Raises EvaluationError when a text cannot be converted to
+    the other value's type, or where Java's comparison fails.
+    """
     if type(left) is not type(right):
         if isinstance(left, bool):
             if isinstance(right, str):
@@ -174,7 +181,7 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 class Node(NamedTuple):
-    """A part. Constants have their value, properties their name."""
+    """A part of an expression. Constants have a `value`, properties a `name`."""
 
     evaluate: Evaluate
     is_boolean: bool = False
@@ -184,18 +191,22 @@ class Node(NamedTuple):
 
 
 def constant(value: Value) -> Node:
-    """Text, a number, true, false or unknown."""
+    """Return a node for a text, a number, true, false or unknown (None)."""
     is_boolean = value is None or isinstance(value, bool)
     return Node(lambda _: value, is_boolean, is_constant=True, value=value)
 
 
 def property_of(name: str) -> Node:
-    """A message's property."""
+    """Return a node for a message's property."""
     return Node(lambda properties: properties.get(name), name=name)
 
 
 def as_boolean(node: Node) -> Node:
-    """A condition; a property alone is false unless it is missing."""
+    """Return a node as a condition.
+
+    A property alone is unknown if it is missing, and false otherwise. Raises UsageError
+    for other values.
+    """
     if node.is_boolean:
         return node
     if node.name is None:
@@ -205,7 +216,7 @@ def as_boolean(node: Node) -> Node:
 
 
 def negate(node: Node) -> Node:
-    """Minus; unknown if the text is not a number."""
+    """Unary minus of a number; unknown for other values, such as a property's text."""
 
     def evaluate(properties: Mapping[str, str]) -> Value:
         value = node.evaluate(properties)
@@ -217,7 +228,7 @@ def negate(node: Node) -> Node:
 
 
 def invert(node: Node) -> Node:
-    """NOT."""
+    """The operator NOT."""
     inner = as_boolean(node).evaluate
 
     def evaluate(properties: Mapping[str, str]) -> Value:
@@ -228,7 +239,7 @@ def invert(node: Node) -> Node:
 
 
 def join(nodes: Sequence[Node], *, decisive: bool) -> Node:
-    """OR (decisive: true) or AND (false): the first decisive value is the whole's."""
+    """OR (`decisive` is True) or AND (False): one decisive part decides the whole."""
     parts = [as_boolean(node).evaluate for node in nodes]
 
     def evaluate(properties: Mapping[str, str]) -> Value:
@@ -245,7 +256,11 @@ def join(nodes: Sequence[Node], *, decisive: bool) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """= . Unknown is refused as an operand."""
+    """The operator `=`.
+
+    Raises UsageError for NULL as an operand, and for TRUE or FALSE on the left of
+    another kind of constant.
+    """
     for node in (left, right):
         if node.is_constant and node.value is None:
             raise UsageError("SQL92: NULL cannot be compared", hint="use IS NULL")
@@ -255,7 +270,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def is_null(node: Node) -> Node:
-    """IS NULL."""
+    """The operator IS NULL."""
     return _equal(node, constant(None))
 
 
@@ -270,7 +285,7 @@ def _equal(left: Node, right: Node) -> Node:
 
 
 def order(sign: str, left: Node, right: Node) -> Node:
-    """> >= < <= of numbers, or of properties that hold numbers."""
+    """The operators > >= < <=, for numbers or properties that hold numbers."""
     for node in (left, right):
         is_number = isinstance(node.value, int | float)
         if node.is_boolean or (node.is_constant and not is_number):
@@ -289,14 +304,14 @@ def order(sign: str, left: Node, right: Node) -> Node:
 
 
 def between(node: Node, low: Node, high: Node) -> Node:
-    """BETWEEN, both ends included; constants must be in order."""
+    """BETWEEN, both ends included; constant ends must be in ascending order."""
     if low.is_constant and high.is_constant:
         _check_ends(low.value, high.value)
     return join([order(">=", node, low), order("<=", node, high)], decisive=False)
 
 
 def not_between(node: Node, low: Node, high: Node) -> Node:
-    """NOT BETWEEN: below or above; the ends are not checked."""
+    """NOT BETWEEN: below or above the ends, whose order is not checked."""
     return join([order("<", node, low), order(">", node, high)], decisive=True)
 
 
@@ -312,7 +327,7 @@ def _check_ends(low: Value, high: Value) -> None:
 
 
 def one_of(node: Node, items: Sequence[str], *, is_not: bool) -> Node:
-    """IN and NOT IN, of a property."""
+    """IN and NOT IN, for a property."""
     if node.name is None:
         raise UsageError("SQL92: IN needs a property before it")
     name, wanted = node.name, frozenset(items)
@@ -325,7 +340,7 @@ def one_of(node: Node, items: Sequence[str], *, is_not: bool) -> Node:
 
 
 def text_test(word: str, node: Node, part: str, *, is_not: bool) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH. False without text, also after NOT."""
+    """CONTAINS, STARTSWITH, ENDSWITH. False without a text, even after NOT."""
     test = _TEXT_TESTS[word]
 
     def evaluate(properties: Mapping[str, str]) -> Value:
@@ -347,9 +362,9 @@ _kept: dict[tuple[str, bool], Condition | None] = {}
 
 
 def compile_sql92(expression: str, *, has_text_words: bool = True) -> Condition | None:
-    """The condition that the text stands for; None when it is not of the grammar.
+    """Return the condition that an expression describes, or None if it is invalid.
 
-    `has_text_words`: CONTAINS and the like are known (5.x).
+    With `has_text_words`, CONTAINS and the like are known (5.x).
     """
     if len(expression) > LENGTH_MAX:
         return None
@@ -365,9 +380,10 @@ def compile_sql92(expression: str, *, has_text_words: bool = True) -> Condition 
 
 
 def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
-    """The condition that the text stands for. Raises UsageError, saying what and where.
+    """Return the condition that an expression describes.
 
-    Other than RocketMQ this bounds the length and how deep parts are nested.
+    Raises UsageError, which says what is wrong and where. Unlike RocketMQ, this limits
+    the length and the depth of nesting.
     """
     if len(expression) > LENGTH_MAX:
         raise UsageError(
@@ -385,7 +401,7 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
 
 
 class _Parser:
-    """One rule of the grammar a method."""
+    """A recursive-descent parser, with one method for each rule of the grammar."""
 
     def __init__(self, expression: str, *, has_text_words: bool) -> None:
         self._tokens = read_tokens(expression, has_text_words=has_text_words)
@@ -393,8 +409,11 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Node:
-        """As in Java, what follows a whole expression is not looked at, but one token
-        is read."""
+        """Parse the whole expression.
+
+        As in Java, what follows a complete expression is ignored, but its first token
+        must be valid.
+        """
         node = as_boolean(self._or())
         if self._peek() == BAD:
             self._expect(END)
@@ -526,7 +545,10 @@ def _integer(text: str) -> int:
 
 
 def _double(text: str) -> float:
-    """Zero is refused too: Java takes it to be below the least double."""
+    """Return the value of a float literal. Raises UsageError if it is out of range.
+
+    Zero is out of range, too: Java considers it to be below the smallest double.
+    """
     number = float(text)
     if math.isinf(number) or number == 0:
         raise UsageError(f"SQL92: {text[:40]} is out of range")

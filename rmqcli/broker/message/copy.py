@@ -1,4 +1,4 @@
-"""A stored message as the fields of a new record: the same message, in another place.
+"""Copies a stored message: makes the fields of the same message in another place.
 
 Used by the delivery of delayed messages, by send-back and by transactions.
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def look_message(store: MessageStore, commit_log_offset: int) -> StoredMessage | None:
-    """The message at a commit log offset; None if there is none.
+    """Return the message at a commit log offset, or None if there is none.
 
     Source: DefaultMessageStore.lookMessageByOffset.
     """
@@ -44,7 +44,10 @@ def copy_fields(
     properties: dict[str, str] | None = None,
     reconsume_times: int | None = None,
 ) -> MessageFields:
-    """The fields of a copy: body, flags, birth and properties of the message."""
+    """Return the fields of a copy: the message's body, flags, birth and properties.
+
+    `properties` and `reconsume_times`, if given, replace those of the message.
+    """
     return MessageFields(
         topic=topic,
         body=message.raw_body,

@@ -1,7 +1,7 @@
-"""Messages that are to be delivered later: by delay level, or at a time (5.x).
+"""Messages to be delivered later: by delay level, or at a time (5.x).
 
-Such a message is stored in one of RocketMQ's own topics, and its properties name the
-topic and queue that it is for.
+Such a message is stored in one of RocketMQ's own topics until then, and its properties
+name the topic and queue to which it will be delivered.
 Not imitated: flow control of the timer wheel.
 
 Source: `HookUtils.handleScheduleMessage` (5.x), `CommitLog.asyncPutMessage` (4.x).
@@ -43,7 +43,7 @@ _QUEUE_DIGITS_MAX: Final = 9
 
 
 def delete_key(topic: str, unique_key: str) -> str:
-    """What a message that deletes another one names it by (5.3)."""
+    """Return the key by which a deleting message names the message to delete (5.3)."""
     return f"{topic}+{unique_key}"
 
 
@@ -59,11 +59,11 @@ class Delays:
 
     @property
     def level_max(self) -> int:
-        """The highest level; a message that asks for a higher one gets it."""
+        """The highest level; it also applies to messages with a higher level."""
         return len(self._delays_ms)
 
     def delay_ms(self, level: int) -> int | None:
-        """How long a level waits; None for a level that does not exist."""
+        """The delay of a level; None for a level that does not exist."""
         if not 1 <= level <= len(self._delays_ms):
             return None
         return self._delays_ms[level - 1]
@@ -71,10 +71,11 @@ class Delays:
     def redirected(
         self, fields: MessageFields, properties: dict[str, str], now: Now
     ) -> MessageFields:
-        """The message as it is to be stored: itself, or in a topic for later.
+        """Return the message as it must be stored: unchanged, or in a topic for later.
 
-        `properties` are the message's, and are changed. Raises Refusal(13) for a time
-        that is not a number or too far away.
+        `properties` are the message's, and are modified. Raises Refusal(1) for a delay
+        level that is not a number, and Refusal(13) for a time that is not a number or
+        too far away, or for a deletion at a time that has passed.
         """
         if transaction_type(fields.sys_flag) & TRANSACTION_PREPARED:
             return fields
@@ -91,7 +92,10 @@ class Delays:
 
 
 def parse_levels(text: str) -> list[int]:
-    """The delays of `messageDelayLevel` in ms, level 1 first. Raises ValueError."""
+    """Return the delays of `messageDelayLevel` in ms, level 1 first.
+
+    Raises ValueError for text that cannot be read.
+    """
     delays: list[int] = []
     for item in text.split():
         unit_ms = _UNITS_MS.get(item[-1])
@@ -102,9 +106,9 @@ def parse_levels(text: str) -> list[int]:
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """The level in the DELAY property; 0 without it.
+    """Return the level in the DELAY property, or 0 without it.
 
-    Raises Refusal(1) if it is not a number, as Java's NumberFormatException does.
+    Raises Refusal(1) if it is not a number: the answer to Java's NumberFormatException.
     """
     text = properties.get(DELAY)
     if text is None:
@@ -113,7 +117,10 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Topic and queue id that a waiting message is for; None if it names none."""
+    """Return the topic and queue id for which a message waits.
+
+    None if the properties lack them, or if they are invalid.
+    """
     topic = properties.get(REAL_TOPIC)
     queue_id = properties.get(REAL_QID, "")
     if not topic or file_name_fault(topic) or len(topic.encode()) > TOPIC_LENGTH_MAX:
@@ -135,7 +142,8 @@ def _timed(
         return fields
     if due_ms - now.epoch_ms > TIMER_DELAY_MS_MAX:
         raise _illegal()
-    # One precision step early at the full second: the wheel delivers a step late.
+    # A time at a full second is set one step of the precision earlier, because the
+    # timer wheel delivers one step late.
     properties[TIMER_OUT_MS] = str((due_ms - 1) // TIMER_PRECISION_MS * 1000)
     return _moved(fields, properties, TIMER_TOPIC, 0)
 

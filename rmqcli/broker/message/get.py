@@ -1,4 +1,4 @@
-"""What a pull reads from a queue: which messages, and where to go on.
+"""What a pull reads from a queue: its messages, and the offset of the next pull.
 
 Imitated: every case of an offset that is not in the queue, the limits of one answer
 (messages, bytes, entries read), deleted parts of the log. Not imitated: the limits by
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def properties_of_record(record: bytes) -> Mapping[str, str]:
-    """A stored record's properties; empty if the record cannot be read."""
+    """Return a stored record's properties; empty if the record cannot be read."""
     for message in decode_messages(record):
         if isinstance(message, StoredMessage):
             return message.properties
@@ -44,14 +44,15 @@ NO_MESSAGE_IN_QUEUE: Final = "NO_MESSAGE_IN_QUEUE"
 
 #: The most entries that one request may read.
 _ENTRIES_MAX: Final = 16_000
-#: The most bytes of one answer, as clients refuse longer frames.
+#: The most bytes of one answer, because clients refuse longer frames.
 _ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
 
 
 class GetMessageResult(NamedTuple):
-    """`status` is one of GetMessageStatus' names; `body` holds the records found.
+    """The messages that a pull gets, and the next offset.
 
-    `is_slow`: the reader is so far behind that a slave should serve it.
+    `status` is a name of Java's GetMessageStatus; `body` holds the records. `is_slow`
+    means that the reader is so far behind that a slave should serve it.
     """
 
     status: str
@@ -71,7 +72,7 @@ def get_message(
     max_msg_nums: int,
     message_filter: MessageFilter | None = None,
 ) -> GetMessageResult:
-    """Read messages from `offset` on."""
+    """Read messages of a queue from `offset` on."""
     store = broker.store
     bounds = store.queue_bounds(topic, queue_id)
     if bounds is None or bounds[1] <= offset or offset < bounds[0]:
@@ -105,7 +106,7 @@ def get_message(
 
 
 def is_on_disk(broker: BrokerContext, commit_log_offset: int) -> bool:
-    """Whether RocketMQ assumes that a message is not in memory, as it is so old."""
+    """Whether a message is so old that RocketMQ assumes it is not in memory."""
     in_memory = broker.settings.in_memory_bytes_max
     if in_memory is None:
         return False
@@ -115,7 +116,7 @@ def is_on_disk(broker: BrokerContext, commit_log_offset: int) -> bool:
 def _outside(
     broker: BrokerContext, offset: int, bounds: tuple[int, int] | None
 ) -> GetMessageResult:
-    """The cases in which there is nothing to read, in RocketMQ's order."""
+    """Return the result for an offset that is not in the queue, in RocketMQ's order."""
     settings = broker.settings
     is_corrected = settings.broker_id == 0 or settings.offset_check_in_slave
     low, high = bounds or (0, 0)  # RocketMQ creates a queue at the first request
@@ -145,7 +146,7 @@ def _scan(
     """Read entry after entry until the answer is full."""
     read_max = broker.settings.max_filter_message_size // UNIT_BYTES
     entries_max = max(read_max, wanted.max_msg_nums, 1)
-    # No answer needs more entries than these, so a request cannot cost more.
+    # No answer needs more entries than this, which limits the cost of a request.
     entries_max = min(entries_max, high - wanted.offset, _ENTRIES_MAX)
     units = broker.store.units(
         wanted.topic, wanted.queue_id, wanted.offset, entries_max
@@ -167,7 +168,7 @@ def _scan(
 def _choose(
     broker: BrokerContext, wanted: _Scan, units: Sequence[QueueUnit]
 ) -> tuple[str, int, list[bytes]]:
-    """Status, how many entries were passed, and the records that matched."""
+    """Return the status, the number of entries passed, and the matching records."""
     store, message_filter = broker.store, wanted.message_filter
     condition = None if message_filter is None else message_filter.condition
     status, records, total_bytes = NO_MATCHED_MESSAGE, list[bytes](), 0
@@ -212,7 +213,7 @@ def _is_full(
     *,
     is_on_disk: bool,
 ) -> bool:
-    """Whether one more message is too much. Not called for the first one."""
+    """Whether one more message exceeds a limit. Not called for the first message."""
     if count >= max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
         return True
     if is_on_disk:

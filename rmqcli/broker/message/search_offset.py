@@ -1,7 +1,8 @@
-"""The offset of a queue that belongs to a time.
+"""Finds the offset of a queue that belongs to a time.
 
-Imitated: 5.x finds the first message not older (LOWER) or the last not younger (UPPER),
-4.x the nearest by its own binary search, and any of those with equal times.
+Imitated: 5.x finds the first message that is not older (LOWER) or the last one that is
+not newer (UPPER); 4.x finds the nearest message by a binary search of its own, and any
+one of several with equal times.
 Not imitated: Java searches one consume queue file only, chosen by the file's own time.
 
 Source: `ConsumeQueue.getOffsetInQueueByTime` in apache/rocketmq.
@@ -27,7 +28,11 @@ def offset_in_queue_by_time(
     timestamp_ms: int,
     boundary: BoundaryType | None = None,
 ) -> int:
-    """The offset; 0 for a queue that does not exist or is empty."""
+    """Return the offset of a queue that belongs to a time.
+
+    It is 0 if the queue does not exist, its end if it has no messages, and 0 if UPPER
+    finds none.
+    """
     low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     if low >= high:
         return low if broker.profile.searches_nearest_time else high
@@ -45,7 +50,7 @@ def offset_in_queue_by_time(
 
 
 def _first(is_far: Callable[[int], bool], low: int, high: int) -> int:
-    """The first offset for which `is_far` is true; `high` if there is none."""
+    """Return the first offset for which `is_far` is true, or `high` without one."""
     while low < high:
         middle = (low + high) // 2
         if is_far(middle):
@@ -58,7 +63,10 @@ def _first(is_far: Callable[[int], bool], low: int, high: int) -> int:
 def _nearest(
     time_at: Callable[[int], int], low: int, high: int, timestamp_ms: int
 ) -> int:
-    """The nearest message (4.x); of two as near, the one before."""
+    """Return the offset of the nearest message (4.x).
+
+    If two are equally near, it is the earlier one.
+    """
     left: tuple[int, int] | None = None
     right: tuple[int, int] | None = None
     last = high - 1

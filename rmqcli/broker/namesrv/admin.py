@@ -45,7 +45,7 @@ def put_kv_config(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_KV_CONFIG)
 def get_kv_config(server: NamesrvState, request: Request) -> Reply:
-    """One value (101); 22 without it."""
+    """Answer with one value (101), or with 22 if there is none."""
     header = request.header(GetKVConfigRequestHeader)
     value = server.kv.get(header.namespace, header.key)
     if value is None:
@@ -66,7 +66,7 @@ def delete_kv_config(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
 def get_kv_list(server: NamesrvState, request: Request) -> Reply:
-    """A namespace's values (219); 22 when there are none."""
+    """Answer with a namespace's values (219), or with 22 if there are none."""
     namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
     table = server.kv.table(namespace)
     if table is None:
@@ -78,13 +78,13 @@ def get_kv_list(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_NAMESRV_CONFIG)
 def get_config(server: NamesrvState, request: Request) -> Reply:
-    """The settings that have an effect here (319)."""
+    """Answer with the settings that have an effect here (319)."""
     return Reply(body=_CONFIG)
 
 
 @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
 def wipe_write_perm(server: NamesrvState, request: Request) -> Reply:
-    """Take a broker's topics out of writing (205)."""
+    """Take the write permission from a broker's topics (205)."""
     name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=False)
     return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
@@ -92,7 +92,7 @@ def wipe_write_perm(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
 def add_write_perm(server: NamesrvState, request: Request) -> Reply:
-    """Let a broker's topics be written again (327)."""
+    """Give a broker's topics the write permission back (327)."""
     name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=True)
     return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))

@@ -1,7 +1,7 @@
 """A name server without sockets, threads or clock, in the same shape as `core.Broker`.
 
-The brokers of this process call `register`; others, real ones too, register over the
-wire. Not imitated: several name servers, KV on disk, controllers, zones.
+The brokers of this process call `register`; others, including real ones, register over
+the wire. Not imitated: several name servers, KV on disk, controllers, zones.
 
 Source: `NamesrvController` and `DefaultRequestProcessor` in apache/rocketmq.
 """
@@ -30,7 +30,7 @@ SCAN_INTERVAL_MS: Final = 5_000
 class NameServer(NamesrvState):
     """One name server. Call it from one thread at a time.
 
-    `requests` answers: `handlers.NAMESRV_REQUESTS`.
+    `requests` is the table of handlers, `handlers.NAMESRV_REQUESTS`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NameServer(NamesrvState):
     def register(self, broker: BrokerState, now: Now) -> None:
         """Register a broker of this process and its topics, until `unregister`.
 
-        Call it again when its topics changed.
+        Call this again when its topics have changed.
         """
         registration = Registration(
             broker=_id_of(broker),
@@ -65,7 +65,7 @@ class NameServer(NamesrvState):
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
     ) -> list[Effect]:
-        """Take one command; answers to requests, which it never makes, are ignored."""
+        """Process one command; answers are ignored, because this sends no requests."""
         if not command.is_response:
             request = Request(peer, command, now, is_binary)
             reply = self._requests.reply_to(self, request)
@@ -80,12 +80,12 @@ class NameServer(NamesrvState):
         return self._taken()
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Forget brokers that sent nothing for too long."""
+        """Run due timers: forget brokers that have sent nothing for too long."""
         self.timers.run_due(now)
         return self._taken()
 
     def next_due_ms(self) -> int | None:
-        """When `run_due` has something to do (monotonic ms)."""
+        """When the next timer is due (monotonic ms)."""
         return self.timers.next_ms()
 
     def _expire(self, now: Now) -> None:

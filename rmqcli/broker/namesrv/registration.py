@@ -1,6 +1,6 @@
 """Brokers register over the wire: 103, 104, 322 and 904.
 
-Imitated: both forms of the body, its check sum, the liveness rules of 4.x and 5.x.
+Imitated: both forms of the body, its checksum, the liveness rules of 4.x and 5.x.
 Not imitated: filter servers, static topics, the state versions of controllers.
 
 Source: `DefaultRequestProcessor`, `RegisterBrokerBody` in apache/rocketmq.
@@ -98,7 +98,10 @@ def unregister_broker(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.QUERY_DATA_VERSION)
 def query_data_version(server: NamesrvState, request: Request) -> Reply:
-    """Whether a broker must register again (322); it counts as a sign of life."""
+    """Answer whether a broker must register again (322).
+
+    If it need not, the request counts as a heartbeat.
+    """
     header = request.header(QueryDataVersionRequestHeader)
     given = request.body(DataVersion)
     broker = BrokerId(
@@ -118,7 +121,7 @@ def query_data_version(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.BROKER_HEARTBEAT)
 def broker_heartbeat(server: NamesrvState, request: Request) -> Reply:
-    """A broker is alive (904)."""
+    """Record that a broker is alive (904)."""
     header = request.header(BrokerHeartbeatRequestHeader)
     server.routes.touch(header.broker_name, header.broker_addr, request.now)
     return Reply()
@@ -130,7 +133,10 @@ def _parse_plain(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
 
 
 def _parse_compressed(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
-    """Lengths of four bytes, each before its text; what follows the topics is left."""
+    """Read a compressed body: texts, each after its length in four bytes.
+
+    What follows the topics is ignored.
+    """
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(body, _INFLATED_MAX)
@@ -169,7 +175,7 @@ class _Reader:
 
 
 def _topic(text: str) -> TopicConfig:
-    """`name readQueueNums writeQueueNums perm filterType [attributes]`."""
+    """Parse `name readQueueNums writeQueueNums perm filterType [attributes]`."""
     parts = text.split(" ")
     try:
         name, read, write, perm = parts[0], *map(int, parts[1:4])

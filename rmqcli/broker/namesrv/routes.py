@@ -1,10 +1,10 @@
 """The brokers and topics that a name server knows, and when it forgets them.
 
 Imitated: a registration adds and changes topics and never removes one; only masters
-register topics; the topics of a broker are removed with its last address; a connection
-that registered a broker removes it when it closes.
-Not imitated: acting masters, static topics, the first registration with a single topic,
-which 5.x takes for something else.
+register topics; the topics of a broker are removed with its last address; a broker is
+removed when the connection that registered it closes.
+Not imitated: acting masters, static topics, the special treatment in 5.x of a first
+registration with a single topic.
 
 Source: `RouteInfoManager` in apache/rocketmq.
 """
@@ -45,7 +45,10 @@ class BrokerId:
 
 @dataclass(slots=True, kw_only=True)
 class _Live:
-    """`peer` is None for a broker of this process, which never expires."""
+    """A registered broker.
+
+    `peer` is None for a broker of this process, which never expires.
+    """
 
     broker: BrokerId
     data_version: DataVersion
@@ -75,12 +78,13 @@ class Routes:
         self._live: dict[tuple[str, int], _Live] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
 
-    # --- brokers come and go ---
+    # --- brokers ---
 
     def register(self, given: Registration, now: Now, peer: Peer | None) -> None:
-        """Take a registration. Raises Refusal(1) for too many brokers or topics.
+        """Process a registration. Raises Refusal(1) for too many brokers or topics.
 
-        Topics are taken only if the data version differs from the known one.
+        Topics are processed only for a master, and only if their data version differs
+        from the known one.
         """
         broker = given.broker
         key = (broker.broker_name, broker.broker_id)
@@ -108,9 +112,10 @@ class Routes:
     def _take_topics(
         self, given: Registration, before: Mapping[str, TopicConfig]
     ) -> None:
-        """Take the topics that changed, as brokers of this process call often.
+        """Store the topics that have changed.
 
-        Raises Refusal(1) before anything is changed.
+        The others are skipped, because brokers of this process register often. Raises
+        Refusal(1) before anything is changed.
         """
         name = given.broker.broker_name
         changed = [
@@ -131,7 +136,7 @@ class Routes:
     def _put_address(self, broker: BrokerId) -> None:
         known = self._brokers.get(broker.broker_name)
         addresses = {} if known is None else dict(known.addresses)
-        # One address is one broker: a slave that becomes master changes its id.
+        # An address stands for one broker: a slave that becomes master changes its id.
         for other, address in list(addresses.items()):
             if address == broker.address and other != broker.broker_id:
                 del addresses[other]
@@ -144,7 +149,7 @@ class Routes:
         )
 
     def unregister(self, broker: BrokerId) -> None:
-        """Forget a broker, unless it is registered at another address now."""
+        """Forget a broker, unless it is now registered at another address."""
         name = broker.broker_name
         known = self._brokers.get(name)
         if known is None or known.addresses.get(broker.broker_id) != broker.address:
@@ -159,12 +164,12 @@ class Routes:
                 del self._topics[topic]
 
     def closed(self, peer: Peer) -> None:
-        """A connection is gone, and with it the brokers it registered."""
+        """Forget the brokers that a closed connection registered."""
         for live in [each for each in self._live.values() if each.peer == peer]:
             self.unregister(live.broker)
 
     def expire(self, now: Now) -> list[Peer]:
-        """Forget brokers that sent nothing for too long; returns their connections."""
+        """Forget brokers that sent nothing for too long; return their connections."""
         gone = [
             live
             for live in self._live.values()
@@ -176,7 +181,7 @@ class Routes:
         return [live.peer for live in gone if live.peer is not None]
 
     def touch(self, broker_name: str, address: str, now: Now) -> None:
-        """A broker is alive."""
+        """Record that a broker is alive."""
         for live in self._live.values():
             if (live.broker.broker_name, live.broker.address) == (broker_name, address):
                 live.seen = now
@@ -187,14 +192,14 @@ class Routes:
         return None if live is None else live.data_version
 
     def master(self, broker_name: str) -> tuple[str, str] | None:
-        """Address and HA address of a master; None while there is none."""
+        """The address and HA address of a broker's master; None if there is none."""
         live = self._live.get((broker_name, 0))
         return None if live is None else (live.broker.address, live.ha_address)
 
     # --- topics ---
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster."""
+        """Forget a topic, in all clusters or in one."""
         queues = self._topics.get(topic, {})
         for name in list(queues):
             if not cluster or self._cluster_of(name) == cluster:
@@ -203,7 +208,10 @@ class Routes:
             self._topics.pop(topic, None)
 
     def put_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Set one topic's queues on the known brokers among those named."""
+        """Set a topic's queues; those of unknown brokers are ignored.
+
+        Raises Refusal(1) for too many topics.
+        """
         known = [q for q in queues if q.broker_name in self._brokers]
         if not known:
             return
@@ -213,10 +221,10 @@ class Routes:
         table.update((each.broker_name, each) for each in known)
 
     def set_writable(self, broker_name: str, *, is_writable: bool) -> int:
-        """Allow or forbid writing to a broker's topics; returns how many it has."""
+        """Allow or forbid writing to a broker's topics; return the number of topics."""
         live = self._live.get((broker_name, 0))
         if live is not None:
-            live.topics = {}  # the next registration that differs sets them again
+            live.topics = {}  # the next changed registration sets all topics again
         count = 0
         for queues in self._topics.values():
             known = queues.get(broker_name)
@@ -230,7 +238,7 @@ class Routes:
         return count
 
     def route(self, topic: str) -> TopicRoute | None:
-        """A topic's route; None if unknown, or if no broker of it is registered."""
+        """A topic's route; None if it is unknown or none of its brokers registered."""
         queues = [
             each
             for name, each in self._topics.get(topic, {}).items()

@@ -1,6 +1,7 @@
 """What a name server knows: routes and a key-value table, both in memory only.
 
-Handlers work on it. They register themselves with `handles`, as in `broker.dispatch`.
+Handlers work on this state. They register themselves with `handles`, as in
+`broker.dispatch`.
 
 Source: `NamesrvController` and `KVConfigManager`, which also writes kvConfig.json.
 """
@@ -20,14 +21,14 @@ ENTRY_CHARS_MAX: Final = 64 * 1024
 
 
 class KVConfig:
-    """Texts by namespace and key."""
+    """The key-value table: texts by namespace and key."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, str]] = {}
         self._count = 0
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value. Raises Refusal(1) for too much of it."""
+        """Set one value. Raises Refusal(1) if it is too long or there are too many."""
         if len(namespace) + len(key) + len(value) > ENTRY_CHARS_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -42,7 +43,7 @@ class KVConfig:
         self._tables.setdefault(namespace, {})[key] = value
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value; None without it."""
+        """One value; None if there is none."""
         return self._tables.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
@@ -54,7 +55,7 @@ class KVConfig:
                 del self._tables[namespace]
 
     def table(self, namespace: str) -> dict[str, str] | None:
-        """A namespace's values; None when it has none."""
+        """A namespace's values by key; None if it has none."""
         found = self._tables.get(namespace)
         return None if found is None else dict(found)
 

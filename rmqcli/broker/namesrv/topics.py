@@ -1,8 +1,8 @@
 """Routes, the cluster and lists of topics: 105, 106, 206, 216, 217, 224 and 304.
 
-Imitated: the remark on an unknown topic; routes as each version writes them: strict
-JSON for clients that can read it, else the legacy form, which has broker ids as bare
-keys: `{"brokerAddrs":{0:"10.0.0.1:10911"}}`.
+Imitated: the remark on an unknown topic; the form in which each version writes routes:
+strict JSON for clients that can read it, otherwise the legacy form, which has broker
+ids as bare keys: `{"brokerAddrs":{0:"10.0.0.1:10911"}}`.
 Not imitated: orderMessageEnable, needWaitForService, zones.
 
 Source: `ClientRequestProcessor`, `DefaultRequestProcessor`, `TopicRouteData` and
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def route_body(
     route: model.TopicRoute, profile: VersionProfile, *, is_strict: bool
 ) -> bytes:
-    """The answer to 105."""
+    """Return the body of the answer to 105."""
     data = TopicRouteData(
         broker_datas=[_broker(each, profile) for each in route.brokers],
         queue_datas=[_queue(each, profile) for each in route.queues],
@@ -56,7 +56,7 @@ def cluster_body(
     clusters: dict[str, list[str]],
     profile: VersionProfile,
 ) -> bytes:
-    """The answer to 106: always in the legacy form."""
+    """Return the body of the answer to 106, which is always in the legacy form."""
     table = {name: _broker(each, profile) for name, each in brokers.items()}
     data = ClusterInfoData(broker_addr_table=table, cluster_addr_table=clusters)
     return encode_body(data, bare_numbers=True)
@@ -85,7 +85,7 @@ def _queue(queue: model.QueueData, profile: VersionProfile) -> QueueData:
 
 @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 def get_route(server: NamesrvState, request: Request) -> Reply:
-    """Where a topic's queues are (105); 17 for an unknown topic."""
+    """Answer with a topic's route (105), or with 17 for an unknown topic."""
     header = request.header(GetRouteInfoRequestHeader)
     route = server.routes.route(header.topic)
     if route is None:
@@ -102,20 +102,20 @@ def get_route(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_BROKER_CLUSTER_INFO)
 def get_cluster_info(server: NamesrvState, request: Request) -> Reply:
-    """All brokers and clusters (106)."""
+    """Answer with all brokers and clusters (106)."""
     routes = server.routes
     return Reply(body=cluster_body(routes.brokers(), routes.clusters(), server.profile))
 
 
 @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 def get_topics(server: NamesrvState, request: Request) -> Reply:
-    """All topics (206)."""
+    """Answer with all topics (206)."""
     return Reply(body=encode_body(TopicList(topic_list=server.routes.topics())))
 
 
 @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
 def get_topics_by_cluster(server: NamesrvState, request: Request) -> Reply:
-    """The topics of one cluster (224)."""
+    """Answer with the topics of one cluster (224)."""
     cluster = request.header(GetTopicsByClusterRequestHeader).cluster
     topics = server.routes.topics(cluster)
     return Reply(body=encode_body(TopicList(topic_list=topics)))
@@ -123,7 +123,11 @@ def get_topics_by_cluster(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 def get_system_topics(server: NamesrvState, request: Request) -> Reply:
-    """Topics named after clusters and brokers, and a broker to ask for others (304)."""
+    """Answer with the topics named after clusters and brokers (304).
+
+    The answer also has the address of a broker, which clients query for the other
+    system topics.
+    """
     names: dict[str, None] = {}
     for cluster, brokers in server.routes.clusters().items():
         names[cluster] = None
@@ -147,7 +151,7 @@ def delete_topic(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
 def register_topic(server: NamesrvState, request: Request) -> Reply:
-    """Take one topic (217)."""
+    """Register one topic (217)."""
     topic = request.header(RegisterTopicRequestHeader).topic
     route = read_body(lambda body: parse_topic_route(topic, body), request)
     server.routes.put_topic(topic, route.queues)

@@ -1,1 +1,1 @@
-"""The embedded proxy: apache.rocketmq.v2 over gRPC in front of the cluster's cores."""
+"""The embedded proxy: serves apache.rocketmq.v2 (gRPC) in front of the cores."""

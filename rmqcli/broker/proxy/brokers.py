@@ -1,8 +1,9 @@
 """Remoting connections from the proxy to the cores of its process.
 
-A proxy of RocketMQ talks to brokers and name servers over TCP; here a pair of sockets
-replaces the network. So faults, kills and hangs of a broker reach the proxy's clients
-as well, and the cores stay in their own thread. For the proxy's event loop.
+A proxy of RocketMQ connects to brokers and name servers over TCP; here a pair of
+sockets replaces the network. So faults, kills and hangs of a broker also affect the
+proxy's clients, and the cores stay in their own thread. Use this in the proxy's event
+loop.
 
 Source: `MQClientAPIExt` and `ClusterMessageService` in apache/rocketmq.
 """
@@ -40,15 +41,18 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: MessagingProcessor.DEFAULT_TIMEOUT_MILLS is 2 s; this is kinder to busy machines.
+#: MessagingProcessor.DEFAULT_TIMEOUT_MILLS is 2 s; this is longer for busy machines.
 TIMEOUT_MS: Final = 3_000
-#: Requests that a broker which hangs has not read yet.
+#: The most bytes of requests that a broker, for example one that hangs, has not read.
 _UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 _OPAQUE_MAX: Final = (1 << 31) - 1
 
 
 class _Link(asyncio.Protocol):
-    """One connection: requests out, answers to their callers, pushes to a function."""
+    """One connection: sends requests, and passes answers and the broker's requests on.
+
+    Answers go to the callers of `ask`, requests of the broker to `on_request`.
+    """
 
     def __init__(self, address: str, on_request: OnRequest) -> None:
         self.address = address
@@ -59,7 +63,7 @@ class _Link(asyncio.Protocol):
         self._opaques = itertools.cycle(range(1, _OPAQUE_MAX))
         self._answers: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._transport: asyncio.Transport | None = None
-        #: written before the connection was made
+        #: frames to write once the connection is made
         self._early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -74,7 +78,7 @@ class _Link(asyncio.Protocol):
         try:
             commands = [decode_command(frame) for frame in self._frames.feed(data)]
         except RmqError as error:
-            # A fault that was injected; RocketMQ's client closes the connection too.
+            # An injected fault; RocketMQ's client closes the connection, too.
             logger.debug("link closed address=%s: %s", self.address, error.message)
             self.close()
             return
@@ -136,10 +140,10 @@ class _Link(asyncio.Protocol):
 
 
 class BrokerLinks:
-    """One connection to each core that was asked, made when it is first needed.
+    """Connections to the cores, each made when it is first needed.
 
-    `on_request` is called with what brokers ask the proxy. `local_address` is what the
-    cores see as the proxy's address.
+    `on_request` is called with the requests that brokers send to the proxy.
+    `local_address` is the proxy's address as the cores see it.
     """
 
     def __init__(
@@ -165,10 +169,11 @@ class BrokerLinks:
         body: bytes = b"",
         timeout_ms: int = TIMEOUT_MS,
     ) -> RemotingCommand:
-        """The answer of the core at `address`, whatever its code.
+        """Send a request to the core at `address`; return its answer of any code.
 
-        Raises ProxyError: PROXY_TIMEOUT, TOO_MANY_REQUESTS when the core reads nothing,
-        INTERNAL_SERVER_ERROR when it cannot be reached or its connection is lost.
+        Raises ProxyError: PROXY_TIMEOUT, TOO_MANY_REQUESTS when the core does not read
+        its requests, or INTERNAL_SERVER_ERROR when it cannot be reached or the
+        connection is lost.
         """
         link = await self._link(address)
         return await link.ask(_command(code, header, body), timeout_ms)
@@ -183,7 +188,7 @@ class BrokerLinks:
         link.send(command)
 
     async def close(self) -> None:
-        """Close all connections; answers that are waited for become errors."""
+        """Close all connections; calls that wait for an answer fail."""
         links, self._links = self._links, {}
         for link in links.values():
             link.close()
@@ -199,7 +204,7 @@ class BrokerLinks:
                 Code.INTERNAL_SERVER_ERROR,
                 f"{address} does not belong to the proxy's cluster",
             )
-        # In the table at once, so that callers share it while it is being made.
+        # Stored at once, so that other callers share it while the connection is made.
         link = self._links[address] = _Link(address, self._on_request)
         sock = self._server.connect(port, self._local_address)
         loop = asyncio.get_running_loop()

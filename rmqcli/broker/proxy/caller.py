@@ -1,7 +1,7 @@
 """Who makes a call: the metadata of a gRPC call, and its signature.
 
-The signature covers the value of x-mq-date-time and nothing else; as in RocketMQ it may
-be any text, old or new, and any algorithm may be named.
+The signature covers only the value of x-mq-date-time. As in RocketMQ, that value may be
+any text and any time, and the header may name any algorithm.
 
 Source: `ContextInitPipeline`, `GrpcConstants`, `DefaultAuthenticationContextBuilder`
 and `DefaultAuthenticationHandler` in apache/rocketmq.
@@ -30,8 +30,8 @@ _NAME_CHARACTERS_MAX: Final = 100
 class Caller:
     """The client that makes one call. Texts are empty where the client sent none.
 
-    `address` is its `ip:port`. `left_ms` is what is left of its deadline; None if it
-    set none.
+    `address` is its `ip:port`. `left_ms` is the time until the call's deadline; None if
+    it has none.
     """
 
     client_id: str
@@ -41,12 +41,12 @@ class Caller:
     left_ms: int | None
 
     def need_client_id(self) -> None:
-        """Raises ProxyError(CLIENT_ID_REQUIRED) for a call without one."""
+        """Raise ProxyError(CLIENT_ID_REQUIRED) if the call has no client id."""
         if not self.client_id.strip():
             raise ProxyError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
 
     def need_language(self) -> None:
-        """Raises ValueError for a language that Java's LanguageCode does not have."""
+        """Raise ValueError if Java's LanguageCode does not have the language."""
         if self.language not in LANGUAGE_NUMBERS:
             raise ValueError(f"No enum constant LanguageCode.{self.language[:40]}")
 
@@ -54,7 +54,10 @@ class Caller:
 def caller_of(
     metadata: Iterable[tuple[str, str | bytes]], *, peer: str, left_s: float | None
 ) -> Caller:
-    """The caller, from a call's metadata. `peer` is gRPC's, such as ipv4:1.2.3.4:5."""
+    """Return the caller that a call's metadata describe.
+
+    `peer` is gRPC's text, such as ipv4:1.2.3.4:5.
+    """
     fields = dict(_texts(metadata))
     return Caller(
         client_id=fields.get("x-mq-client-id", ""),
@@ -68,10 +71,10 @@ def caller_of(
 def check_signature(
     metadata: Iterable[tuple[str, str | bytes]], accounts: Mapping[str, str] | None
 ) -> str | None:
-    """Check that an account signed the call; returns its access key.
+    """Check that an account signed the call; return its access key.
 
-    Without accounts every call passes, and the access key is None. Raises
-    ProxyError(UNAUTHORIZED) in the words of a proxy of 5.5.0.
+    Without accounts every call passes, and the result is None. Raises
+    ProxyError(UNAUTHORIZED) with the messages of a 5.5.0 proxy.
     """
     if accounts is None:
         return None
@@ -90,7 +93,7 @@ def check_signature(
 
 
 def _parse(header: str, date: str) -> tuple[str, bytes | None]:
-    """The access key and the signature in an authorization header."""
+    """Return the access key and the signature of an authorization header."""
     if not header:
         return "", None
     if not date:
@@ -121,9 +124,9 @@ def _parse(header: str, date: str) -> tuple[str, bytes | None]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text as Java's String.split gives them: no empty ones at the end.
+    """Split a text as Java's String.split does, without empty parts at the end.
 
-    Only a text without a separator is a part even when it is empty.
+    An empty text has one part, which is empty.
     """
     parts = text.split(separator)
     while len(parts) > 1 and not parts[-1]:
@@ -132,7 +135,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def unauthorized(message: str) -> ProxyError:
-    """The error for an unsigned call, or for one that its account may not make."""
+    """Return the error for an unsigned call, or one that its account may not make."""
     return ProxyError(Code.UNAUTHORIZED, message)
 
 

@@ -1,4 +1,4 @@
-"""What the proxy refuses before a broker sees it: names, texts and durations.
+"""Checks that the proxy makes before a broker sees a request: names, texts, durations.
 
 Source: `GrpcValidator` and `Validators` in apache/rocketmq, `Durations` and
 `Timestamps` in protobuf-java.
@@ -22,7 +22,7 @@ INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000  # maxInvisibleTimeMills
 
 _GROUP_LENGTH_MAX: Final = 120
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-#: Topics of the proxy's list that are not in the broker's.
+#: System topics in the proxy's list that are not in the broker's list.
 _SYSTEM_TOPICS: Final = frozenset({"CHECKPOINT_TOPIC"})
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
@@ -34,7 +34,7 @@ _NANOS_MAX: Final = 999_999_999
 
 
 def check_topic(topic: str) -> None:
-    """Raises ProxyError(ILLEGAL_TOPIC), for a topic of RocketMQ's own too."""
+    """Raise ProxyError(ILLEGAL_TOPIC) for an illegal name or system topic."""
     fault = None
     if not topic.strip():
         fault = "The specified topic is blank"
@@ -54,7 +54,7 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raises ProxyError(ILLEGAL_CONSUMER_GROUP), for RocketMQ's own groups too."""
+    """Raise ProxyError(ILLEGAL_CONSUMER_GROUP) for an illegal name or system group."""
     fault = None
     if not group.strip():
         fault = "the specified group is blank"
@@ -75,7 +75,7 @@ def check_group(group: str) -> None:
 
 
 def check_lite_topic(lite_topic: str) -> None:
-    """Raises ProxyError(ILLEGAL_LITE_TOPIC)."""
+    """Raise ProxyError(ILLEGAL_LITE_TOPIC) for an illegal name."""
     fault = None
     if not lite_topic.strip():
         fault = "lite topic cannot be the char sequence of whitespace"
@@ -91,7 +91,7 @@ def check_lite_topic(lite_topic: str) -> None:
 
 
 def check_text(text: str, code: Code, what: str) -> None:
-    """Refuse, with `code`, a text of blanks only, or with control characters."""
+    """Raise ProxyError(`code`) for a text of blanks only or with control characters."""
     if text and not text.strip():
         raise ProxyError(code, f"{what} cannot be the char sequence of whitespace")
     if has_control_characters(text):
@@ -99,14 +99,14 @@ def check_text(text: str, code: Code, what: str) -> None:
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether a character is one of Java's ISO controls."""
+    """Whether a text has one of Java's ISO control characters."""
     return not text.isprintable() and any(
         unicodedata.category(character) == "Cc" for character in text
     )
 
 
 def check_invisible(invisible_ms: int, *, min_ms: int = 0) -> None:
-    """Raises ProxyError(ILLEGAL_INVISIBLE_TIME)."""
+    """Raise ProxyError(ILLEGAL_INVISIBLE_TIME) for a time that is out of range."""
     code = Code.ILLEGAL_INVISIBLE_TIME
     if invisible_ms < min_ms:
         raise ProxyError(code, f"the invisibleTime is too small. min is {min_ms}")
@@ -117,9 +117,9 @@ def check_invisible(invisible_ms: int, *, min_ms: int = 0) -> None:
 
 
 def duration_ms(duration: Duration) -> int:
-    """A duration in ms, rounded towards zero; 0 for one that is not set.
+    """Return a duration in ms, rounded towards zero; 0 if it is not set.
 
-    Raises ProxyError(INTERNAL_SERVER_ERROR) for one that protobuf does not allow.
+    Raises ProxyError(INTERNAL_SERVER_ERROR) for a value that protobuf does not allow.
     """
     seconds, nanos = duration.seconds, duration.nanos
     if (
@@ -133,7 +133,7 @@ def duration_ms(duration: Duration) -> int:
 
 
 def timestamp_ms(timestamp: Timestamp) -> int | None:
-    """A time in epoch ms; None for one that protobuf does not allow."""
+    """Return a time in epoch ms; None for a value that protobuf does not allow."""
     seconds, nanos = timestamp.seconds, timestamp.nanos
     if seconds not in _TIMESTAMP_SECONDS or not 0 <= nanos <= _NANOS_MAX:
         return None

@@ -1,8 +1,8 @@
 """The proxy's clients: their settings, their telemetry streams, and who is online.
 
 Imitated: settings are kept per client id and outlive stream and connection; a client
-without a heartbeat for 120 s is forgotten; a topic stands for the producer group. As
-with a proxy in cluster mode the broker is not told of consumers.
+without a heartbeat for 120 s is forgotten; each topic of a producer is its producer
+group. As with a proxy in cluster mode, brokers do not know the consumers.
 Not imitated: proxies that exchange their clients' heartbeats.
 
 Source: `GrpcClientSettingsManager`, `GrpcChannelManager`, `GrpcClientChannel` in
@@ -53,7 +53,7 @@ _PRODUCER_ATTEMPTS: Final = 3
 _EXPIRED_MS: Final = 120_000  # channelExpiredTimeout
 _CLIENTS_MAX: Final = 20_000
 _SETTINGS_BYTES_MAX: Final = 256 * 1024
-#: Commands that a client has not read yet; what comes then is lost for it.
+#: The most commands that wait for a client to read; further ones are dropped.
 _UNREAD_MAX: Final = 256
 _ANSWER_TIMEOUT_MS: Final = 5_000  # grpcProxyRelayRequestTimeoutInSeconds
 #: CustomizedRetryPolicy: 1s 5s 10s 30s, 1-10m, 20m 30m, 1h 2h.
@@ -68,11 +68,11 @@ class Writer(Protocol):
     """The end of a telemetry stream to which the proxy writes."""
 
     async def write(self, message: TelemetryCommand) -> None:
-        """Send one command; waits until the client has room for it."""
+        """Send one command; wait until the client has room for it."""
 
 
 class TelemetryStream:
-    """One telemetry stream of a client, for any number of writers."""
+    """One telemetry stream of a client, on which several tasks may write."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -80,12 +80,12 @@ class TelemetryStream:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, command: TelemetryCommand) -> None:
-        """Send a command. Waits while the client does not read."""
+        """Send a command; wait while the client does not read."""
         async with self._lock:
             await self._writer.write(command)
 
     def push(self, command: TelemetryCommand) -> bool:
-        """Send a command without waiting; False if too many wait already."""
+        """Send a command in the background; False if too many commands wait already."""
         if len(self._tasks) >= _UNREAD_MAX:
             return False
         task = asyncio.get_running_loop().create_task(self._push(command))
@@ -100,7 +100,7 @@ class TelemetryStream:
             logger.debug("telemetry command lost: %s", error)
 
     def close(self) -> None:
-        """Forget the commands that wait."""
+        """Drop the commands that wait."""
         for task in self._tasks:
             task.cancel()
 
@@ -110,36 +110,37 @@ class Client:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        #: as the client sent them; None: none yet, or dropped
+        #: the settings that the client sent; None if it has sent none
         self.settings: Settings | None = None
         self.stream: TelemetryStream | None = None
         #: groups of a consumer, topics of a producer
         self.groups: set[str] = set()
-        #: its last heartbeat or settings, in monotonic ms
+        #: time of the last heartbeat or settings, in monotonic ms
         self.seen_ms = 0
 
 
 class Clients:
     """All clients of the proxy, for its event loop.
 
-    `on_leave` is called with each client id and group that leaves or expires.
+    The functions in `on_leave` are called with client id and group, for each group of a
+    client that leaves or expires.
     """
 
     def __init__(self, routes: Routes, clock: Clock) -> None:
         self._routes = routes
         self._clock = clock
         self._clients: dict[str, Client] = {}
-        #: topic -> client ids, in the order in which they are asked
+        #: topic -> ids of producers, in the order in which they get transaction checks
         self._producers: dict[str, list[str]] = {}
         self._nonces = itertools.count()
         self._answers: dict[str, asyncio.Future[TelemetryCommand]] = {}
         self._arrived = asyncio.Event()
         self.on_leave: list[Callable[[str, str], None]] = []
 
-    # --- who is there ---
+    # --- clients and their groups ---
 
     def find(self, client_id: str) -> Client | None:
-        """The client, if it has settings or is in a group."""
+        """Return a client, or None if it has sent neither settings nor a heartbeat."""
         return self._clients.get(client_id)
 
     def ids(self) -> list[str]:
@@ -152,7 +153,7 @@ class Clients:
         return client is not None and group in client.groups
 
     def alive(self, client_id: str) -> Client:
-        """Note that a client is alive; a new one is added.
+        """Record that a client is alive, and return it; a new client is added.
 
         Raises ProxyError(TOO_MANY_REQUESTS) when there are too many clients.
         """
@@ -165,18 +166,18 @@ class Clients:
         return client
 
     def join(self, client: Client, group: str) -> None:
-        """Note that a client is a member of a consumer group."""
+        """Record that a client is a member of a consumer group."""
         client.groups.add(group)
 
     def join_producers(self, client: Client, topic: str) -> None:
-        """Note that a client produces to a topic."""
+        """Record that a client is a producer of a topic."""
         client.groups.add(topic)
         members = self._producers.setdefault(topic, [])
         if client.client_id not in members:
             members.append(client.client_id)
 
     def leave(self, client_id: str) -> None:
-        """Forget the client and its settings."""
+        """Forget a client, its settings and its groups."""
         client = self._clients.pop(client_id, None)
         if client is None:
             return
@@ -197,11 +198,11 @@ class Clients:
                 self.leave(client.client_id)
 
     def topics_of_producers(self) -> list[str]:
-        """The topics that have a producer."""
+        """The topics that have producers."""
         return list(self._producers)
 
     def producer_of(self, topic: str) -> Client | None:
-        """A producer of the topic that has a stream, each in turn; or None."""
+        """Return the next producer of the topic that has a stream, in turn, or None."""
         members = self._producers.get(topic, [])
         for _ in range(len(members)):
             members.append(members.pop(0))
@@ -213,7 +214,7 @@ class Clients:
     # --- settings ---
 
     def keep(self, client: Client, settings: Settings) -> None:
-        """Keep what a client sent; a consumer's over the defaults of a group.
+        """Store a client's settings; a consumer's are merged over a group's defaults.
 
         Raises ProxyError(BAD_REQUEST) for settings that are too large.
         """
@@ -231,7 +232,7 @@ class Clients:
         self._arrived = asyncio.Event()
 
     async def settings_of(self, client_id: str) -> Settings | None:
-        """The client's settings, with the server's values; None without any."""
+        """Return the client's settings, completed with the server's values, or None."""
         client = self._clients.get(client_id)
         if client is None or client.settings is None:
             return None
@@ -247,9 +248,9 @@ class Clients:
         return settings
 
     async def wait_for_settings(self, client_id: str, timeout_ms: int) -> None:
-        """Wait until the client has settings, or the time is over.
+        """Wait until the client has sent its settings, for `timeout_ms` at most.
 
-        RocketMQ's proxy does not wait. The official Python client (5.1.2) may ask for
+        RocketMQ's proxy does not wait. The official Python client (5.1.2) may request
         messages some ms before it sends its settings.
         """
         try:
@@ -262,12 +263,12 @@ class Clients:
         except TimeoutError:
             return
 
-    # --- questions to a client ---
+    # --- requests to a client ---
 
     async def stack_trace(self, client_id: str) -> TelemetryCommand:
-        """The client's answer to a request for its thread stack trace.
+        """Request the stack traces of a client's threads; return its answer.
 
-        Raises ProxyError when it has no stream, or does not answer within 5 s.
+        Raises ProxyError when the client has no stream, or does not answer within 5 s.
         """
         return await self._question(
             client_id,
@@ -279,7 +280,10 @@ class Clients:
         )
 
     async def verify(self, client_id: str, message: Message) -> TelemetryCommand:
-        """The client's answer after it consumed a message for a test; as above."""
+        """Have a client consume a message for a test; return its answer.
+
+        Raises ProxyError as `stack_trace` does.
+        """
         return await self._question(
             client_id,
             lambda nonce: TelemetryCommand(
@@ -310,14 +314,17 @@ class Clients:
             del self._answers[nonce]
 
     def answered(self, nonce: str, command: TelemetryCommand) -> None:
-        """Take a client's answer; one that nothing waits for is dropped."""
+        """Pass a client's answer to the call that waits for it; drop it otherwise."""
         answer = self._answers.get(nonce)
         if answer is not None and not answer.done():
             answer.set_result(command)
 
 
 def _fill_producer(settings: Settings) -> None:
-    """Source: GrpcClientSettingsManager.mergeProducerData."""
+    """Set the server's values for a producer.
+
+    Source: GrpcClientSettingsManager.mergeProducerData.
+    """
     backoff = ExponentialBackoff(multiplier=2)
     backoff.initial.FromMilliseconds(10)
     backoff.max.FromMilliseconds(1_000)
@@ -328,7 +335,10 @@ def _fill_producer(settings: Settings) -> None:
 
 
 def _with_group(settings: Settings, config: SubscriptionGroupConfig) -> Settings:
-    """Fill in what a group's settings say. Source: mergeSubscriptionData."""
+    """Set the values that a group's settings determine.
+
+    Source: GrpcClientSettingsManager.mergeSubscriptionData.
+    """
     subscription = settings.subscription
     subscription.receive_batch_size = BATCH_SIZE
     subscription.long_polling_timeout.FromMilliseconds(POLLING_MS_MAX)

@@ -1,11 +1,12 @@
-"""What clients do with the messages they hold: Ack, ChangeInvisibleDuration, Forward.
+"""What clients do with received messages: Ack, ChangeInvisibleDuration, Forward.
 
-A receipt handle says everything about a message; the proxy keeps one only while it
-renews it. Then the client goes on using the handle it was given, and the proxy
-puts the newest in its place.
+A receipt handle contains everything that a broker needs to find a message, so the proxy
+stores a handle only while it renews its message. During that time the client keeps
+using the handle that it received, and the proxy replaces it with the newest one.
 
-Imitated: messages received with auto_renew are hidden for 60 s, and renewed 10 s before
-that ends, for up to 3 h; those of a client that is gone come back after 1 s.
+Imitated: messages received with auto_renew are invisible for 60 s, and renewed 10 s
+before that ends, for up to 3 h; messages of a client that leaves become visible after
+1 s.
 
 Source: `AckMessageActivity`, `ChangeInvisibleDurationActivity`,
 `ForwardMessageToDLQActivity`, `DefaultReceiptHandleManager` in apache/rocketmq.
@@ -81,15 +82,16 @@ _RENEW_STEPS_MS: Final = (
     *(60_000, 180_000, 300_000),
     *(600_000, 1_800_000, 3_600_000),
 )
-#: Messages that are being renewed; those beyond come back unless acknowledged in time.
+#: The most messages that are renewed at once; others become visible again unless they
+#: are acknowledged in time.
 _RENEWED_MAX: Final = 200_000
-#: Entries of one call that are under way at once.
+#: The most entries of one call that are processed concurrently.
 _ENTRIES_AT_ONCE: Final = 256
 
 
 @dataclasses.dataclass(slots=True)
 class _Renewed:
-    """A message that a client holds, hidden as long as the client lives."""
+    """A message that is renewed while its client lives, and its newest handle."""
 
     topic: str
     handle: ReceiptHandle
@@ -101,7 +103,7 @@ class _Renewed:
 
 
 class Handles:
-    """The three calls and the renewal, for the proxy's event loop."""
+    """Serves the three calls and renews messages, in the proxy's event loop."""
 
     def __init__(
         self, links: BrokerLinks, routes: Routes, clients: Clients, clock: Clock
@@ -110,7 +112,7 @@ class Handles:
         self._routes = routes
         self._clients = clients
         self._clock = clock
-        #: (client id, group) -> the handle as the client knows it -> the message
+        #: (client id, group) -> the handle that the client has -> the message
         self._renewed: dict[tuple[str, str], dict[str, _Renewed]] = {}
         self._count = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,7 +123,7 @@ class Handles:
     async def ack_message(
         self, caller: Caller, request: AckMessageRequest
     ) -> AckMessageResponse:
-        """AckMessage: a status for each entry."""
+        """AckMessage: the answer has a status for each entry."""
         topic, group = request.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
@@ -156,7 +158,7 @@ class Handles:
     async def change_invisible_duration(
         self, caller: Caller, request: ChangeInvisibleDurationRequest
     ) -> ChangeInvisibleDurationResponse:
-        """ChangeInvisibleDuration: the answer has a new handle, the old one is void."""
+        """ChangeInvisibleDuration: a new handle in the answer replaces the old one."""
         topic, group = request.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
@@ -173,7 +175,7 @@ class Handles:
     async def forward_message_to_dead_letter_queue(
         self, caller: Caller, request: ForwardMessageToDeadLetterQueueRequest
     ) -> ForwardMessageToDeadLetterQueueResponse:
-        """ForwardMessageToDeadLetterQueue: a copy there, then an ack."""
+        """ForwardMessageToDeadLetterQueue: copy the message, then acknowledge it."""
         topic, group = request.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
@@ -182,7 +184,7 @@ class Handles:
         await self.forward(handle, topic, group, request.message_id)
         return ForwardMessageToDeadLetterQueueResponse(status=ok())
 
-    # --- what they do ---
+    # --- requests to brokers ---
 
     async def ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
         """Acknowledge a message. Raises ProxyError."""
@@ -205,7 +207,10 @@ class Handles:
     async def change(
         self, handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
     ) -> ReceiptHandle:
-        """Hide a message for a time from now; returns its new handle."""
+        """Make a message invisible for a time from now; return its new handle.
+
+        Raises ProxyError.
+        """
         answer = await self._links.ask(
             await self._address(handle),
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
@@ -237,7 +242,8 @@ class Handles:
     ) -> None:
         """Put a copy into the group's dead letter queue, and acknowledge the message.
 
-        Raises ProxyError; the message is acknowledged only if there is a copy.
+        Raises ProxyError if the copy fails; then the message is not acknowledged. A
+        failed acknowledgement is only logged.
         """
         if handle.commit_log_offset is None or handle.commit_log_offset < 0:
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
@@ -262,17 +268,17 @@ class Handles:
             logger.debug("ack after forward failed: %s", error.message)
 
     def spawn_nack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
-        """Make a message visible again in 1 s, without waiting for it."""
+        """Make a message visible again in 1 s; does not wait for the broker."""
         self._spawn(self._nack(handle, topic, group, NACK_MS))
 
     def spawn_ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
-        """Acknowledge a message that is not for the client, without waiting."""
+        """Acknowledge a message that is not for the client; does not wait."""
         self._spawn(self._quietly_ack(handle, topic, group))
 
     def spawn_forward(
         self, handle: ReceiptHandle, topic: str, group: str, message_id: str
     ) -> None:
-        """Put a message whose attempts are used up into the dead letter queue."""
+        """Forward a message that has no attempts left; does not wait."""
         self._spawn(self._quietly_forward(handle, topic, group, message_id))
 
     async def _quietly_forward(
@@ -306,7 +312,7 @@ class Handles:
         return address
 
     def _need_session(self, caller: Caller) -> None:
-        """Refuse a client without settings: there RocketMQ fails on a null."""
+        """Raise ProxyError for an unknown client: RocketMQ fails on a null there."""
         if self._clients.find(caller.client_id) is None:
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR, "the client has not sent its settings"
@@ -327,7 +333,7 @@ class Handles:
         *,
         reconsume_times: int,
     ) -> None:
-        """Keep a message hidden from now on while the client lives."""
+        """Keep a message invisible from now on while the client lives."""
         if self._count >= _RENEWED_MAX:
             logger.warning("not renewed group=%s: too many messages", group)
             return
@@ -337,9 +343,9 @@ class Handles:
         held[text] = _Renewed(topic, handle, reconsume_times, self._clock.epoch_ms())
 
     def take(self, client_id: str, group: str, text: str) -> ReceiptHandle:
-        """The newest form of a handle, which is renewed no more.
+        """Stop renewing a handle, and return its newest form.
 
-        Raises ProxyError(INTERNAL_SERVER_ERROR) for a text that is no handle.
+        Raises ProxyError(INTERNAL_SERVER_ERROR) for a text that is not a handle.
         """
         held = self._renewed.get((client_id, group))
         renewed = None if held is None else held.pop(text, None)
@@ -362,7 +368,7 @@ class Handles:
             self.spawn_nack(each.handle, each.topic, group)
 
     async def run_due(self) -> None:
-        """Renew what ends within 10 s."""
+        """Renew the messages whose invisible time ends within 10 s."""
         now_ms = self._clock.epoch_ms()
         due = [
             (key, text, each)

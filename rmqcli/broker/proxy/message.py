@@ -1,7 +1,7 @@
-"""Messages of gRPC to properties of stored messages, and stored messages to gRPC.
+"""Converts gRPC messages to properties of stored messages, and stored messages to gRPC.
 
-Bodies are passed on as they are stored; GZIP stands for any compression. Limits are
-those of RocketMQ's proxy.
+Bodies are passed on as they are stored; the encoding GZIP means any compression. Limits
+are those of RocketMQ's proxy.
 
 Source: `SendMessageActivity.buildMessage` and `GrpcConverter` in apache/rocketmq.
 """
@@ -65,7 +65,7 @@ _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 _DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
-#: MessageConst.STRING_HASH_SET: users cannot set them, and do not see them.
+#: MessageConst.STRING_HASH_SET: properties that users can neither set nor see.
 SYSTEM_PROPERTIES: Final = frozenset(
     {
         KEYS,
@@ -137,7 +137,7 @@ _KINDS: Final = {
 
 
 def sys_flag_of(message: Message) -> int:
-    """The system flag of a message to send."""
+    """Return the system flag of a message to send."""
     system = message.system_properties
     flag = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
     if system.message_type == MessageType.TRANSACTION:
@@ -146,9 +146,9 @@ def sys_flag_of(message: Message) -> int:
 
 
 def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, str]:
-    """The properties of a message to send, which is checked first.
+    """Check a message to send, and return its properties.
 
-    Raises ProxyError, in the order of RocketMQ's checks.
+    Raises ProxyError; the checks are made in RocketMQ's order.
     """
     _check_body(message.body)
     system = message.system_properties
@@ -176,7 +176,7 @@ def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, st
     properties[UNIQ_KEY] = system.message_id
     _add_type(properties, message, now_ms)
     properties[_RECONSUME_TIME] = str(system.delivery_attempt)
-    # The topic stands for the producer group: it is what transaction checks go to.
+    # The topic is the producer group, to which transaction checks are sent.
     properties[PRODUCER_GROUP] = message.topic.name
     _add_message_group(properties, system.message_group)
     if system.lite_topic:
@@ -202,7 +202,7 @@ def _check_body(body: bytes) -> None:
 
 
 def _check_user_properties(properties: Mapping[str, str]) -> int:
-    """Check them; returns their size in bytes."""
+    """Check user properties; return their size in bytes. Raises ProxyError."""
     if len(properties) > _USER_PROPERTIES_MAX:
         raise ProxyError(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
@@ -224,7 +224,7 @@ def _check_user_properties(properties: Mapping[str, str]) -> int:
 
 
 def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None:
-    """Add what makes the message one of a transaction, or one for later."""
+    """Add the properties of a transactional, prioritized or delayed message."""
     system = message.system_properties
     if system.message_type == MessageType.TRANSACTION:
         properties[TRAN_MSG] = "true"
@@ -265,7 +265,7 @@ def _add_message_group(properties: dict[str, str], message_group: str) -> None:
 
 
 def kind_of(properties: Mapping[str, str]) -> str:
-    """What a message is, by its properties, as a topic's message.type.
+    """Return the type of a message by its properties, as a value of message.type.
 
     Source: TopicMessageType.parseFromMessageProperty.
     """
@@ -287,9 +287,9 @@ def grpc_message(
     handle: str | None = None,
     attempt: int | None = None,
 ) -> Message:
-    """A stored message as clients get it, under the name of the topic they asked for.
+    """Return a stored message as clients get it, with the topic that they requested.
 
-    Of `attempt`, None means that of the record.
+    Without `attempt`, the delivery attempt is that of the record.
     """
     properties = stored.properties
     body = stored.raw_body
@@ -334,7 +334,7 @@ def grpc_message(
 
 
 def made_up_message(topic: str, body: bytes, tag: str | None, now_ms: int) -> Message:
-    """A message that was never stored, for a consumer to try."""
+    """Return a message that was never stored, for a consumer to consume as a test."""
     system = SystemProperties(
         tag=tag,
         message_id=f"01{now_ms & 0xFFFFFFFFFFFF:032X}",
@@ -354,7 +354,7 @@ def _digest(body: bytes) -> Digest:
 
 
 def _epoch_ms(value: int) -> int:
-    """A time that a timestamp can hold; what a broker stored may be any number."""
+    """Limit a stored time, which may be any number, to the range of a timestamp."""
     return min(max(value, -62_135_596_800_000), 253_402_300_799_999)
 
 

@@ -1,8 +1,8 @@
 """PullMessage, UpdateOffset, GetOffset and QueryOffset, which are off by default.
 
-RocketMQ's proxies up to 5.5.0 answer UNIMPLEMENTED. Where they are switched on they
-behave as their .proto file says; a pull has the status first, then the messages, then
-the next offset.
+RocketMQ's proxies up to 5.5.0 answer these calls with UNIMPLEMENTED. If they are
+enabled, they behave as the .proto file describes. The stream of a pull has the status,
+then the messages, then the next offset.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _BATCH_MAX: Final = 32
 
 
 class PullWriter(Protocol):
-    """The stream of one pull."""
+    """The response stream of one pull."""
 
     async def write(self, message: PullMessageResponse) -> None:
-        """Send one part; waits until the client has room for it."""
+        """Send one part; wait until the client has room for it."""
 
 
 class Offsets:
-    """The four calls, for the proxy's event loop."""
+    """Serves the four calls, in the proxy's event loop."""
 
     def __init__(self, links: BrokerLinks, routes: Routes) -> None:
         self._links = links
@@ -161,7 +161,7 @@ class Offsets:
     async def get_offset(
         self, _caller: Caller, request: GetOffsetRequest
     ) -> GetOffsetResponse:
-        """GetOffset: the committed offset of a group; OFFSET_NOT_FOUND without one."""
+        """GetOffset: a group's committed offset, or OFFSET_NOT_FOUND without one."""
         check_group(request.group.name)
         queue = request.message_queue
         header = QueryConsumerOffsetRequestHeader(
@@ -183,7 +183,7 @@ class Offsets:
     async def query_offset(
         self, _caller: Caller, request: QueryOffsetRequest
     ) -> QueryOffsetResponse:
-        """QueryOffset: a queue's beginning, its end, or the offset at a time."""
+        """QueryOffset: the offset of a queue's beginning, of its end, or at a time."""
         queue = request.message_queue
         address = await self._address(queue)
         topic = queue.topic.name
@@ -228,7 +228,10 @@ class Offsets:
         return from_ext_fields(cls, answer.ext_fields)
 
     async def _address(self, queue: MessageQueue) -> str:
-        """The broker of a queue of a known topic. Raises ProxyError."""
+        """Return the address of a queue's broker. Raises ProxyError.
+
+        The topic must be legal and known.
+        """
         check_topic(queue.topic.name)
         await self._routes.route(queue.topic.name)
         address = await self._routes.address_of(queue.broker.name)

@@ -1,4 +1,4 @@
-"""How the embedded proxy is configured. Loads nothing of gRPC."""
+"""The options of the embedded proxy. Does not load gRPC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-#: Actions of `rights`.
+#: Actions in `rights`.
 PUB: Final = "Pub"
 SUB: Final = "Sub"
 ALL: Final = "All"
@@ -31,17 +31,17 @@ class ProxyOptions:
     certificate, and for accounts and rights that cannot be read.
     """
 
-    #: 0: any free port
+    #: 0 means any free port
     port: int = 0
-    #: PEM files; with them the port speaks TLS only
+    #: PEM files; with them the port accepts TLS only
     tls_cert: Path | None = None
     tls_key: Path | None = None
     #: access key -> secret key; each request must then be signed by one of them
     accounts: Mapping[str, str] | None = None
-    #: access key -> topic or group -> what the account may do there, as in
+    #: access key -> topic or group -> what the account may do with it, as in
     #: `{"shop": {"Topic:orders": "Pub,Sub", "Group:shop-*": "Sub"}}`: Pub to send, Sub
-    #: to receive, All, or Deny. `*` ends a prefix, and alone it is everything. Without
-    #: `rights` each account may do everything; with them only what is in them.
+    #: to receive, All, or Deny. A `*` ends a prefix, and alone matches everything.
+    #: Without `rights` each account may do everything; otherwise only what is listed.
     rights: Mapping[str, Mapping[str, str]] | None = None
     #: also serve PullMessage, UpdateOffset, GetOffset and QueryOffset, which proxies up
     #: to 5.5.0 do not implement

@@ -1,11 +1,11 @@
-"""The embedded proxy: a gRPC server in a thread of its own, in front of the cores.
+"""The embedded proxy: a gRPC server in its own thread, in front of the cores.
 
-Of the embedded cluster only the proxy uses asyncio: grpc.aio is the only server of gRPC
-in Python that holds thousands of long polls and telemetry streams without a thread for
-each.
+The proxy is the only part of the embedded cluster that uses asyncio: grpc.aio is the
+only gRPC server for Python that holds thousands of long polls and telemetry streams
+without a thread for each.
 
-Not imitated: channelz, lite topics, PROXY protocol, TLS and plaintext on
-one port. A request may have 16 MiB instead of 130, which no broker would store.
+Not imitated: channelz, lite topics, PROXY protocol, TLS and plaintext on one port. A
+request may have 16 MiB instead of 130 MiB, which no broker would store.
 
 Source: `GrpcServerBuilder` and `GrpcMessagingApplication` in apache/rocketmq.
 """
@@ -79,7 +79,7 @@ _CALLS_MAX: Final = 20_000
 _UNSERVED_S_MAX: Final = 300
 _IDLE_MS_MAX: Final = 120_000  # grpcClientIdleTimeMills
 _PING_MS_MIN: Final = 10_000
-#: How often expiries and renewals are looked for: renewSchedulePeriodMillis.
+#: How often clients are expired and messages renewed: renewSchedulePeriodMillis.
 _TICK_MS: Final = 5_000
 _START_TIMEOUT_S: Final = 30
 _CALL_TIMEOUT_S: Final = 30
@@ -88,16 +88,17 @@ _STOP_S: Final = 0.2
 _SERVER_OPTIONS: Final = (
     # Two servers on one port would share its connections.
     ("grpc.so_reuseport", 0),
-    # gRPC cancels calls at random while more than 1,000 wait for the event loop, and
-    # those that wait for 30 s. A busy machine gets there with one client's streams.
+    # By default, gRPC cancels calls at random while more than 1,000 wait for the event
+    # loop, and calls that wait for 30 s. On a busy machine, the streams of one client
+    # are enough for that.
     ("grpc.server.max_pending_requests", _CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", _CALLS_MAX),
     ("grpc.server_max_unrequested_time_in_server", _UNSERVED_S_MAX),
     ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_connection_idle_ms", _IDLE_MS_MAX),
-    # Clients may ping as often as they like; RocketMQ's proxy closes on more than one
-    # ping in 5 min.
+    # Clients may ping as often as they like; RocketMQ's proxy closes a connection with
+    # more than one ping in 5 min.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_MS_MIN),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -107,8 +108,8 @@ _SERVER_OPTIONS: Final = (
 class Proxy:
     """A running proxy: the constructor starts it. Close it before the cluster.
 
-    Raises ConnectError when the port is taken, ConfigError for a certificate that
-    cannot be used. Methods may be called from any thread but the proxy's own.
+    Raises ConnectError when the port is taken, and ConfigError for a certificate that
+    cannot be used. Methods may be called from any thread except the proxy's own.
     """
 
     def __init__(
@@ -145,17 +146,17 @@ class Proxy:
         return f"{self.host}:{self.port}"
 
     def close(self) -> None:
-        """Stop: calls under way are cancelled. Idempotent."""
+        """Stop the server; running calls are cancelled. Idempotent."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join(_CALL_TIMEOUT_S)
             if self._thread.is_alive():
                 logger.error("thread still runs thread=rmq-broker-grpc")
 
-    # --- questions to clients ---
+    # --- requests to clients ---
 
     def thread_stack_trace(self, client_id: str) -> str:
-        """The stack traces of a client's threads, as its library reports them.
+        """Return the stack traces of a client's threads, as its library reports them.
 
         Raises RmqError when the client has no telemetry stream, or does not answer
         within 5 s.
@@ -166,9 +167,9 @@ class Proxy:
     def verify_message(
         self, client_id: str, topic: str, body: bytes, *, tag: str | None = None
     ) -> str:
-        """Let a consumer consume a message for a test; the name of the status it gives.
+        """Have a consumer consume a message for a test; return its status's name.
 
-        `OK` is success, `FAILED_TO_CONSUME_MESSAGE` failure. Raises RmqError as
+        `OK` means success, `FAILED_TO_CONSUME_MESSAGE` failure. Raises RmqError as
         `thread_stack_trace` does.
         """
         message = made_up_message(topic, body, tag, self._server.clock.epoch_ms())
@@ -176,7 +177,7 @@ class Proxy:
         return Code.Name(answer.status.code)
 
     def client_ids(self) -> list[str]:
-        """The ids of the clients that are known, sorted."""
+        """Return the ids of all known clients, sorted."""
 
         async def ids(activities: _Activities) -> list[str]:
             return activities.clients.ids()
@@ -197,7 +198,7 @@ class Proxy:
 
     def _run(self) -> None:
         try:
-            # Cancels what is left at the end, and closes the loop.
+            # At the end, this cancels remaining tasks and closes the loop.
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001  # raised by the constructor
@@ -233,7 +234,7 @@ class Proxy:
             await links.close()
 
     def _asked(self, address: str, command: RemotingCommand) -> None:
-        """A broker asks the proxy something; only checks of transactions matter."""
+        """Handle a broker's request to the proxy; only transaction checks matter."""
         activities = self._activities
         if (
             activities is not None
@@ -246,7 +247,10 @@ class Proxy:
         self._server.timers.every(_TICK_MS, now, self._tick)
 
     def _tick(self, _now: Now) -> None:
-        """In the I/O thread, by the cluster's clock, which a test may move."""
+        """Start periodic work in the proxy's thread.
+
+        Called in the I/O thread, by the cluster's clock, which a test may move.
+        """
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._run_due)
 
@@ -265,7 +269,7 @@ class Proxy:
 
 
 class _Activities:
-    """All that serves calls, put together."""
+    """The objects that serve the calls."""
 
     def __init__(self, links: BrokerLinks, server: Server, own: Endpoints) -> None:
         clock = server.clock
@@ -287,7 +291,7 @@ class _Activities:
 
 
 def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandler:
-    """The methods of the service; those that are missing are UNIMPLEMENTED."""
+    """Return the methods of the service; gRPC answers UNIMPLEMENTED to others."""
     access = _Access(options)
     unary: dict[str, Unary] = {
         "QueryRoute": all_.routes.query_route,
@@ -336,7 +340,7 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
 
 
 def _reflection_handler() -> grpc.GenericRpcHandler:
-    """What tells any client about the services; no account is asked for."""
+    """Return the reflection service, which needs no account."""
     reflection = Reflection()
 
     async def serve(parts: AsyncIterator[bytes], context: Context) -> None:
@@ -356,23 +360,23 @@ def _reflection_handler() -> grpc.GenericRpcHandler:
 
 
 def _classes(name: str) -> tuple[type[Message], type[Message]]:
-    """The classes of a method's request and response."""
+    """Return the classes of a method's request and response."""
     request: type[Message] = getattr(service_pb2, f"{name}Request")
     response: type[Message] = getattr(service_pb2, f"{name}Response")
     return request, response
 
 
 class _Access:
-    """Who may make which call. Immutable."""
+    """Checks accounts and their rights. Immutable."""
 
     def __init__(self, options: ProxyOptions) -> None:
         self._accounts = options.accounts
         self._rights = None if options.rights is None else Rights(options.rights)
 
     def caller(self, context: Context, request: Message | None = None) -> Caller:
-        """The caller of a call that may pass. Raises ProxyError.
+        """Return the caller of a call that is allowed. Raises ProxyError.
 
-        Without `request` rights are not checked.
+        Without `request`, rights are not checked.
         """
         metadata = tuple(context.invocation_metadata() or ())
         account = check_signature(metadata, self._accounts)
@@ -386,7 +390,7 @@ class _Access:
 
 
 async def _cancel_all_others() -> None:
-    """Cancel calls, renewals and what else is under way, and wait for their ends."""
+    """Cancel all other tasks (calls, renewals ...), and wait until they have ended."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -394,7 +398,10 @@ async def _cancel_all_others() -> None:
 
 
 async def _parsed(cls: type[Message], data: bytes, context: Context) -> Message:
-    """A request. Bytes that are none end the call, and would be logged by grpcio."""
+    """Parse a request. Bytes that are not a request end the call with INTERNAL.
+
+    Requests are parsed here, because grpcio would log the failure of a deserializer.
+    """
     try:
         return cls.FromString(data)
     except DecodeError as error:
@@ -459,7 +466,7 @@ def _telemetry(
 async def _commands(
     parts: AsyncIterator[bytes], context: Context, access: _Access
 ) -> AsyncIterator[TelemetryCommand]:
-    """The commands; raises ProxyError at one that the caller may not give."""
+    """Yield the commands. Raises ProxyError at one that the caller may not send."""
     async for part in parts:
         command = TelemetryCommand.FromString(part)
         access.caller(context, command)
@@ -467,7 +474,7 @@ async def _commands(
 
 
 def _listen(server: grpc.aio.Server, options: ProxyOptions, host: str) -> int:
-    """Open the port; returns its number. Raises ConnectError, ConfigError."""
+    """Open the port; return its number. Raises ConnectError or ConfigError."""
     address = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
     credentials = None
     if options.tls_cert is not None and options.tls_key is not None:
@@ -505,7 +512,7 @@ def _endpoints(host: str, port: int) -> Endpoints:
 
 
 def _as_ip(host: str, port: int) -> str:
-    """The proxy's address as cores see it; brokers store it as a producer's."""
+    """Return the proxy's address as cores see it; brokers store it as a producer's."""
     if ":" in host:
         return f"[{host}]:{port}"
     is_ip = host.replace(".", "").isdigit()

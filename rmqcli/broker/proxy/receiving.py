@@ -1,11 +1,11 @@
-"""ReceiveMessage: one POP for one call, held by the broker.
+"""ReceiveMessage: each call is one POP request, which the broker may hold.
 
-The stream has the status first, then the messages, then the time. A message that a
-client can no longer be given becomes visible again after a second. A call that is held
-costs no thread and no timer here.
+The stream has the status, then the messages, then the delivery timestamp. A message
+that can no longer be delivered to its client becomes visible again after a second. A
+call that the broker holds costs the proxy neither a thread nor a timer.
 
 Imitated: the checks in RocketMQ's order, the polling time, the second check of tags,
-messages whose attempts are used up and that go to the dead letter queue instead.
+and that messages without attempts left go to the dead letter queue instead.
 
 Source: `ReceiveMessageActivity`, `ReceiveMessageResponseStreamWriter`,
 `ConsumerProcessor` and `MQClientAPIImpl.processPopResponse` in apache/rocketmq.
@@ -67,7 +67,7 @@ _INVISIBLE_MS_MIN: Final = 10_000  # minInvisibleTimeMillsForRecv
 _POLLING_TIME_SINCE: Final = "5.0.3"
 _INIT_MAX: Final = 1  # ConsumeInitMode.MAX
 _SETTINGS_WAIT_MS: Final = 1_000
-#: How long writing an answer may take: a client that does not read must not stay.
+#: How long writing an answer may take; then a client that does not read is given up.
 _WRITE_MS_MAX: Final = 60_000
 
 _NOTHING_CODES: Final = frozenset(
@@ -79,25 +79,25 @@ _NOTHING_CODES: Final = frozenset(
 
 
 class ResponseWriter(Protocol):
-    """The stream of one call."""
+    """The response stream of one call."""
 
     async def write(self, message: ReceiveMessageResponse) -> None:
-        """Send one part; waits until the client has room for it."""
+        """Send one part; wait until the client has room for it."""
 
 
 @dataclass(slots=True)
 class Received:
-    """A message that the broker gave out, and its handle."""
+    """A message that the broker delivered, and its receipt handle."""
 
     stored: StoredMessage
     handle: ReceiptHandle
-    #: how often it was received before
+    #: how often the message was received before
     reconsume_times: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What a call asks for, once it is checked."""
+    """The parameters of a call, after the checks."""
 
     topic: str
     group: str
@@ -110,7 +110,7 @@ class _Plan:
 
 
 class Receiving:
-    """The call, for the proxy's event loop."""
+    """Serves the call, in the proxy's event loop."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Receiving:
                     waiting.pop()
                 await self._finish(writer, None)
         finally:
-            for each in waiting:  # the client is gone, or does not read
+            for each in waiting:  # the client has gone, or does not read
                 self._give_back(caller, plan, each)
 
     async def _finish(
@@ -167,7 +167,10 @@ class Receiving:
     # --- the request ---
 
     async def _plan(self, caller: Caller, request: ReceiveMessageRequest) -> _Plan:
-        """Check a request, in RocketMQ's order. Raises ProxyError."""
+        """Check a request, in RocketMQ's order. Raises ProxyError.
+
+        Waits up to 1 s for the client's settings.
+        """
         await self._clients.wait_for_settings(caller.client_id, _SETTINGS_WAIT_MS)
         settings = await self._clients.settings_of(caller.client_id)
         if settings is None:
@@ -203,7 +206,7 @@ class Receiving:
         settings: Settings,
         left_ms: int,
     ) -> int:
-        """How long the broker may hold the request."""
+        """Return how long the broker may hold the request. Raises ProxyError."""
         if request.HasField("long_polling_timeout"):
             asked_ms = duration_ms(request.long_polling_timeout)
         else:
@@ -225,12 +228,12 @@ class Receiving:
     async def _receive(
         self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
     ) -> list[Received]:
-        """The messages for the client. Raises ProxyError, if there are none too."""
+        """Return the messages for the client. Raises ProxyError, also without any."""
         pop = asyncio.ensure_future(self._pop(request, plan))
         try:
             received = await asyncio.shield(pop)
         except asyncio.CancelledError:
-            # The client is gone; the broker may answer all the same, up to 20 s later.
+            # The client has gone; the broker may still answer, up to 20 s later.
             pop.add_done_callback(lambda done: self._return_all(caller, plan, done))
             raise
         found = [each for each in received if self._is_for_client(plan, each)]
@@ -276,7 +279,7 @@ class Receiving:
         return read_answer(answer, queue.broker_name, is_fifo=plan.is_fifo)
 
     def _is_for_client(self, plan: _Plan, each: Received) -> bool:
-        """Whether to deliver it; what is not is settled here.
+        """Whether to deliver a message; otherwise it is acknowledged or forwarded here.
 
         Source: PopMessageResultFilterImpl.
         """
@@ -326,10 +329,11 @@ class Receiving:
 def read_answer(
     answer: RemotingCommand, broker_name: str, *, is_fifo: bool
 ) -> list[Received]:
-    """The messages of a POP answer with their handles.
+    """Return the messages of a POP answer with their handles.
 
-    A record that cannot be read is left out, with a warning: it comes back when its
-    time is over. Raises HeaderError for an answer without the handles' parts.
+    A record that cannot be read is skipped with a warning; it becomes visible again
+    when its invisible time ends. Raises HeaderError for an answer without the values
+    that handles consist of.
     """
     header = from_ext_fields(PopMessageResponseHeader, answer.ext_fields)
     starts = decode_start_offset_info(header.start_offset_info)

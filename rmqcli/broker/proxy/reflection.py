@@ -1,7 +1,7 @@
-"""gRPC's reflection: the service by which grpcurl learns what the proxy serves.
+"""gRPC server reflection, by which grpcurl learns which services the proxy has.
 
-Only v1alpha, as at RocketMQ's proxies; no account is needed. As in Java, services,
-methods and messages can be asked for by name, enums and fields cannot.
+Only v1alpha, as in RocketMQ's proxies; no account is needed. As in Java, clients can
+query services, methods and messages by name, but not enums and fields.
 
 Source: `ProtoReflectionService` in grpc/grpc-java.
 """
@@ -32,7 +32,7 @@ METHOD: Final = "ServerReflectionInfo"
 
 _NOT_FOUND: Final[int] = grpc.StatusCode.NOT_FOUND.value[0]
 _UNIMPLEMENTED: Final[int] = grpc.StatusCode.UNIMPLEMENTED.value[0]
-#: What is not found, by the kind of request.
+#: The error message when something is not found, by the kind of request.
 _MISSING: Final = {
     "file_by_filename": "File not found.",
     "file_containing_symbol": "Symbol not found.",
@@ -61,7 +61,7 @@ class Reflection:
         }
 
     def answer(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
-        """The answer to one request of a stream."""
+        """Return the answer to one request of a stream."""
         kind = request.WhichOneof("message_request")
         answer: dict[str, Any]
         if kind == "list_services":
@@ -88,7 +88,7 @@ def _error(code: int, message: str) -> dict[str, Any]:
 
 
 def _with_imports(file: FileDescriptor) -> list[FileDescriptor]:
-    """The file and all that it imports, each once, the nearest first."""
+    """Return a file and all files that it imports, each once, the nearest first."""
     found = {file.name: file}
     for each in (waiting := [file]):
         new = [other for other in each.dependencies if other.name not in found]
@@ -98,7 +98,7 @@ def _with_imports(file: FileDescriptor) -> list[FileDescriptor]:
 
 
 def _symbols(file: FileDescriptor) -> Iterable[str]:
-    """The full names of a file's services, methods and messages."""
+    """Yield the full names of a file's services, methods and messages."""
     for service in file.services_by_name.values():
         yield service.full_name
         for method in service.methods:

@@ -1,15 +1,15 @@
 """What an account may do: rights to topics and groups, as in RocketMQ's ACL 2.0.
 
-Each request needs rights of its own. Of the entries for a topic or group and an action
-the most specific decides: a name before a prefix, a longer prefix before a shorter one,
-`Topic:*` before `*`. Without an entry the call is refused. Of two prefixes 5.3.3 takes
-the shorter one.
+Which rights a request needs depends on its kind. Of the entries that match a topic or
+group and an action, the most specific one decides: a name before a prefix, a longer
+prefix before a shorter one, `Topic:*` before `*`. Without a matching entry the call is
+refused. (Of two prefixes, RocketMQ 5.3.3 uses the shorter one.)
 
-Not imitated: addresses in an entry, accounts that are disabled.
+Not imitated: addresses in an entry, disabled accounts.
 
 Source: `DefaultAuthorizationContextBuilder` and `AclAuthorizationHandler` in
-apache/rocketmq. PullMessage and the calls about offsets need what a receive needs; no
-proxy of RocketMQ serves them.
+apache/rocketmq. PullMessage and the calls for offsets, which no RocketMQ proxy serves,
+need the rights to receive.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = "Topic"
 _GROUP: Final = "Group"
-#: The clients whose heartbeat needs a right to their group.
+#: Types of clients whose heartbeat needs a right to their group.
 _CONSUMERS: Final = frozenset(
     (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER)
 )
@@ -60,7 +60,10 @@ _CONSUMERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One of `actions` on the resource, which is such as `Topic:orders`."""
+    """A right that a request needs: one of `actions` on `resource`.
+
+    A resource is written as in `Topic:orders`.
+    """
 
     resource: str
     actions: frozenset[str]
@@ -68,7 +71,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """`prefix` is None for a single topic or group, which `resource` is then."""
+    """An entry of an account's rights.
+
+    `prefix` is None if `resource` is the name of a single topic or group.
+    """
 
     resource: str
     prefix: str | None
@@ -83,17 +89,17 @@ class _Entry:
 
 
 class Rights:
-    """Those of all accounts. Immutable."""
+    """The rights of all accounts. Immutable."""
 
     def __init__(self, rights: Mapping[str, Mapping[str, str]]) -> None:
-        #: of each account, the most specific first
+        #: access key -> entries, the most specific first
         self._entries = {
             name: sorted(map(_entry, entries.items()), key=_rank)
             for name, entries in rights.items()
         }
 
     def check(self, request: Message, *, account: str, address: str) -> None:
-        """Raises ProxyError(UNAUTHORIZED) for a call that the account may not make.
+        """Raise ProxyError(UNAUTHORIZED) for a call that the account may not make.
 
         `address` is the client's.
         """
@@ -126,7 +132,7 @@ def _rank(entry: _Entry) -> tuple[bool, int]:
 
 
 def _needs_of(request: Message) -> list[Need]:
-    """What a request needs, in the order in which it is checked."""
+    """Return the rights that a request needs, in the order of the checks."""
     needs = _NEEDS.get(request.DESCRIPTOR.name)
     return [] if needs is None else needs(request)
 

@@ -1,8 +1,8 @@
-"""Where a topic is, what kind of messages it takes, and how a group consumes.
+"""Routes of topics, their message types, and settings of consumer groups.
 
-Answers of the name server and the brokers, kept for a second so that each send does not
-ask again (RocketMQ's proxy keeps them for 20 s), and the two calls that show them:
-QueryRoute and QueryAssignment.
+They come from the name server and the brokers, and are cached for a second, so that not
+every send queries them (RocketMQ's proxy caches them for 20 s). The calls QueryRoute
+and QueryAssignment answer with them.
 
 Source: `RouteActivity`, `ClusterTopicRouteService`, `ClusterMetadataService` and
 `MessageQueueSelector` in apache/rocketmq.
@@ -60,7 +60,7 @@ _KEPT_MAX: Final = 10_000
 _MASK64: Final = (1 << 64) - 1
 
 UNSPECIFIED: Final = "UNSPECIFIED"
-#: The topic attribute message.type -> what the topic takes.
+#: The topic attribute message.type -> the message types that the topic accepts.
 _ACCEPTED: Final = {
     "NORMAL": (MessageType.NORMAL,),
     "FIFO": (MessageType.FIFO,),
@@ -79,7 +79,7 @@ _ACCEPTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue to send to, or with id -1 all queues of a broker."""
+    """A queue, or all queues of a broker if the id is -1, and the broker's address."""
 
     broker_name: str
     queue_id: int
@@ -87,7 +87,7 @@ class Queue:
 
 
 class _Kept(Generic[T]):
-    """Values that are fresh for a while; a bounded number of them."""
+    """A bounded cache, whose values are valid for a second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -106,23 +106,23 @@ class _Kept(Generic[T]):
 
 
 class Routes:
-    """Routes, types of topics and settings of groups, for the proxy's event loop."""
+    """Routes, types of topics and settings of groups, for use in the event loop."""
 
     def __init__(self, links: BrokerLinks, clock: Clock, own: Endpoints) -> None:
         self._links = links
-        #: where clients reach the proxy, unless they name an address themselves
+        #: where clients reach the proxy, unless their request names an address
         self._own = own
         self._routes: _Kept[TopicRoute] = _Kept(clock)
         self._types: _Kept[str] = _Kept(clock)
         self._groups: _Kept[SubscriptionGroupConfig] = _Kept(clock)
         self._turns = itertools.count()
-        #: of masters, as the name server last said
+        #: address -> broker name, of the masters that the name server last reported
         self._addresses: dict[str, str] = {}
 
-    # --- what other calls ask ---
+    # --- used by other calls ---
 
     async def route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises ProxyError(TOPIC_NOT_FOUND)."""
+        """Return the topic's route. Raises ProxyError(TOPIC_NOT_FOUND)."""
         route = self._routes.get(topic)
         if route is None:
             answer = await self._links.ask(
@@ -137,7 +137,7 @@ class Routes:
         return route
 
     async def message_type(self, topic: str) -> str:
-        """The topic's message.type, NORMAL without one; UNSPECIFIED if it is unknown.
+        """Return the topic's message.type: NORMAL without one, UNSPECIFIED if unknown.
 
         Source: ClusterMetadataService.getTopicMessageType.
         """
@@ -164,7 +164,7 @@ class Routes:
         return config.attributes.get("message.type", "NORMAL").upper()
 
     async def group(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings; None if no broker knows it and none may create it."""
+        """Return the group's settings; None if no broker knows it or may create it."""
         config = self._groups.get(group)
         if config is None:
             for address in (await self.brokers()).values():
@@ -180,7 +180,7 @@ class Routes:
         return config
 
     async def brokers(self) -> dict[str, str]:
-        """The masters: name -> address."""
+        """Return the addresses of the masters, by broker name."""
         answer = await self._links.ask(
             self._links.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO
         )
@@ -194,9 +194,9 @@ class Routes:
         }
 
     async def any_writable(self, topic: str, message_group: str) -> Queue | None:
-        """A queue to send to: in turn, or always the same one for a message group.
+        """Return a queue to send to: in turn, or the same one for a message group.
 
-        None if the topic cannot be written. Source: SendMessageQueueSelector.
+        None if no queue is writable. Source: SendMessageQueueSelector.
         """
         route = await self.route(topic)
         queues = route.write_queues()
@@ -212,9 +212,9 @@ class Routes:
         return Queue(queue.broker_name, queue.queue_id, broker.addresses[MASTER_ID])
 
     async def readable(self, topic: str, broker_name: str) -> Queue | None:
-        """All queues of one broker: the one named, or else each in turn.
+        """Return all queues of one broker: the named one, or otherwise each in turn.
 
-        None if the topic cannot be read. Source: ReceiveMessageQueueSelector.
+        None if no queue is readable. Source: ReceiveMessageQueueSelector.
         """
         queues = [
             Queue(data.broker_name, -1, address)
@@ -227,7 +227,7 @@ class Routes:
         return queues[next(self._turns) % len(queues)] if queues else None
 
     async def address_of(self, broker_name: str) -> str | None:
-        """The address of the master of this name; None if there is none."""
+        """Return the address of a broker's master, or None if there is none."""
         for address, kept in self._addresses.items():
             if kept == broker_name:
                 return address
@@ -244,7 +244,7 @@ class Routes:
     async def query_route(
         self, _caller: Caller, request: QueryRouteRequest
     ) -> QueryRouteResponse:
-        """QueryRoute: each queue, the broker's endpoints being the proxy's."""
+        """QueryRoute: each queue, with the proxy's endpoints as those of the broker."""
         check_topic(request.topic.name)
         route = await self.route(request.topic.name)
         types = _ACCEPTED.get(
@@ -268,9 +268,9 @@ class Routes:
     async def query_assignment(
         self, _caller: Caller, request: QueryAssignmentRequest
     ) -> QueryAssignmentResponse:
-        """QueryAssignment: all queues of each broker at once, or one by one in order.
+        """QueryAssignment: one assignment for each broker, or for each queue if FIFO.
 
-        As in RocketMQ's proxy every client gets all of them.
+        As with RocketMQ's proxy, every client gets all of them.
         """
         check_topic(request.topic.name)
         check_group(request.group.name)
@@ -298,16 +298,16 @@ class Routes:
         return QueryAssignmentResponse(status=ok(), assignments=assignments)
 
     def _endpoints(self, asked: Endpoints) -> Endpoints:
-        """Where the client reaches the proxy: as it said itself.
+        """Return the proxy's address for a client: the one in its request, if any.
 
-        RocketMQ replaces the port by its own, unless useEndpointPortFromRequest is set;
-        a client behind a forwarded port could not reach that one.
+        RocketMQ replaces the port with its own, unless useEndpointPortFromRequest is
+        set; a client that connects through a forwarded port could not reach that port.
         """
         return asked if asked.addresses else self._own
 
 
 def consistent_hash(value: int, buckets: int) -> int:
-    """The bucket of a hash; few move when their number changes.
+    """Return the bucket of a hash; few hashes move when the number of buckets changes.
 
     Source: `Hashing.consistentHash` in Guava.
     """
@@ -322,7 +322,7 @@ def consistent_hash(value: int, buckets: int) -> int:
 
 
 def _masters(route: TopicRoute) -> Iterator[tuple[QueueData, str]]:
-    """The queues of each broker that has a master, and its address."""
+    """Yield the queues of each broker that has a master, and the master's address."""
     for data in route.queues:
         broker = route.broker(data.broker_name)
         if broker is not None and MASTER_ID in broker.addresses:
@@ -330,7 +330,7 @@ def _masters(route: TopicRoute) -> Iterator[tuple[QueueData, str]]:
 
 
 def _permissions(data: QueueData) -> list[Permission]:
-    """What may be done with each queue: those that can only be read come first.
+    """Return each queue's permission: first those that can only be read.
 
     Source: RouteActivity.genMessageQueueFromQueueData.
     """

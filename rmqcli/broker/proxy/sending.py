@@ -1,8 +1,8 @@
 """SendMessage and RecallMessage; SyncLiteSubscription, which is refused.
 
 Imitated: the checks in RocketMQ's order; a message group always goes to the same queue;
-several messages go to one queue as a batch and get one entry, as from a real proxy. Not
-imitated: lite topics. A proxy of 5.5.0 answers the same where no group is bound to one.
+several messages go to one queue as a batch and get one entry. Not imitated: lite
+topics. A 5.5.0 proxy gives the same answers if no group is bound to a lite topic.
 
 Source: `SendMessageActivity`, `RecallMessageActivity` and `ProducerProcessor` in
 apache/rocketmq.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _MIXED: Final = "MIXED"
 
-#: Codes of an answer that has stored the message all the same -> the entry's status.
+#: Codes of answers after which the message is stored -> the status of the entry.
 _STORED_CODES: Final = {
     int(ResponseCode.SUCCESS): Code.OK,
     int(ResponseCode.FLUSH_DISK_TIMEOUT): Code.MASTER_PERSISTENCE_TIMEOUT,
@@ -64,7 +64,7 @@ _STORED_CODES: Final = {
 
 
 class Sending:
-    """The two calls, for the proxy's event loop."""
+    """Serves the calls, in the proxy's event loop."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Sending:
         sys_flag: int,
         answer: RemotingCommand,
     ) -> SendResultEntry:
-        """The entry for an answer. Raises ProxyError for a refusal."""
+        """Return the entry for a broker's answer. Raises ProxyError for a refusal."""
         code = _STORED_CODES.get(answer.code)
         if code is None:
             raise refused(answer)
@@ -211,9 +211,10 @@ class Sending:
     async def sync_lite_subscription(
         self, _caller: Caller, request: SyncLiteSubscriptionRequest
     ) -> SyncLiteSubscriptionResponse:
-        """SyncLiteSubscription: refused, for no group is bound to a topic of them.
+        """SyncLiteSubscription: refused, because no group is bound to a lite topic.
 
-        Clients tell by it a proxy that stores batches as they are sent.
+        Clients use this call to detect a proxy that stores batches as they are sent:
+        older proxies lack it.
         """
         topic, group = request.topic.name, request.group.name
         check_topic(topic)
@@ -233,7 +234,7 @@ class Sending:
 
 
 def _broker_of(recall_handle: str) -> str:
-    """The broker that a recall handle names. Raises ProxyError."""
+    """Return the name of the broker in a recall handle. Raises ProxyError."""
     try:
         return decode_recall_handle(recall_handle).broker_name
     except WireError as error:

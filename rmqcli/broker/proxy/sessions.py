@@ -1,7 +1,8 @@
-"""How clients come and go: Telemetry, Heartbeat, NotifyClientTermination.
+"""How clients register and leave: Telemetry, Heartbeat, NotifyClientTermination.
 
-A telemetry stream begins with the client's settings, which are answered with the
-server's. Failures of a stream are gRPC statuses, those of the calls are in the body.
+A telemetry stream begins with the client's settings, which the proxy answers with the
+server's. Failures of a stream are gRPC statuses; failures of calls are statuses in the
+answer's body.
 
 Source: `ClientActivity` in apache/rocketmq.
 """
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class StreamError(Exception):
-    """Ends a telemetry stream. `is_clients`: the client made the mistake."""
+    """Ends a telemetry stream. With `is_clients`, it is the client's mistake."""
 
     def __init__(self, message: str, *, is_clients: bool) -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class StreamError(Exception):
 
 
 class Sessions:
-    """The three calls, for the proxy's event loop."""
+    """Serves the three calls, in the proxy's event loop."""
 
     def __init__(self, clients: Clients, transactions: Transactions) -> None:
         self._clients = clients
@@ -58,7 +59,7 @@ class Sessions:
     async def heartbeat(
         self, caller: Caller, request: HeartbeatRequest
     ) -> HeartbeatResponse:
-        """Heartbeat: the client's type is that of its settings, not the request's."""
+        """Heartbeat: the client's type comes from its settings, not the request."""
         settings = await self._need_settings(caller)
         if settings.client_type == ClientType.PRODUCER:
             await self._join_producers(caller, settings)
@@ -74,7 +75,7 @@ class Sessions:
     async def notify_client_termination(
         self, caller: Caller, request: NotifyClientTerminationRequest
     ) -> NotifyClientTerminationResponse:
-        """NotifyClientTermination: the client is forgotten."""
+        """NotifyClientTermination: forget the client."""
         caller.need_language()
         settings = await self._need_settings(caller)
         self._clients.leave(caller.client_id)
@@ -176,7 +177,10 @@ class Sessions:
 
 
 def subscription_of(topic: str, expression: FilterExpression) -> SubscriptionData:
-    """What a client asks of a topic. Raises ProxyError(ILLEGAL_FILTER_EXPRESSION)."""
+    """Return a client's subscription to a topic.
+
+    Raises ProxyError(ILLEGAL_FILTER_EXPRESSION).
+    """
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     try:
         return parse_subscription(topic, expression.expression, expression_type=kind)

@@ -1,6 +1,7 @@
-"""Statuses of answers: what a handler refuses, and what brokers refused.
+"""Statuses of answers: success, and refusals by handlers and by brokers.
 
-A call that fails is answered with a status in the body, under the gRPC status OK.
+A failed call ends with the gRPC status OK; the body of its answer has a status that
+describes the failure.
 
 Source: `ResponseBuilder` and `GrpcProxyException` in apache/rocketmq.
 """
@@ -23,7 +24,7 @@ logger = get_logger(__name__)
 
 _MESSAGE_CHARACTERS_MAX: Final = 1_000
 
-#: What the codes of brokers become; every other one is INTERNAL_SERVER_ERROR.
+#: A broker's response code -> the status; all others become INTERNAL_SERVER_ERROR.
 _CODES: Final = {
     int(ResponseCode.SUCCESS): Code.OK,
     int(ResponseCode.SYSTEM_BUSY): Code.TOO_MANY_REQUESTS,
@@ -34,7 +35,7 @@ _CODES: Final = {
 
 
 class ProxyError(Exception):
-    """Raised by a handler to answer with another status than OK."""
+    """Raised by a handler to answer with a status other than OK."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -48,15 +49,15 @@ def ok() -> Status:
 
 
 def status(code: Code, message: str | None = None) -> Status:
-    """A status; without a message, the code's name is one."""
+    """Return a status. The default message is the code's name."""
     text = Code.Name(code) if message is None else message
     return Status(code=code, message=text[:_MESSAGE_CHARACTERS_MAX])
 
 
 def common_status(codes: Iterable[Code], *, empty: str) -> Status:
-    """The status of an answer with entries: theirs, if it is the same for all.
+    """Return the status of an answer with entries: theirs, if all have the same code.
 
-    `empty` is the message where there are none.
+    `empty` is the message if there are no entries.
     """
     found = set(codes)
     if not found:
@@ -65,7 +66,7 @@ def common_status(codes: Iterable[Code], *, empty: str) -> Status:
 
 
 def status_of(error: Exception) -> Status:
-    """The status that tells a client of an exception; a defect is logged."""
+    """Return the status for an exception; one that is not expected is logged."""
     if isinstance(error, ProxyError):
         return status(error.code, error.message)
     if isinstance(error, RmqError):
@@ -75,6 +76,6 @@ def status_of(error: Exception) -> Status:
 
 
 def refused(answer: RemotingCommand) -> ProxyError:
-    """The error for an answer of a broker or name server that is not a success."""
+    """Return the error for a failed answer of a broker or name server."""
     code = _CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR)
     return ProxyError(code, answer.remark or str(answer.code))

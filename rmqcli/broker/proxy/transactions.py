@@ -1,12 +1,13 @@
-"""Transactions: which half message an end means, and checks of undecided ones.
+"""Transactions: finding the half message that a client ends, and transaction checks.
 
-The broker names a half message by two offsets, clients by a transaction id. The proxy
-remembers the offsets: for 30 s after the message was sent, and for 30 s after each
+A broker identifies a half message by two offsets, a client by a transaction id. The
+proxy remembers the offsets for 30 s after the message was sent, and for 30 s after each
 check. A client that decides later has to wait for a check.
 
 Imitated: the heartbeat that makes brokers send the checks of a topic to the proxy, for
-topics of type TRANSACTION; a topic stands for the producer group. RocketMQ sends the
-first such heartbeat up to 20 s late, here it goes out with the settings.
+topics of type TRANSACTION; each topic is its own producer group. RocketMQ sends the
+first such heartbeat up to 20 s later; here it is sent when a producer sends its
+settings.
 
 Source: `EndTransactionActivity`, `ClusterTransactionService`,
 `TransactionDataManager` and `ProxyClientRemotingProcessor` in apache/rocketmq.
@@ -63,7 +64,7 @@ _TYPE: Final = "TRANSACTION"
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message: its broker, its place there, and until when it is known."""
+    """A half message: its broker, its place there, and when it is forgotten."""
 
     address: str
     queue_offset: int
@@ -72,7 +73,7 @@ class Half:
 
 
 class Transactions:
-    """Half messages that clients may end, for the proxy's event loop."""
+    """The half messages that clients may end, for the proxy's event loop."""
 
     def __init__(
         self, links: BrokerLinks, routes: Routes, clients: Clients, clock: Clock
@@ -81,7 +82,7 @@ class Transactions:
         self._routes = routes
         self._clients = clients
         self._clock = clock
-        #: (topic, transaction id) -> the newest last
+        #: (topic, transaction id) -> half messages, the newest last
         self._halves: dict[tuple[str, str], deque[Half]] = {}
         #: topics of type TRANSACTION that have had a producer
         self._topics: set[str] = set()
@@ -96,9 +97,9 @@ class Transactions:
         queue_offset: int,
         commit_log_offset: int,
     ) -> None:
-        """Remember a half message that was stored, or is being checked."""
+        """Remember a half message that was just stored or is being checked."""
         if len(self._halves) >= _KEPT_MAX:
-            # The oldest one: its client has to wait for a check.
+            # Forget the oldest one: its client has to wait for a check.
             del self._halves[next(iter(self._halves))]
         until_ms = self._clock.epoch_ms() + _KEPT_MS
         known = self._halves.setdefault(
@@ -109,7 +110,10 @@ class Transactions:
     async def end_transaction(
         self, _caller: Caller, request: EndTransactionRequest
     ) -> EndTransactionResponse:
-        """EndTransaction: a one-way request to the broker, so OK does not mean done."""
+        """EndTransaction: send a one-way request to the broker.
+
+        So the status OK does not mean that the broker has ended the transaction.
+        """
         topic = request.topic.name
         check_topic(topic)
         if not request.transaction_id.strip():
@@ -155,9 +159,10 @@ class Transactions:
     # --- checks ---
 
     def checked(self, address: str, command: RemotingCommand) -> None:
-        """A broker asks how a transaction ended: ask one of its topic's producers.
+        """Pass a broker's transaction check to one of the topic's producers.
 
-        Without a producer that has a stream nothing happens; the broker asks again.
+        Without a producer that has a stream the check is dropped; the broker repeats
+        it.
         """
         try:
             header = from_ext_fields(
@@ -193,7 +198,7 @@ class Transactions:
         )
 
     async def subscribe(self, topics: list[str]) -> None:
-        """Let brokers send the checks of these topics to the proxy."""
+        """Have brokers send the transaction checks of these topics to the proxy."""
         new = [
             topic
             for topic in topics
@@ -205,7 +210,7 @@ class Transactions:
             await self._send_heartbeat()
 
     async def run_due(self) -> None:
-        """Send the periodic heartbeat, and forget what has expired."""
+        """Send the periodic heartbeat, and forget expired half messages."""
         now_ms = self._clock.epoch_ms()
         for key, known in list(self._halves.items()):
             while known and known[0].until_ms < now_ms:

@@ -1,1 +1,1 @@
-"""What the broker does for each request: one file for a request or a family of them."""
+"""The handlers of a broker's requests: one file for each request or family."""

@@ -1,7 +1,7 @@
-"""The broker itself for mqadmin: 25, 26, 28, 43, 45, 315, 321 and 328.
+"""Requests of mqadmin about the broker itself: 25, 26, 28, 43, 45, 315, 321 and 328.
 
-Settings, the runtime table, statistics, all offsets, entries of a consume queue, and
-producers.
+They read or set settings, and read the runtime table, statistics, all offsets, entries
+of a consume queue, and producers.
 Imitated: the keys of the runtime table that tools print, with real values where the
 broker has them.
 Not imitated: thread pools, page cache and latencies (constants), totals by day and by
@@ -183,7 +183,7 @@ _NO_TIMES: Final = (
 
 
 def runtime_table(broker: BrokerState, now: Now) -> dict[str, str]:
-    """The table of 28: all values are text, and the version decides the names."""
+    """The table of 28. All values are text; some names depend on the version."""
     is_5 = broker.profile.has_bodies_of_5
     table = _about_broker(broker, now) | _about_store(broker) | _counters(broker, now)
     table |= _schedule(broker)
@@ -278,7 +278,7 @@ def _counters(broker: BrokerState, now: Now) -> dict[str, str]:
 
 
 def _tps(broker: BrokerState, now: Now, *counted: int) -> str:
-    """Rates over 10 s, a minute and 10 minutes."""
+    """The rates over 10 s, one minute and 10 minutes, separated by spaces."""
     rates = (
         sum(broker.stats.rate(what, interval_s, now) for what in counted)
         for interval_s in _INTERVALS_S
@@ -287,7 +287,7 @@ def _tps(broker: BrokerState, now: Now, *counted: int) -> str:
 
 
 def _schedule(broker: BrokerState) -> dict[str, str]:
-    """`offset,max` of each delay level that has delivered a message."""
+    """`offset,maxOffset` of each delay level that has an offset."""
     table: dict[str, str] = {}
     for level, offset in sorted(broker.schedule.offsets.items()):
         _, high = broker.store.queue_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)

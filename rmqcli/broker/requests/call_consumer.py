@@ -1,10 +1,10 @@
-"""Requests that a broker passes on to consumers: 307, 309 and 223.
+"""Requests that a broker forwards to consumers: 307, 309 and 223.
 
-Imitated: the request's fields are passed on as they came, the client's answer comes
-back unchanged, the check of the client's version, 10 s for one client and 5 s for each
-of several.
-Not imitated: RocketMQ asks the members of 223 one after the other; here all are asked
-at once.
+Imitated: the fields of 307 and 309 are forwarded unchanged (309 adds brokerName and
+flags), and so are the client's answers; the check of the client's version; the time
+limits, which are 10 s for 307 and 309, and 5 s for each member for 223.
+Not imitated: for 223, RocketMQ queries the members one after the other; here, all are
+queried at once.
 
 Source: `AdminBrokerProcessor.getConsumerRunningInfo`, `consumeMessageDirectly`,
 `Broker2Client.getConsumeStatus` in apache/rocketmq.
@@ -41,7 +41,7 @@ STATUS_TIMEOUT_MS: Final = 5_000
 
 @handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
 def get_running_info(broker: BrokerState, request: Request) -> Reply | None:
-    """Ask one consumer what it is doing (307)."""
+    """Query the running info of one consumer (307)."""
     header = request.header(GetConsumerRunningInfoRequestHeader)
     member = _member(broker, header.consumer_group, header.client_id)
     broker.client_calls.forward(
@@ -55,7 +55,7 @@ def get_running_info(broker: BrokerState, request: Request) -> Reply | None:
 
 @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
-    """Let one consumer consume one stored message now (309)."""
+    """Make one consumer consume one stored message now (309)."""
     header = request.header(ConsumeMessageDirectlyResultRequestHeader)
     try:
         offset = decode_offset_msg_id(header.msg_id or "").commit_log_offset
@@ -86,7 +86,7 @@ def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
 
 @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 def get_consumer_status(broker: BrokerState, request: Request) -> Reply | None:
-    """Ask all members, or the one named, where they are in a topic (223)."""
+    """Query the offsets of all members, or of one, in a topic (223)."""
     header = request.header(GetConsumerStatusRequestHeader)
     group = broker.clients.consumer_group(header.group)
     if group is None:
@@ -112,7 +112,7 @@ def get_consumer_status(broker: BrokerState, request: Request) -> Reply | None:
 
 
 class _StatusRound:
-    """One request 223: it is answered once every member answered or timed out."""
+    """One request 223, answered once the calls to all members have ended."""
 
     def __init__(
         self, broker: BrokerState, request: Request, members: list[Member]

@@ -1,6 +1,6 @@
-"""Connected clients, and whether a subscription can be served: 203, 204 and 46.
+"""Connected clients, and checks of a client's subscription: 203, 204 and 46.
 
-Imitated: what a broker answers, remarks too.
+Imitated: the answers, including the remarks.
 Not imitated: the check of namespaces in 46.
 
 Source: `AdminBrokerProcessor.getConsumerConnectionList`, `getProducerConnectionList`,
@@ -69,9 +69,9 @@ def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.CHECK_CLIENT_CONFIG)
 def check_client_config(broker: BrokerState, request: Request) -> Reply:
-    """Whether a subscription's expression can be served (46)."""
+    """Check whether the broker can filter by a subscription's expression (46)."""
     if not request.command.body and broker.profile.has_bodies_of_5:
-        return Reply()  # 4.x answers 1, as it cannot read it
+        return Reply()  # 4.x answers 1, because it cannot read the empty body
     subscription = request.body(CheckClientRequestBody).subscription_data
     if subscription is None or is_tag_type(subscription.expression_type):
         return Reply()

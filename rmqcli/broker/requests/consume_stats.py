@@ -1,7 +1,8 @@
 """Consumer progress: 208, 300, 303, 314, 317, 343 and 345.
 
-Lag by queue, which groups consume a topic and which topics a group consumes, the times
-of messages that wait, and copying a group's offsets.
+The requests return the lag of each queue, the groups that consume a topic, the topics
+that a group consumes, and the times of stored and waiting messages; 314 copies a
+group's offsets.
 Imitated: which topics and queues each request covers, and how RocketMQ clamps numbers.
 Not imitated: retry topics of version 2, offsets of broadcast groups.
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.GET_CONSUME_STATS)
 def get_consume_stats(broker: BrokerState, request: Request) -> Reply:
-    """GET_CONSUME_STATS (208): never an error; unknown topics are left out."""
+    """GET_CONSUME_STATS (208). Unknown topics are left out, without an error."""
     header = request.header(GetConsumeStatsRequestHeader)
     group = header.consumer_group
     listed = [each for each in (header.topic_list or "").split(";") if each.strip()]
@@ -77,7 +78,7 @@ def _asked_topics(broker: BrokerState, group: str, topic: str | None) -> list[st
 
 
 def _is_subscribed(broker: BrokerState, group: str, topic: str) -> bool:
-    """Whether the group consumes the topic now; true for a group without members."""
+    """Whether the group subscribes to the topic; true for a group without members."""
     online = broker.clients.consumer_group(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
@@ -101,7 +102,7 @@ def _consume_rows(
 def _consume_row(
     broker: BrokerState, group: str, topic: str, queue_id: int
 ) -> OffsetWrapper:
-    """The row of one queue; as in RocketMQ, without a commit `consumerOffset` is 0."""
+    """The row of one queue. Without a commit, `consumerOffset` is 0, as in RocketMQ."""
     _, broker_offset = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
     time_ms = None
@@ -125,7 +126,7 @@ def _tps(broker: BrokerState, group: str, topic: str, now: Now) -> float:
 
 @handles(RequestCode.GET_BROKER_CONSUME_STATS)
 def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
-    """GET_BROKER_CONSUME_STATS (317): every group, a list of its topics' stats."""
+    """GET_BROKER_CONSUME_STATS (317): for each group, a list with its topics' stats."""
     is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
     listed: list[dict[str, list[ConsumeStats]]] = []
     total = inflight = 0
@@ -204,7 +205,7 @@ def _time(broker: BrokerState, topic: str, queue_id: int, offset: int) -> int:
 def _delay_ms(
     broker: BrokerState, group: str, topic: str, queue_id: int, now_ms: int
 ) -> int:
-    """The age of the next message; 0 when there is none."""
+    """The age in ms of the next message to consume; 0 if there is none."""
     _, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
     if consumed >= high:
@@ -213,7 +214,7 @@ def _delay_ms(
 
 
 def _human(epoch_ms: int) -> str:
-    """Local time as `UtilAll.timeMillisToHumanString2`-like text; empty before 1970."""
+    """Local time as text, like `UtilAll.timeMillisToHumanString2`; "" before 1970."""
     if epoch_ms < 0:
         return ""
     moment = datetime.fromtimestamp(epoch_ms // 1000)  # noqa: DTZ006  # local, as Java
@@ -256,7 +257,11 @@ def get_subscription(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.CLONE_GROUP_OFFSET)
 def clone_offsets(broker: BrokerState, request: Request) -> Reply:
-    """CLONE_GROUP_OFFSET (314): skips topics that an online target does not consume."""
+    """CLONE_GROUP_OFFSET (314): copies a group's offsets to another group.
+
+    Unknown topics are skipped. So are topics to which the target group does not
+    subscribe, unless the request has `offline` or the target group has no members.
+    """
     header = request.header(CloneGroupOffsetRequestHeader)
     table = broker.offsets.table()
     for topic in _asked_topics(broker, header.src_group, header.topic):

@@ -1,7 +1,7 @@
-"""A producer commits or rolls back a half message: 37.
+"""Committing a half message or rolling it back: 37.
 
-Imitated: the checks that the request means this message, the committed copy, the late
-request that 5.x refuses. As with RocketMQ a second commit stores a second copy.
+Imitated: the checks that the request refers to this message; the committed copy; the
+late request that 5.x refuses. As in RocketMQ, a second commit stores a second copy.
 Not imitated: the warnings in the log.
 
 Source: `EndTransactionProcessor` in apache/rocketmq.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.END_TRANSACTION)
 def end_transaction(broker: BrokerState, request: Request) -> Reply:
-    """End a half message (37); a state that is still unknown changes nothing."""
+    """Commit or roll back a half message (37); an unknown state changes nothing."""
     header = request.header(EndTransactionRequestHeader)
     end = header.commit_or_rollback
     if end not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
@@ -69,7 +69,10 @@ def _need_same(header: EndTransactionRequestHeader, half: StoredMessage) -> None
 
 
 def _need_in_time(broker: BrokerState, request: Request, half: StoredMessage) -> None:
-    """Refuse a late end that does not answer a check (5.x)."""
+    """Refuse a request after the check immunity time that the message has set (5.x).
+
+    Requests that answer a check are never late.
+    """
     if CHECK_IMMUNITY not in half.properties:
         return
     age_ms = request.now.epoch_ms - half.born_timestamp_ms

@@ -1,7 +1,7 @@
 """Subscription groups for mqadmin: 200, 201, 207, 225, 352 and 353.
 
-Imitated: what each version deletes with a group, lists in parts (5.3), topics that a
-group may not read.
+Imitated: what each version deletes together with a group; lists that are read in parts
+(5.3); topics that a group may not read.
 Not imitated: lite subscriptions.
 
 Source: `AdminBrokerProcessor` and `SubscriptionGroupManager` in apache/rocketmq.
@@ -71,7 +71,7 @@ def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
 
 @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 def get_groups(broker: BrokerState, request: Request) -> Reply:
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts."""
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts if requested."""
     if not broker.profile.has_bodies_of_5:
         return Reply(body=encode_body(groups_json(broker)))
     groups = broker.groups.all()
@@ -85,7 +85,7 @@ def get_groups(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_0_0)
 def get_group(broker: BrokerState, request: Request) -> Reply:
-    """GET_SUBSCRIPTIONGROUP_CONFIG (352): creates the group where that is allowed."""
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352): creates the group if that is allowed."""
     group = request.header(GetSubscriptionGroupConfigRequestHeader).group
     config = broker.groups.find_or_create(group)
     if config is None:
@@ -98,7 +98,7 @@ def get_group(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
 def delete_group(broker: BrokerState, request: Request) -> Reply:
-    """DELETE_SUBSCRIPTIONGROUP (207). Success for an unknown group too."""
+    """DELETE_SUBSCRIPTIONGROUP (207): succeeds for an unknown group, too."""
     header = request.header(DeleteSubscriptionGroupRequestHeader)
     profile = broker.profile
     cleans = header.clean_offset if profile.has_bodies_of_5 else header.remove_offset
@@ -114,7 +114,7 @@ def delete_group(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, since=V5_0_0)
 def update_forbidden(broker: BrokerState, request: Request) -> Reply:
-    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): set it if given, then show it."""
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): sets `readable` if given; returns it."""
     header = request.header(UpdateGroupForbiddenRequestHeader)
     group, topic = header.group, header.topic
     if header.readable is not None:

@@ -1,7 +1,7 @@
-"""Clients register, stay and leave: 34, 35 and 38.
+"""Heartbeats of clients, unregistering, and the members of a group: 34, 35 and 38.
 
 Imitated: the first heartbeat creates the group and its retry topic; the remarks.
-Not imitated: `rejectPullConsumerEnable`, the order flag of retry topics.
+Not imitated: `rejectPullConsumerEnable`; the order flag of retry topics.
 
 Source: `ClientManageProcessor`, `ConsumerManageProcessor` in apache/rocketmq.
 """

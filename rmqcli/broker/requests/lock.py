@@ -1,7 +1,7 @@
 """Queue locks of orderly consumers: 41 and 42.
 
-Imitated: a batch of queues is locked or unlocked together; the answer lists the queues
-that the client holds.
+Imitated: a request locks or unlocks several queues; the answer lists the queues that
+the client holds.
 Not imitated: `onlyThisBroker` and the quorum of replicas (5.x's strict mode).
 
 Source: `AdminBrokerProcessor.lockBatchMQ`, `unlockBatchMQ` in apache/rocketmq.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.LOCK_BATCH_MQ)
 def lock_batch(broker: BrokerState, request: Request) -> Reply:
-    """Take or renew locks; the answer lists those that the client has now (41)."""
+    """Lock queues, or renew the locks; answer which the client holds now (41)."""
     body = request.body(LockBatchRequestBody)
     locked = broker.locks.lock(
         body.consumer_group, body.client_id, body.mq_set, request.now
@@ -34,7 +34,7 @@ def lock_batch(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.UNLOCK_BATCH_MQ)
 def unlock_batch(broker: BrokerState, request: Request) -> Reply:
-    """Give locks back (42)."""
+    """Unlock queues (42)."""
     body = request.body(LockBatchRequestBody)
     broker.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
     return Reply()

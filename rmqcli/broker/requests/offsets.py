@@ -1,8 +1,8 @@
-"""Offsets that consumers commit and query: 14 and 15.
+"""The offsets that consumers query and commit: 14 and 15.
 
-Imitated: a group without an offset gets 0 if the queue's first message is still there
-and in memory, else 22; any value is accepted; a commit is dropped while a reset by the
-server is pending (5.x), and yet answered with success.
+Imitated: a query of a group without an offset is answered with 0 if the queue's first
+message still exists and is in memory, else with 22; any offset can be committed; while
+a reset at the broker is pending (5.x), commits are ignored, but answered with success.
 Not imitated: static topics.
 
 Source: `ConsumerManageProcessor` in apache/rocketmq.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.QUERY_CONSUMER_OFFSET)
 def query_consumer_offset(broker: BrokerState, request: Request) -> Reply:
-    """The offset a group has committed (14)."""
+    """The offset that a group has committed (14)."""
     header = request.header(QueryConsumerOffsetRequestHeader)
     topic, queue_id = header.topic, header.queue_id
     offset = broker.offsets.query(header.consumer_group, topic, queue_id)
@@ -48,7 +48,10 @@ def query_consumer_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 def _is_young(broker: BrokerState, topic: str, queue_id: int) -> bool:
-    """Whether a queue begins at 0 and its first message counts as in memory."""
+    """Whether a queue begins at 0 and its first message counts as in memory.
+
+    An empty queue counts as such in 4.x, but not in 5.x.
+    """
     low, _ = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     if low > 0:
         return False
@@ -72,7 +75,7 @@ def update_consumer_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 def _check_commit(broker: BrokerState, request: Request) -> None:
-    """Raise what 5.x refuses before it commits."""
+    """Refuse the commits that 5.x refuses. Raises Refusal: 26, 17 and 29."""
     fields = request.command.ext_fields
     group, topic = fields.get("consumerGroup"), fields.get("topic")
     if group is None or topic is None:

@@ -1,10 +1,11 @@
 """Pulling messages: 11 and 361.
 
-Imitated: the checks of a pull in RocketMQ's order, with code and remark; every case of
-an offset with its code; the slave's rules; the commit that a pull carries; holding.
-Not imitated: `litePullMessageEnable` (361 is always served), static topics, cold data,
-`rejectPullConsumerEnable`, groups made up for a proxy and the broadcast offsets that
-5.x keeps for proxies.
+Imitated: the checks of a pull in RocketMQ's order, with code and remark; the code for
+each case of an illegal offset; the rules of slaves; the commit that a pull carries;
+long polling.
+Not imitated: `litePullMessageEnable` (361 is always served); static topics; cold data;
+`rejectPullConsumerEnable`; the groups that 5.x registers, and the broadcast offsets
+that it keeps, for proxies.
 
 Source: `PullMessageProcessor`, `DefaultPullMessageResultHandler` in apache/rocketmq.
 """
@@ -76,7 +77,7 @@ _CODES: Final = {
 
 @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 def pull_message(broker: BrokerState, request: Request) -> Reply | None:
-    """Answer a pull, or hold it (None)."""
+    """Answer a pull (11, 361), or hold it and return None."""
     header = request.header(PullMessageRequestHeader)
     return _pull(broker, request, header, request.now, may_suspend=True)
 
@@ -84,7 +85,10 @@ def pull_message(broker: BrokerState, request: Request) -> Reply | None:
 def _pull_again(
     broker: BrokerState, request: Request, header: PullMessageRequestHeader, now: Now
 ) -> Reply:
-    """The answer to a pull that was held: what the queue has now, or nothing."""
+    """The answer to a pull that was held: the queue's messages, or that there are none.
+
+    The pull is not held again.
+    """
     try:
         reply = _pull(broker, request, header, now, may_suspend=False)
     except Refusal as refusal:
@@ -164,7 +168,7 @@ def _code(
     group: SubscriptionGroupConfig,
     result: GetMessageResult,
 ) -> tuple[int, int]:
-    """The answer's code, and the broker id to pull from next."""
+    """The answer's code, and the id of the broker to pull from next."""
     if result.status == NO_MESSAGE_IN_QUEUE:
         code = _NOT_FOUND if header.queue_offset == 0 else _OFFSET_MOVED
     else:
@@ -204,9 +208,9 @@ def _commit(
     *,
     may_commit: bool,
 ) -> None:
-    """Store the end of the pull, and the offset that it carries.
+    """Store the pull offset, and commit the offset that the pull carries.
 
-    This happens before a pull is held, and not again when it is answered.
+    The commit happens before a pull is held, and not again when it is answered.
     """
     offsets, group = broker.offsets, header.consumer_group
     offsets.commit_pull(group, header.topic, header.queue_id, result.next_begin_offset)
@@ -219,9 +223,9 @@ def _commit(
 def _store_offset_moved_event(
     broker: BrokerState, header: PullMessageRequestHeader, offset_new: int, now: Now
 ) -> None:
-    """Store in OFFSET_MOVED_EVENT which group was sent to which offset (4.x).
+    """Store a message in OFFSET_MOVED_EVENT: the group and its corrected offset (4.x).
 
-    When the store is full nothing is stored; Java writes to its log.
+    If the store is full, nothing is stored; Java writes to its log then.
     Source: PullMessageProcessor.generateOffsetMovedEvent.
     """
     group = header.consumer_group
@@ -248,7 +252,10 @@ def _store_offset_moved_event(
 
 
 def _check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
-    """The group's settings, created where that is allowed. Raises Refusal(26, 16)."""
+    """Return the group's settings; create an unknown group if that is allowed.
+
+    Raises Refusal: 26 and 16.
+    """
     config = broker.groups.get(group) or broker.groups.find_or_create(group)
     if config is None:
         raise Refusal(
@@ -292,7 +299,10 @@ def _find_filter(
     header: PullMessageRequestHeader,
     group: SubscriptionGroupConfig,
 ) -> MessageFilter | None:
-    """Which messages match; None: all. Raises Refusal: 23, 24, 25, 27, 1."""
+    """The filter of a pull; None if all messages match.
+
+    Raises Refusal: 23, 24, 25, 27, 16 and 1.
+    """
     if header.sys_flag & FLAG_SUBSCRIPTION:
         if header.subscription == SUB_ALL and is_tag_type(header.expression_type):
             return None
@@ -327,7 +337,7 @@ def _registered(
     header: PullMessageRequestHeader,
     config: SubscriptionGroupConfig,
 ) -> SubscriptionData:
-    """The subscription in the group's heartbeats."""
+    """The subscription from the group's heartbeats. Raises Refusal: 24, 25 and 16."""
     name = header.consumer_group
     group = broker.clients.consumer_group(name)
     if group is None:
@@ -364,10 +374,10 @@ def _registered(
 def _property_filter(
     broker: BrokerState, subscription: SubscriptionData, *, is_registered: bool
 ) -> MessageFilter | None:
-    """The filter of an SQL92 expression.
+    """The filter of an SQL92 expression; None if all messages match.
 
-    In all versions an invalid expression in a pull filters nothing, and one in a
-    heartbeat is refused.
+    In all versions, an invalid expression in the pull itself matches all messages. If
+    the invalid expression comes from a heartbeat, the pull is refused.
     """
     condition = None
     if subscription.expression_type == SQL92:
@@ -398,5 +408,5 @@ def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal
 
 
 def see(broker: BrokerState) -> str:
-    """Where to read more. Source: FAQUrl.suggestTodo."""
+    """The end of a remark: a link to the documentation. Source: FAQUrl.suggestTodo."""
     return f"\nSee {broker.profile.route_help} for further details."

@@ -1,8 +1,7 @@
-"""The ends of a queue, and the offset for a time: 29, 30, 31 and 32.
+"""The bounds of a queue, and the offset for a time: 29, 30, 31 and 32.
 
-Imitated: an unknown queue is an empty one.
-Not imitated: static topics, the difference between what is stored and what is
-committed.
+Imitated: an unknown queue is treated as an empty one.
+Not imitated: static topics; the difference between stored and committed messages.
 
 Source: `AdminBrokerProcessor`, `DefaultMessageStore` in apache/rocketmq.
 """
@@ -51,7 +50,7 @@ def get_max_offset(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_MIN_OFFSET)
 def get_min_offset(broker: BrokerState, request: Request) -> Reply:
-    """The oldest offset that is still there (31)."""
+    """The oldest offset that still exists (31)."""
     header = request.header(GetMinOffsetRequestHeader)
     low, _ = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
     remark = broker.profile.min_offset_remark
@@ -60,7 +59,7 @@ def get_min_offset(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_EARLIEST_MSG_STORETIME)
 def get_earliest_store_time(broker: BrokerState, request: Request) -> Reply:
-    """When the oldest message was stored (32); -1 for none."""
+    """When the oldest message was stored (32); -1 for an empty queue."""
     header = request.header(GetEarliestMsgStoretimeRequestHeader)
     topic, queue_id = header.topic, header.queue_id
     low, _ = broker.store.queue_bounds(topic, queue_id) or (0, 0)

@@ -3,10 +3,11 @@
 Java's `DefaultMQProducer.request` puts its client id and a correlation id into a
 message. The consumer of that message sends the reply to `<cluster>_REPLY_TOPIC` of the
 broker that had the message, and the broker pushes it to the requester's connection.
-Imitated: the checks of a send; the pushed header and PUSH_REPLY_TIME; an answer only
-after the requester's, which is SYSTEM_ERROR when the requester is unknown, gone, silent
-for 10 s or refuses; storeReplyMessageEnable.
-Not imitated: RocketMQ stores the reply after the requester's answer; here it is
+Imitated: the checks of a send; the pushed header and PUSH_REPLY_TIME;
+storeReplyMessageEnable; the sender of the reply gets its answer only after the
+requester has answered, and gets SYSTEM_ERROR if the requester is unknown, has closed
+its connection, does not answer for 10 s, or refuses the reply.
+Not imitated: RocketMQ stores the reply after the requester has answered; here, it is
 stored before.
 
 Source: `ReplyMessageProcessor` in apache/rocketmq.
@@ -53,7 +54,7 @@ _OWN_PROPERTIES_BYTES: Final = 64
 
 @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 def send_reply(broker: BrokerState, request: Request) -> Reply | None:
-    """Push a reply to the client that it names, and answer once that client answers."""
+    """Push a reply to the client that it names; answer after that client (324, 325)."""
     header: SendHeader
     try:
         if request.command.code == RequestCode.SEND_REPLY_MESSAGE:
@@ -109,7 +110,11 @@ def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | 
 def _stored(
     broker: BrokerState, request: Request, fields: MessageFields
 ) -> SendMessageResponseHeader:
-    """Where the reply is stored; zeros if it is not, which RocketMQ does not refuse."""
+    """Store the reply; return a response header with its place.
+
+    If the reply is not stored, its message id and offset are 0. As in RocketMQ, that is
+    not an error.
+    """
     place = None
     if broker.settings.store_reply_message_enable:
         try:

@@ -1,9 +1,11 @@
-"""Resetting a group's offsets: 222, in both of RocketMQ's ways.
+"""Resetting a group's offsets (222) by both of RocketMQ's methods.
 
-At the broker (from 5.2.0): offsets are stored, and the group's next pull is answered
-with 21; this works for groups without members. By the members (before 5.2.0, or by
-setting): each online member is sent 220 and resets itself; 206 without members.
-Imitated: which queues a reset covers, the checks, and what `isForce` means in each way.
+At the broker (from 5.2.0 on): the broker stores the offsets, and answers the group's
+next pull of each queue with 21. This also works for groups without members. By the
+members (before 5.2.0, or if configured): the broker sends 220 to each online member,
+which then resets itself. Without members the answer is 206.
+Imitated: which queues a reset covers; the checks; the meaning of `isForce` in each
+method.
 Not imitated: 5.x writes a reset of the whole topic to its log.
 
 Source: `AdminBrokerProcessor.resetOffset`, `Broker2Client.resetOffset`.
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 def reset_offset(broker: BrokerState, request: Request) -> Reply:
-    """Answer 222 the way this broker does it."""
+    """Reset a group's offsets by the method that this broker uses (222)."""
     header = request.header(ResetOffsetRequestHeader)
     if broker.configuration.resets_at_broker:
         offsets = _reset_at_broker(broker, header)
@@ -46,7 +48,7 @@ def reset_offset(broker: BrokerState, request: Request) -> Reply:
 def _reset_at_broker(
     broker: BrokerState, header: ResetOffsetRequestHeader
 ) -> dict[MessageQueue, int]:
-    """Store the offsets. `isForce` has no meaning in this way."""
+    """Store the offsets. This method ignores `isForce`."""
     topic, group = header.topic, header.group
     if broker.settings.broker_id:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -78,7 +80,10 @@ def _reset_at_broker(
 def _target(
     broker: BrokerState, header: ResetOffsetRequestHeader, queue_id: int
 ) -> int:
-    """The requested offset of one queue, at most one beyond the end."""
+    """Return the target offset of one queue: as requested, or else by time.
+
+    Raises Refusal(1) for an offset below the min offset or above the max offset + 1.
+    """
     offset = header.offset
     if offset is None or offset == -1:
         return _by_time(broker, header.topic, queue_id, header.timestamp)
@@ -100,7 +105,7 @@ def _by_time(broker: BrokerState, topic: str, queue_id: int, timestamp_ms: int) 
 def _reset_by_members(
     broker: BrokerState, header: ResetOffsetRequestHeader, *, is_cpp: bool
 ) -> dict[MessageQueue, int]:
-    """Send 220 to each member. The request's queue and offset have no meaning here."""
+    """Send 220 to each member. This method ignores the request's queue and offset."""
     offsets = _targets_of_members(broker, header)
     group = broker.clients.consumer_group(header.group)
     if group is None or not group.members:
@@ -132,7 +137,7 @@ def _reset_by_members(
 def _targets_of_members(
     broker: BrokerState, header: ResetOffsetRequestHeader
 ) -> dict[MessageQueue, int]:
-    """The offset for each write queue; without force no offset moves forward."""
+    """The target offset of each write queue; without force, none moves forward."""
     topic, group = header.topic, header.group
     config = broker.topics.get(topic)
     if config is None:

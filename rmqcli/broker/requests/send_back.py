@@ -1,8 +1,8 @@
-"""A consumer sends back a message that it could not consume: 36.
+"""Messages that a consumer sends back because it could not consume them: 36.
 
-Imitated: the retry topic, the growing delay, the dead letter queue, the properties that
+Imitated: the retry topic; the growing delay; the dead letter queue; the properties that
 name the message's origin.
-Not imitated: retry policies of a group, POP.
+Not imitated: retry policies of a group; POP.
 
 Source: `AbstractSendMessageProcessor.consumerSendMsgBack` in apache/rocketmq.
 """
@@ -37,7 +37,7 @@ _INT32_MAX: Final = (1 << 31) - 1
 
 @handles(RequestCode.CONSUMER_SEND_MSG_BACK)
 def send_back(broker: BrokerState, request: Request) -> Reply:
-    """Store a copy for the group's retry topic, or its dead letter queue."""
+    """Store a copy for the group's retry topic or dead letter queue (36)."""
     header = request.header(ConsumerSendMsgBackRequestHeader)
     config = broker.groups.find_or_create(header.group)
     if config is None:
@@ -46,7 +46,7 @@ def send_back(broker: BrokerState, request: Request) -> Reply:
             f"subscription group not exist, {header.group}",
         )
     if config.retry_queue_nums <= 0:
-        return Reply()  # the message is lost silently, as with RocketMQ
+        return Reply()  # the message is silently lost, as in RocketMQ
     retry_topic = RETRY_PREFIX + header.group
     _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums, perm=6)
     message = look_message(broker.store, header.offset)
@@ -118,5 +118,5 @@ def _put_copy(
     except StoreFullError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from error
     except (StoreError, ValueError) as error:
-        # The properties added here made the message's longer than 32 KiB.
+        # With the properties added here, the message's properties exceed 32 KiB.
         raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL") from error

@@ -2,10 +2,10 @@
 
 Imitated: RocketMQ's checks in their order and with their codes, by version; the
 properties that a broker adds to a record; retry topics and their dead letters; delays
-and half messages; batches, whose messages get neighbouring offsets, all or none; the
-answer's fields. As with RocketMQ a topic's write permission is not checked.
-Not imitated: flow control, request hooks, statistics of senders, static and compaction
-topics, ACL, batches that stay one record (topics of type BatchCQ).
+and half messages; batches, whose messages are stored all or none, with adjacent
+offsets; the answer's fields. As in RocketMQ, a topic's write permission is not checked.
+Not imitated: flow control; request hooks; statistics of senders; static and compaction
+topics; ACL; batches that stay a single record (topics of type BatchCQ).
 
 Source: `SendMessageProcessor`, `AbstractSendMessageProcessor.msgCheck` and
 `HookUtils.checkBeforePutMessage` in apache/rocketmq.
@@ -78,7 +78,7 @@ CLUSTER: Final = "CLUSTER"
 WAIT: Final = "WAIT"  # PROPERTY_WAIT_STORE_MSG_OK
 TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
 
-#: Of every answer to a send.
+#: Fields of each answer to a send.
 ANSWER_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 #: Bytes that the broker's own properties may take of the 32 KiB.
 _OWN_PROPERTIES_BYTES: Final = 1_024
@@ -93,7 +93,10 @@ _UTF8_BYTES_MAX: Final = 4  # of one character
     RequestCode.SEND_BATCH_MESSAGE,
 )
 def send_message(broker: BrokerState, request: Request) -> Reply:
-    """Store a message (10, 310) or a batch (320). Refusals name the region too."""
+    """Store a message (10, 310) or a batch (320).
+
+    Refusals have ANSWER_FIELDS, too.
+    """
     header: SendHeader
     try:
         if request.command.code == RequestCode.SEND_MESSAGE:
@@ -110,9 +113,9 @@ def send_message(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
 def recall_message(broker: BrokerState, request: Request) -> Reply:
-    """Withdraw a message that waits for its time (370), with recallMessageEnable.
+    """Recall a timer message before its delivery (370); needs recallMessageEnable.
 
-    A second message is stored that deletes it when both are due.
+    A second message is stored, which deletes the first one when both are due.
     Source: RecallMessageProcessor.
     """
     if not broker.settings.recall_message_enable:
@@ -153,7 +156,7 @@ def recall_message(broker: BrokerState, request: Request) -> Reply:
 def _recall_handle(
     broker: BrokerState, header: RecallMessageRequestHeader
 ) -> RecallHandle:
-    """The handle, which must be for this topic and broker."""
+    """The recall handle. Raises Refusal if it is not for this topic and broker."""
     try:
         handle = decode_recall_handle(header.recall_handle)
     except DecodeError as error:
@@ -172,7 +175,7 @@ def _no_recall(remark: str) -> Refusal:
 
 
 def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
-    """Store one message; the answer says where."""
+    """Store one message; the answer has its queue, offset and message id."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
     body = need_body(broker, request.command.body)
@@ -196,7 +199,11 @@ def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Repl
 def put_or_refuse(
     broker: BrokerState, messages: list[MessageFields], now: Now
 ) -> list[Appended]:
-    """Store messages. Raises Refusal: 14 when it is full, 13 when they cannot be."""
+    """Store messages.
+
+    Raises Refusal: 14 if the store is full, 1 for other errors of the store, and 13 if
+    a message does not fit in a record.
+    """
     try:
         return broker.writer.put(messages, now)
     except StoreError as error:
@@ -206,7 +213,7 @@ def put_or_refuse(
 
 
 def add_own_properties(broker: BrokerState, properties: dict[str, str]) -> None:
-    """Add to a message's properties what a broker stores with it."""
+    """Add the broker's own properties to those of a message."""
     profile = broker.profile
     if profile.adds_unique_key_and_region:
         if UNIQ_KEY not in properties:
@@ -226,7 +233,7 @@ def fields_of(
     body: bytes,
     properties: dict[str, str] | str,
 ) -> MessageFields:
-    """A message as it is sent, received now and here."""
+    """The fields of a message that this broker received with a request."""
     sys_flag = header.sys_flag
     if config.topic_filter_type == "MULTI_TAG":
         sys_flag |= MULTI_TAGS
@@ -252,8 +259,10 @@ def _or_dead(
     fields: MessageFields,
     properties: dict[str, str],
 ) -> MessageFields:
-    """A retry that a consumer sends as a producer: a dead letter after too many.
+    """Handle a retry that a consumer sends with its producer.
 
+    The message becomes a dead letter after too many retries and, in 5.x, while the
+    group holds queue locks.
     Source: SendMessageProcessor.handleRetryAndDLQ.
     """
     group = header.topic.removeprefix(RETRY_PREFIX)
@@ -281,7 +290,10 @@ def _or_dead(
 def dead_letter(
     broker: BrokerState, fields: MessageFields, group: str, properties: dict[str, str]
 ) -> MessageFields:
-    """The message in the group's dead letter topic, which is created if need be."""
+    """Move the message to the group's dead letter topic, which is created if needed.
+
+    Changes `properties`.
+    """
     topic = DLQ_PREFIX + group
     broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.profile.dlq_perm)
     properties[DELAY] = "-1"
@@ -309,7 +321,7 @@ def _stored(
 
 
 def _recall_handle_of(broker: BrokerState, properties: dict[str, str]) -> str | None:
-    """What recalls a message that waits for its time; None for any other.
+    """The recall handle of a timer message; None for any other message.
 
     Source: SendMessageProcessor.attachRecallHandle.
     """
@@ -351,7 +363,7 @@ def _send_batch(broker: BrokerState, request: Request, header: SendHeader) -> Re
 
 
 def _item(body: bytes, span: ItemSpan, shared: MessageFields) -> MessageFields:
-    # Properties are stored byte for byte, as RocketMQ does.
+    # Properties are stored byte for byte, as in RocketMQ.
     properties = body[span.properties_at : span.end]
     return MessageFields(
         topic=shared.topic,
@@ -372,7 +384,7 @@ def _item(body: bytes, span: ItemSpan, shared: MessageFields) -> MessageFields:
 def _batch_stored(
     broker: BrokerState, places: list[Appended], queue_id: int, unique_key: str | None
 ) -> Reply:
-    # The ids differ in their last 16 digits only.
+    # The ids differ only in their last 16 digits.
     host = encode_offset_msg_id(broker.settings.address, 0)[:-16]
     answers_key = broker.profile.adds_unique_key_and_region
     return Reply(
@@ -389,10 +401,12 @@ def _batch_stored(
 def need_topic(
     broker: BrokerState, request: Request, header: SendHeader
 ) -> TopicConfig:
-    """The topic to send to, created where that is allowed.
+    """Return the topic to send to; create an unknown one if that is allowed.
 
-    Raises Refusal: 29 (1 before 5.x) for illegal names and queue ids, 16 for
-    RocketMQ's own topics, 17 for an unknown topic that cannot be created.
+    Raises Refusal: 29 (1 before 5.x) for illegal names and queue ids, 16 (1 for TBW102
+    in 4.6.0) for RocketMQ's own topics, 17 for an unknown topic that cannot be created,
+    1 for numbers that do not fit in 32 bits, 13 for batches in a single record and for
+    names that cannot be stored.
     """
     topic, profile = header.topic, broker.profile
     _need_int32(header)
@@ -427,7 +441,7 @@ def need_topic(
 def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
     topic = header.topic
     if not _is_writable(topic):
-        raise illegal_message(broker)  # 4.6.0 checks no names
+        raise illegal_message(broker)  # 4.6.0 does not check names
     config = broker.topics.create_in_send(
         topic, header.default_topic, header.default_topic_queue_nums
     )
@@ -444,7 +458,10 @@ def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
 
 
 def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> int:
-    """The requested queue, or the next in turn. Raises Refusal(1) without queues."""
+    """Return the requested queue id, or the next one in turn if none is requested.
+
+    Raises Refusal(1) if none is requested and the topic has no queues.
+    """
     if header.queue_id >= 0:
         return header.queue_id
     if config.write_queue_nums <= 0:
@@ -453,7 +470,7 @@ def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> 
 
 
 def need_body(broker: BrokerState, body: bytes) -> bytes:
-    """The body, if it may be stored. Raises Refusal 1 (empty) or 13 (too large)."""
+    """Return the body. Raises Refusal: 1 if it is empty (5.x), 13 if too large."""
     if not body and broker.profile.refuses_empty_body:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, "NullPointerException: the message has no body"
@@ -466,9 +483,9 @@ def need_body(broker: BrokerState, body: bytes) -> bytes:
 def need_properties(
     broker: BrokerState, text: str | None, *, room_bytes: int = 0
 ) -> str:
-    """Properties as sent, if they and `room_bytes` more can be stored.
+    """Return the properties as sent, if they and `room_bytes` more can be stored.
 
-    Raises Refusal(13).
+    Otherwise raises Refusal(13).
     """
     if not text:
         return ""
@@ -493,7 +510,7 @@ def illegal_message(broker: BrokerState) -> Refusal:
 
 
 def not_stored(error: StoreError) -> Refusal:
-    """The answer when the store refuses: 14 for a full disk, else 1."""
+    """The answer to an error of the store: 14 if it is full, else 1."""
     if isinstance(error, StoreFullError):
         return Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -505,7 +522,7 @@ def not_stored(error: StoreError) -> Refusal:
 
 
 def _need_int32(header: SendHeader) -> None:
-    """Refuse numbers that do not fit in the `int` that Java reads them as."""
+    """Refuse numbers that do not fit in Java's `int`. Raises Refusal(1)."""
     for value in (
         header.queue_id,
         header.sys_flag,
@@ -526,7 +543,7 @@ def _is_writable(topic: str) -> bool:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether it has no lone surrogates, which JSON can carry and UTF-8 cannot."""
+    """Whether UTF-8 can encode the text: JSON may contain lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,9 +1,10 @@
 """Topics for mqadmin: 17, 18, 21, 202, 215, 305 and 351.
 
 Imitated: name rules and system topics by version; attributes (5.x) with their rules,
-where `+name=value` sets one and `-name` removes one; lists in parts.
-Not imitated: static topics (mappings are empty), ACL checks. The number of queues is
-bounded, which RocketMQ does not do.
+where `+name=value` sets an attribute and `-name` removes it; lists that are read in
+parts.
+Not imitated: static topics (mappings are empty); ACL checks. The number of queues is
+limited, which it is not in RocketMQ.
 
 Source: `AdminBrokerProcessor`, `TopicConfigManager`, `AttributeParser` and
 `AttributeUtil` in apache/rocketmq.
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.broker import BrokerState
 
 
-#: Name -> the values it can have; None: a number.
+#: Name of an attribute -> the values that it can have; None for a number.
 _VALUES: Final[Mapping[str, frozenset[str] | None]] = {
     "queue.type": frozenset({"BatchCQ", "SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
@@ -59,14 +60,14 @@ _VALUES: Final[Mapping[str, frozenset[str] | None]] = {
     "reserve.time": None,
     "lite.topic.expiration": None,
 }
-#: Can only be set when a topic is created.
+#: Attributes that can only be set when the topic is created.
 _IMMUTABLE: Final = frozenset({"queue.type", "cleanup.policy"})
 
 
 def changed_attributes(
     current: Mapping[str, str], text: str, *, is_new: bool
 ) -> dict[str, str]:
-    """The attributes after the changes in `text`. Raises Refusal(1)."""
+    """Return the attributes after the changes in `text`. Raises Refusal(1)."""
     result = dict(current)
     seen: set[str] = set()
     for item in filter(None, map(str.strip, text.split(","))):
@@ -133,7 +134,10 @@ def update_topic(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, since=V5_3_0)
 def update_topics(broker: BrokerState, request: Request) -> Reply:
-    """UPDATE_AND_CREATE_TOPIC_LIST (18): all or none."""
+    """UPDATE_AND_CREATE_TOPIC_LIST (18): checks all topics before it stores any.
+
+    Attributes are only checked when their topic is stored.
+    """
     listed = request.body(CreateTopicListRequestBody).topic_config_list[:_TOPICS_MAX]
     configs = list({config.topic_name: config for config in listed}.values())
     for config in configs:
@@ -186,7 +190,7 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
 
 
 def _need_storable(broker: BrokerState, topic: str) -> None:
-    """Refuse a name that no folder can have; older versions accept some of them."""
+    """Refuse a name that no folder can have; old versions of RocketMQ accept some."""
     fault = file_name_fault(topic)
     if fault is not None:
         code = broker.profile.invalid_parameter_code
@@ -195,7 +199,7 @@ def _need_storable(broker: BrokerState, topic: str) -> None:
 
 @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
 def delete_topic(broker: BrokerState, request: Request) -> Reply:
-    """DELETE_TOPIC_IN_BROKER (215): an unknown topic is a success too."""
+    """DELETE_TOPIC_IN_BROKER (215): succeeds for an unknown topic, too."""
     topic = request.header(DeleteTopicRequestHeader).topic
     if broker.profile.protects_system_topics:
         if not topic.strip():
@@ -208,7 +212,7 @@ def delete_topic(broker: BrokerState, request: Request) -> Reply:
     _need_storable(broker, topic)
     names = [topic]
     if broker.profile.version >= V5_0_0:
-        # What POP brought back of the topic goes with it.
+        # The topic's POP retry topics are deleted, too.
         retries = (
             pop_retry_topic(topic, group, v2=is_v2)
             for group in sorted(broker.offsets.groups_of(topic))
@@ -237,7 +241,7 @@ def get_topic(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
 def get_topics(broker: BrokerState, request: Request) -> Reply:
-    """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts if the client asks for it."""
+    """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts if requested."""
     if not broker.profile.has_bodies_of_5:
         return Reply(body=encode_body(topics_json(broker)))
     topics = broker.topics.all()
@@ -253,10 +257,10 @@ def get_topics(broker: BrokerState, request: Request) -> Reply:
 def part(
     request: Request, first_name: str, count_name: str, version: DataVersion
 ) -> tuple[int, int]:
-    """The first index and the number of entries of a table that are requested.
+    """Return the index of the first requested entry of a table, and their number.
 
-    By default all. When the table changed since the client's first part, the answer
-    starts with the first entry again.
+    The default is all entries. If the table has changed since the client received its
+    first part, the index is 0 again.
     """
     fields = request.command.ext_fields
     first = _number(fields.get(first_name), 0)

@@ -1,9 +1,11 @@
-"""Messages by their place in the log or by a key: 33 and 12.
+"""Messages by commit log offset or by key: 33 and 12.
 
-Imitated: the bytes at a place are returned unchecked; keys are found by the hash index,
-so a message of another key with the same hash may be among them (clients compare);
-the newest that fit, oldest first.
-Not imitated: the last update of the index, for which the end of the log is given.
+Imitated: the bytes at an offset are returned unchecked; keys are looked up in the hash
+index, so that messages with another key of the same hash may be among the results
+(clients compare the keys); the newest messages are returned, sorted from old to new, as
+far as they fit into the answer.
+Not imitated: the place of the last update of the index; the answer has the end of the
+log instead.
 
 Source: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` in apache/rocketmq.
 """
@@ -46,7 +48,7 @@ def view_message(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.QUERY_MESSAGE)
 def query_message(broker: BrokerState, request: Request) -> Reply:
-    """Messages by key (12)."""
+    """The messages with a key (12)."""
     header = request.header(QueryMessageRequestHeader)
     count_max = min(header.max_num, _MAX_MSGS_NUM_BATCH)
     if request.command.ext_fields.get(_UNIQUE_KEY_QUERY) == "true":

@@ -1,7 +1,7 @@
-"""A port and its connections: bytes in, bytes out, both bounded.
+"""A port and its connections: bytes in and bytes out, both bounded.
 
-Decides how much is read and kept; never what is answered. An idle connection holds no
-buffer: all read into one of the server's.
+Decides how much is read and kept, but never what is answered. An idle connection has no
+buffer: all connections read into one buffer of the server.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _JOIN_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """How much memory clients together, and each alone, can make a server use."""
+    """Limits of the memory that each client, and all together, make a server use."""
 
     connections_max: int = 20_000
-    #: a client that reads so slowly is answered no more until it has caught up
+    #: while more output than this waits for a client, its requests are not handled
     output_pause_bytes: int = 4 * 1024 * 1024
-    #: and closed with this much: only pushes and answers to held pulls get it there
+    #: a client with more waiting output than this is closed; only pushes and answers to
+    #: held pulls can add so much
     output_max_bytes: int = 64 * 1024 * 1024
-    #: a client that reads no waiting answer for this long is closed
+    #: a client that reads none of its waiting output for this long is closed
     output_stalled_ms_max: int = 30_000
-    #: incomplete frames of all clients; the client that exceeds it is closed
+    #: for incomplete frames of all clients; the client that exceeds it is closed
     input_max_bytes: int = 256 * 1024 * 1024
     #: NettyServerConfig.serverChannelMaxIdleTimeSeconds
     idle_ms_max: int = 120_000
@@ -49,20 +50,20 @@ class Core(Protocol):
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
     ) -> list[Effect]:
-        """Take one command."""
+        """Process one command."""
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
-        """A connection is gone."""
+        """Forget what belongs to a connection that has closed."""
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Run the actions that are due."""
+        """Run due timers."""
 
     def next_due_ms(self) -> int | None:
-        """When something is due (monotonic ms); None: never."""
+        """When the next timer is due (monotonic ms); None if there is none."""
 
 
 class Port:
-    """A core, where it listens, and how it is treated. Made by `Server.open`."""
+    """A core with its listeners, connections and faults. Created by `Server.open`."""
 
     def __init__(self, name: str, host: str, faults: Faults | None) -> None:
         self.name = name
@@ -70,11 +71,11 @@ class Port:
         self.faults = faults
         #: None while the core is down
         self.core: Core | None = None
-        #: the first is the port that is advertised
+        #: port numbers; the first one is advertised
         self.numbers: list[int] = []
         self.listeners: list[socket.socket] = []
         self.connections: dict[int, Connection] = {}
-        #: called once before the answers of a turn go out
+        #: called once per turn, before its answers are sent
         self.flush: Callable[[], None] | None = None
         #: called before other cores and callers see the changes of a turn or a call
         self.settle: Callable[[], None] | None = None
@@ -88,7 +89,7 @@ class Port:
 
 
 class Connection:
-    """A socket and what is on its way in and out. For the server's thread."""
+    """A socket with its input and output. Use it only in the server's thread."""
 
     __slots__ = (
         "backlog",
@@ -112,34 +113,35 @@ class Connection:
         self.sock = sock
         self.peer = peer
         self.port = port
-        #: what the selector watches now
+        #: the events that the selector watches now
         self.mask = 0
-        #: bytes of an incomplete frame; a buffer of its own once there are many
+        #: an incomplete frame: its bytes, or a separate buffer if it is large
         self.rest: bytes | FrameBuffer = b""
         #: frames that wait until the client has read its answers
         self.backlog: deque[Frame] = deque()
         self.out: deque[bytes | memoryview] = deque()
         self.out_bytes = 0
         self.last_ms = now_ms
-        #: when the client last took something, or first left something waiting
+        #: when the socket last took output, or when output began to wait
         self.progress_ms = now_ms
         self.is_closing = False
-        #: opaque -> the fault for the answer
+        #: opaque -> the fault to apply to the answer
         self.marks: dict[int, Action] = {}
-        #: an answer that goes out after the next one
+        #: answers that go out after the next one
         self.held_back: list[bytes] = []
 
     @property
     def pending_input_bytes(self) -> int:
-        """Bytes of the incomplete frame."""
+        """Number of bytes of the incomplete frame."""
         rest = self.rest
         return rest.pending_bytes if isinstance(rest, FrameBuffer) else len(rest)
 
     def receive(self, shared: FrameBuffer) -> list[Frame] | None:
-        """Read once; return the frames that are complete, None at the stream's end.
+        """Read once; return the complete frames, or None at the end of the stream.
 
-        `shared` is empty before and after. Raises FrameError on what cannot be a frame,
-        OSError when the connection is lost.
+        `shared` must be empty, and is left empty except after an error. Raises
+        FrameError for bytes that cannot be a frame, and OSError when the connection is
+        lost.
         """
         rest = self.rest
         if isinstance(rest, FrameBuffer):
@@ -188,7 +190,7 @@ class Connection:
                 self.out_bytes += len(late)
 
     def send(self, *, now_ms: int) -> None:
-        """Send what the socket takes. Raises OSError when the connection is lost."""
+        """Send what the socket accepts. Raises OSError when the connection is lost."""
         out = self.out
         while out:
             data = self._next_bytes()
@@ -204,7 +206,7 @@ class Connection:
                 return
 
     def _next_bytes(self) -> bytes | memoryview:
-        """The next bytes to send: many small frames as one."""
+        """Return the next bytes to send; small frames are joined."""
         out = self.out
         first = out.popleft()
         if not out or len(first) + len(out[0]) > _JOIN_BYTES:

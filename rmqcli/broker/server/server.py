@@ -1,10 +1,10 @@
-"""Sockets for cores: one thread reads, lets cores answer, and writes.
+"""Sockets for cores: one thread reads requests, lets cores answer, and writes.
 
 Serves any number of cores (a name server, brokers), each on its own ports, and applies
-their faults. Decides nothing about RocketMQ. A client that sends garbage, reads nothing
-or opens too many connections is closed, and the others go on; an exception in a core
-becomes an answer with code 1. With a `flush`, answers wait until it was called: once
-for all answers of a turn (group commit).
+their faults. Decides nothing about RocketMQ. A client that sends garbage or reads
+nothing is closed, as are connections beyond the limit; other clients are not affected.
+An exception in a core becomes an answer with code 1. If a port has a `flush`, its
+answers wait for that call, which is made once for all answers of a turn (group commit).
 
 Source: `NettyRemotingServer` in apache/rocketmq, without TLS.
 """
@@ -57,7 +57,7 @@ _ACCEPTED_AT_ONCE_MAX = 256
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A listening socket, not blocking. Raises ConnectError naming the address."""
+    """Open a non-blocking listening socket. Raises ConnectError naming the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
@@ -75,9 +75,10 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 def accept_all(listener: socket.socket) -> Iterator[tuple[socket.socket, str]]:
-    """The waiting connections with their peers' `ip:port`, a limited number at once.
+    """Accept waiting connections, with their peers' `ip:port`; a limited number.
 
-    Raises OSError when none can be accepted now, as no file descriptor is left.
+    Raises OSError when none can be accepted now, for example because no file descriptor
+    is left.
     """
     for _ in range(_ACCEPTED_AT_ONCE_MAX):
         try:
@@ -97,7 +98,7 @@ _MARKS_MAX: Final = 10_000
 
 
 def handle_frame(server: Server, connection: Connection, frame: Frame) -> None:
-    """Handle one frame of a client; an invalid one closes only its sender."""
+    """Handle one frame of a client. An invalid frame closes only its connection."""
     port = connection.port
     try:
         command = decode_command(frame)
@@ -127,7 +128,7 @@ def handle_frame(server: Server, connection: Connection, frame: Frame) -> None:
 
 
 def deliver(server: Server, connection: Connection, effect: Send) -> None:
-    """Write an answer or a push of a core."""
+    """Write a core's answer or push to its connection."""
     command = effect.command
     data = _encoded(command, is_binary=effect.is_binary)
     if connection.marks and command.is_response:
@@ -153,7 +154,7 @@ def _encoded(command: RemotingCommand, *, is_binary: bool) -> bytes:
 def _begin(
     server: Server, connection: Connection, command: RemotingCommand, action: Action
 ) -> bool:
-    """Apply a fault to a request. Returns whether the core still sees it."""
+    """Apply a fault to a request. Return whether the core still gets the request."""
     match action:
         case Answer():
             _answer(
@@ -241,8 +242,8 @@ _FAILURES_MAX: Final = 100
 class Server:
     """One I/O thread for any number of ports.
 
-    `open`, `hang`, `drop` ... and whatever touches a core run in that thread: use
-    `call` from any other. `close` is idempotent.
+    `open`, `hang`, `drop` and the like, and anything that touches a core, must run in
+    that thread: use `call` from any other. `close` is idempotent.
     """
 
     def __init__(
@@ -274,13 +275,14 @@ class Server:
     # --- from any thread ---
 
     def start(self) -> None:
-        """Start the thread. Once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` in the I/O thread and return its result, or raise its error.
 
-        Raises RmqError when the server is closed, or hangs for 30 s.
+        Raises RmqError when the server is closed, or the thread does not answer within
+        30 s.
         """
         if threading.current_thread() is self._thread or not self._thread.is_alive():
             if self._is_closing and threading.current_thread() is not self._thread:
@@ -309,11 +311,11 @@ class Server:
         return results[0]
 
     def connect(self, port: Port, address: str) -> socket.socket:
-        """Connect to a port from this process, without the network; not blocking.
+        """Connect to a port without the network; return a non-blocking socket.
 
-        `address` is the `ip:port` under which the core sees the client. A port that
-        does not listen closes the connection at once. Raises RmqError when the server
-        is closed.
+        `address` is the `ip:port` under which the core sees the client. The server
+        closes the connection at once if the port does not listen, or if there are too
+        many connections. Raises RmqError when the server is closed.
         """
         if self._is_closing:
             raise RmqError("the embedded cluster is closed")
@@ -333,7 +335,7 @@ class Server:
         return ours
 
     def wake(self) -> None:
-        """Let the I/O thread run its calls and read the clock."""
+        """Wake the I/O thread, so that it runs its calls and reads the clock."""
         try:
             self._wake_out.send(b"\0")
         except (BlockingIOError, OSError):
@@ -364,7 +366,7 @@ class Server:
         return self._is_closing
 
     def now(self) -> Now:
-        """The time for the cores."""
+        """The time that cores get."""
         return Now(self.clock.monotonic_ms(), self.clock.epoch_ms())
 
     # --- from the I/O thread ---
@@ -372,7 +374,7 @@ class Server:
     def open(
         self, name: str, *, host: str, port: int, faults: Faults | None = None
     ) -> Port:
-        """Listen for a core that is set later. Raises ConnectError."""
+        """Open a port, whose core is set later. Raises ConnectError."""
         opened = Port(name, host, faults)
         self.ports.append(opened)
         self.listen(opened, port)
@@ -398,7 +400,10 @@ class Server:
         port.listeners.clear()
 
     def drop(self, port: Port) -> None:
-        """Close a port as when a process dies: no goodbye, nothing flushed."""
+        """Close a port as when its process dies.
+
+        Waiting output is lost, and the core is not notified.
+        """
         self.stop_listening(port)
         core, port.core = port.core, None
         for connection in list(port.connections.values()):
@@ -407,12 +412,12 @@ class Server:
         port.is_hung = False
 
     def hang(self, port: Port) -> None:
-        """Neither read, answer nor do what is due until `resume`."""
+        """Neither read nor answer, nor run the core's timers, until `resume`."""
         port.is_hung = True
         self._watch_all(port)
 
     def resume(self, port: Port) -> None:
-        """Go on, first with the frames that came meanwhile."""
+        """End a `hang`; the frames that arrived meanwhile are handled first."""
         port.is_hung = False
         self._watch_all(port)
 
@@ -428,7 +433,7 @@ class Server:
                 self.finish(connection)
 
     def drive(self, port: Port, work: Callable[[Core], Iterable[Effect]]) -> None:
-        """Call the core and apply its effects; an exception is logged."""
+        """Call a port's core and apply its effects; an exception is logged."""
         if port.core is None:
             return
         port.was_used = True
@@ -467,7 +472,7 @@ class Server:
             self._calls.popleft()()
 
     def _turn(self) -> None:
-        """What follows the reads: calls, waiting frames, timers, then the answers."""
+        """Run what follows the reads: calls, waiting frames, timers, and the writes."""
         while self._calls:
             self._calls.popleft()()
         waiting, self._waiting = self._waiting, {}
@@ -488,7 +493,7 @@ class Server:
                 self._write_out(connection, now.monotonic_ms)
 
     def _timeout_s(self) -> float | None:
-        """How long to wait for sockets; None: until one of them has something."""
+        """How long to wait for sockets; None means until one of them is ready."""
         if self._waiting or self._calls:
             return 0
         dues = [self.timers.next_ms()]
@@ -500,7 +505,7 @@ class Server:
         known = [due for due in dues if due is not None]
         if not known or not isinstance(self.clock, SystemClock):
             return None  # moving a manual clock wakes this thread
-        # Rounded up, as a wait that ends too early is a turn without work.
+        # Rounded up, because a wait that ends too early makes a turn without work.
         return max(0, min(known) - self.clock.monotonic_ms() + 1) / 1000
 
     def _settle(self) -> None:
@@ -561,7 +566,7 @@ class Server:
             )
 
     def _watch(self, connection: Connection) -> None:
-        """Let the selector watch for reads and writes that are possible now."""
+        """Have the selector watch for the events that the connection can handle now."""
         wanted = 0
         if not connection.port.is_hung:
             is_full = connection.out_bytes > self.limits.output_pause_bytes
@@ -618,7 +623,7 @@ class Server:
         self._handle_backlog(connection)
 
     def _handle_backlog(self, connection: Connection) -> None:
-        """Handle frames until the client has too many answers to read."""
+        """Handle waiting frames until too much output waits for the client."""
         backlog = connection.backlog
         while (
             backlog
@@ -661,7 +666,7 @@ class Server:
             self.drive(port, lambda core: core.closed(connection.peer, self.now()))
 
     def _forget(self, connection: Connection) -> bool:
-        """Close the socket without a call of the core. False if already closed."""
+        """Close the socket without calling the core. False if it was already closed."""
         number = connection.peer.number
         if self._by_peer.pop(number, None) is None:
             return False
@@ -676,7 +681,7 @@ class Server:
         return True
 
     def _sweep(self, now: Now) -> None:
-        """Close idle connections, and those that read no waiting answers."""
+        """Close connections that are idle, or whose clients read no waiting output."""
         limits = self.limits
         for connection in list(self._by_peer.values()):
             if connection.port.is_hung:

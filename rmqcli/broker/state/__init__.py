@@ -1,1 +1,1 @@
-"""A broker's tables and services: what it remembers, and what it does on its own."""
+"""The tables of one broker, and the services that it runs without a request."""

@@ -1,6 +1,7 @@
-"""The state of one broker: its tables and services, made and wired in one place.
+"""The state of one broker: all its tables and services, which it creates and connects.
 
-Handlers work on it. It holds no socket, thread or clock, and decides no answer.
+Handlers read and change this state, and decide the answers to requests. It has no
+sockets, threads or clock.
 
 Source: `BrokerController` in apache/rocketmq.
 """
@@ -38,18 +39,19 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import MessageStore
 
 
-#: 41 has no divisor in common with 100: all numbers come, a fifth of any few is low.
+#: 41 has no common divisor with 100, so 100 requests get each number once, and about a
+#: fifth of any consecutive requests get a number below 20 (popFromRetryProbability).
 _POP_STEP = 41
 
 
 class BrokerState(BrokerContext):
     """Everything that a handler may read or change.
 
-    `on_topics_changed` is called when the name server must learn of topics. `offsets`
-    replaces the table of consumer offsets. `find_queues` gives the readable queues of a
-    topic on all brokers, None for an unknown topic; without it, only this broker's are
-    known. `pop_choice` gives a number below 100 for each POP request, by which queues
-    are chosen; without it, requests go round.
+    `on_topics_changed` is called when the broker must register changed topics at the
+    name server. `offsets` replaces the table of consumer offsets. `find_queues` returns
+    the readable queues of a topic on all brokers, or None for an unknown topic; without
+    it, only this broker's queues are known. `pop_choice` returns the number by which a
+    POP request chooses its first queue; without it, the numbers follow a fixed cycle.
     """
 
     def __init__(
@@ -111,14 +113,17 @@ class BrokerState(BrokerContext):
         self.check_points.on_revived = self._revived
 
     def pop_choice(self) -> int:
-        """A number below 100 by which a POP request chooses queues and retry topic."""
+        """Return the number, 0 to 99, by which a POP request chooses its first queue.
+
+        It also decides whether the request reads the retry topic first.
+        """
         if self._pop_choice is not None:
             return self._pop_choice() % 100
         self._pop_turn += 1
         return (self._pop_turn - 1) * _POP_STEP % 100
 
     def topic_queues(self, topic: str) -> list[MessageQueue] | None:
-        """The readable queues of a topic, of all brokers; None for an unknown topic."""
+        """The readable queues of a topic on all brokers; None for an unknown topic."""
         if self._find_queues is not None:
             return self._find_queues(topic)
         config = self.topics.get(topic)
@@ -129,13 +134,17 @@ class BrokerState(BrokerContext):
         return [MessageQueue(topic, name, queue_id) for queue_id in range(count)]
 
     def wake_pops(self, topic: str, group: str, queue_id: int, now: Now) -> None:
-        """Answer those who wait for a queue that has messages without a new one."""
+        """Wake requests for a queue that can be popped again without a new message."""
         for each in (ANY_QUEUE, queue_id):
             for waiting in (self.pop_holds, self.notification_holds):
                 waiting.wake((topic, group, each), now)
 
     def _revived(self, topic: str, group: str, now: Now) -> None:
-        """Messages of a group came back: they are in no queue of the topic itself."""
+        """Wake all requests of a group for a topic after messages were revived.
+
+        These messages are in the group's retry topic, so a request for any queue of the
+        topic may get them.
+        """
         config = self.topics.get(topic)
         for queue_id in range(-1, 0 if config is None else config.read_queue_nums):
             for waiting in (self.pop_holds, self.notification_holds):

@@ -1,18 +1,20 @@
-"""Messages that POP gave out, until they are acknowledged or their time is over.
+"""Check points of POP: messages that are neither acknowledged nor revived yet.
 
-Each batch of a queue that a POP answer brings is a check point. It is written to the
-revive topic before the answer, and each acknowledgement after it; both have RocketMQ's
-own form. So a broker that was killed reads there what is still out, and how far each
-queue was popped after the offsets were stored last. The revive topic's committed offset
-is behind the last batch before which everything is done.
+The messages of one queue in a POP answer are a batch. The broker writes a check point
+of the batch to the revive topic before it answers, and later a record of each
+acknowledgement, both in RocketMQ's format. From these, a broker that was killed finds
+out which messages are outstanding, and how far each queue was popped since the offsets
+were last stored. When the invisible time of a batch is over, its outstanding messages
+are revived: copied to the retry topic. In each revive queue, no check point up to the
+committed offset, inclusive, has outstanding messages.
 
-Imitated: the form and the queues of the revive topic, the copy in the retry topic with
-its properties and one attempt more, the retry topic's creation. A message is revived
-without end: in RocketMQ too it is the client or the proxy that counts attempts and
-moves a message to the dead letters.
-Not imitated: the buffer that merges check points and acknowledgements, the scan each
-second with a margin of two (messages come back at the millisecond), copies of masters
-that are down.
+Imitated: the format and the queues of the revive topic; the copy in the retry topic,
+with its properties and a reconsumeTimes that is higher by one; the creation of the
+retry topic. A message can be revived any number of times: in RocketMQ, too, the client
+or the proxy counts the attempts and moves a message to the dead letter queue.
+Not imitated: the buffer that merges check points and acknowledgements; the scan every
+second with a margin of two seconds (here, messages are revived to the millisecond);
+reviving messages of masters that are down.
 
 Source: `PopReviveService`, `PopBufferMergeService`, `PopCheckPoint`, `AckMsg` and
 `PopAckConstants` in apache/rocketmq.
@@ -55,8 +57,8 @@ REVIVE_QUEUE_NUM: Final = 8  # reviveQueueNum
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 ORIGIN_GROUP: Final = "ORIGIN_GROUP"
 
-#: Batches that one broker keeps; with more, clients get nothing new. RocketMQ keeps
-#: them on its disk only.
+#: The most batches that one broker keeps in memory; with that many, clients get no new
+#: messages. RocketMQ keeps them only on disk.
 CHECK_POINTS_MAX: Final = 200_000
 
 _CK_TAG: Final = "ck"
@@ -65,11 +67,12 @@ _BATCH_ACK_TAG: Final = "bAck"
 _DELIVER_MS: Final = "TIMER_DELIVER_MS"
 _ACK_INTERVAL_MS: Final = 1_000  # PopAckConstants.ackTimeInterval
 _RETRY_MS: Final = 10_000
-#: A real broker's check points and acknowledgements come out of its timers, in any
-#: order; the acknowledgement of one has come by then.
+#: A real broker's check points and acknowledgements are timer messages, which are
+#: delivered in any order. After this margin, the acknowledgements of a check point have
+#: been delivered, too.
 _FOREIGN_MARGIN_MS: Final = 2_000
 _READ_AT_ONCE_MAX: Final = 256
-#: Messages of one check point that is read from the log.
+#: The most messages of a check point that is read from the revive topic.
 _OFFSETS_MAX: Final = 1_024
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
@@ -78,7 +81,7 @@ _log = get_logger(__name__)
 
 
 class Key(NamedTuple):
-    """Which batch a handle means."""
+    """Identifies the batch that a receipt handle refers to."""
 
     topic: str
     group: str
@@ -90,9 +93,9 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Point:
-    """A batch. `offsets`: the messages that are not acknowledged.
+    """A batch. `offsets` are those of its outstanding messages.
 
-    `is_suspended`: they were not consumed, so that the attempt does not count.
+    `is_suspended`: the client did not consume them, so that the attempt does not count.
     """
 
     key: Key
@@ -104,9 +107,10 @@ class _Point:
 
 
 class CheckPoints:
-    """The batches that are out. `on_revived` learns which topic's messages came back.
+    """The batches with outstanding messages.
 
-    It is called with topic and group when copies are in the retry topic.
+    `on_revived` is called with the topic and the group whose messages were revived,
+    after their copies were stored in the retry topic.
     """
 
     def __init__(
@@ -126,7 +130,7 @@ class CheckPoints:
         self.revive_topic = REVIVE_TOPIC_PREFIX + context.settings.cluster
         self.on_revived: Callable[[str, str, Now], None] | None = None
         self._points: dict[Key, _Point] = {}
-        #: revive queue -> offsets of the batches that are out, ascending
+        #: revive queue -> its offsets of open check points, ascending
         self._open: list[dict[int, None]] = [{} for _ in range(REVIVE_QUEUE_NUM)]
         self._turn = 0
         self._is_writing = False
@@ -144,11 +148,11 @@ class CheckPoints:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch can be given out."""
+        """Whether no further batch can be added."""
         return len(self._points) >= CHECK_POINTS_MAX
 
     def next_queue_id(self) -> int:
-        """The revive queue of the next request, in turn."""
+        """Return the revive queue for the next request, in turn."""
         self._turn += 1
         return (self._turn - 1) % REVIVE_QUEUE_NUM
 
@@ -162,9 +166,10 @@ class CheckPoints:
         now: Now,
         is_suspended: bool = False,
     ) -> None:
-        """Note that messages are given out, under a key that is not known.
+        """Store a check point of messages that are about to be delivered.
 
-        Raises StoreError, and ValueError when there are too many.
+        Its key must not be known. Raises StoreError, and ValueError if there are too
+        many check points.
         """
         if self.is_full:
             raise ValueError(f"{CHECK_POINTS_MAX} check points")
@@ -199,24 +204,29 @@ class CheckPoints:
             is_suspended,
         )
         self._keep(point, now)
-        # What is behind it in the log happened after the offsets were stored.
+        # The pull offset is stored together with the groups' offsets. So `recover`
+        # knows that the check points from there on are newer than those offsets.
         self._offsets.commit_pull(
             REVIVE_GROUP, self.revive_topic, revive_queue_id, place.queue_offset + 1
         )
 
     def is_known(self, key: Key) -> bool:
-        """Whether a batch of that key is out."""
+        """Whether there is a batch of that key with outstanding messages."""
         return key in self._points
 
     def ack(self, key: Key, offsets: Iterable[int], now: Now) -> None:
-        """Messages of a batch were consumed. Others are ignored, as in RocketMQ."""
+        """Acknowledge messages of a batch.
+
+        Unknown batches, and offsets that are not outstanding, are ignored, as in
+        RocketMQ.
+        """
         point = self._points.get(key)
         if point is None:
             return
         acked = sorted(point.offsets.intersection(offsets))
         if not acked:
             return
-        with suppress(StoreError):  # as in RocketMQ, the client is not told
+        with suppress(StoreError):  # as in RocketMQ, the client gets no error
             self._put([self._ack_message(point, acked, now)], now)
         self._take(point, acked)
 
@@ -274,7 +284,7 @@ class CheckPoints:
         self._deadlines.add(point, now.monotonic_ms + max(0, due_ms))
 
     def _take(self, point: _Point, offsets: Iterable[int]) -> None:
-        """Messages of a batch are done: acknowledged or revived."""
+        """Remove messages that were acknowledged or revived from their batch."""
         point.offsets.difference_update(offsets)
         if point.offsets:
             return
@@ -289,10 +299,10 @@ class CheckPoints:
         # RocketMQ stores the last offset that is done, not the next one.
         self._offsets.commit(REVIVE_GROUP, self.revive_topic, queue_id, first - 1)
 
-    # --- what comes back ---
+    # --- reviving messages ---
 
     def _revive(self, point: _Point, now: Now) -> None:
-        """The time of a batch is over."""
+        """Revive the outstanding messages of a batch whose invisible time is over."""
         key = point.key
         base = normal_topic(key.topic, key.group)
         known = self._topics.get(base) is not None
@@ -325,13 +335,13 @@ class CheckPoints:
         retry_topic: str,
         now: Now,
     ) -> None:
-        """Store the copies, and that they are stored: together, or none of it."""
+        """Store the copies and the acknowledgement of their originals: all or none."""
         done = self._ack_message(point, sorted(point.offsets), now)
         try:
             copies = [self._copy(point, each, retry_topic, now) for each in messages]
             self._put([*copies, done], now)
         except ValueError:
-            # What is added made the properties longer than 32 KiB.
+            # The properties that `_copy` adds made them longer than 32 KiB.
             copies = [
                 self._copy(point, each, retry_topic, now, is_marked=False)
                 for each in messages
@@ -381,7 +391,10 @@ class CheckPoints:
     # --- after a restart ---
 
     def recover(self, now: Now) -> None:
-        """Read what was out when the broker stopped, before it answers anything."""
+        """Find the batches that were outstanding when the broker stopped.
+
+        Call it before the broker answers requests.
+        """
         store = self._context.store
         for queue_id in range(REVIVE_QUEUE_NUM):
             bounds = store.queue_bounds(self.revive_topic, queue_id)
@@ -414,7 +427,7 @@ class CheckPoints:
         _properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A real broker's check point or acknowledgement came out of the timers."""
+        """Read a real broker's entry that the timers delivered to the revive topic."""
         if not self._is_writing:
             message = look_message(self._context.store, place.commit_log_offset)
             self._read(message, now, margin_ms=_FOREIGN_MARGIN_MS)

@@ -1,8 +1,8 @@
-"""Requests of the broker's own to its clients, whose answers it waits for.
+"""Requests that the broker sends to its clients and that they answer.
 
-A call ends with the client's answer, a time-out or a closed connection, and the broker
-goes on with other work meanwhile. `forward` is what mqadmin's questions to consumers
-need: the client's answer goes back as it is.
+A call ends with the client's answer, a time-out or a closed connection; until then, the
+broker processes other requests. `forward` serves mqadmin's requests to consumers: it
+returns the client's answer unchanged.
 
 Source: `Broker2Client.callClient` and `AdminBrokerProcessor.callConsumer`.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     Done: TypeAlias = "Callable[[RemotingCommand | NoAnswer], None]"
 
-#: Calls to all clients that wait for an answer.
+#: The most calls, to all clients, that wait for an answer.
 WAITING_MAX: Final = 10_000
 CALL_TIMEOUT_MS: Final = 10_000
 
 
 class NoAnswer(enum.Enum):
-    """Why a call was not answered."""
+    """The reason why a call was not answered."""
 
     TIMEOUT = "timeout"
     CLOSED = "connection closed"
@@ -46,7 +46,7 @@ class _Waiting(NamedTuple):
 
 
 class ClientCalls:
-    """The calls that wait for an answer. Answers to no call are ignored."""
+    """The calls that wait for an answer. Answers without a call are ignored."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -64,9 +64,10 @@ class ClientCalls:
         body: bytes = b"",
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
-        """Send one client a request; `done` gets its answer, or why there is none.
+        """Send a request to one client, and call `done` once with its answer.
 
-        `done` is called once. Raises Refusal(2) when too many calls are waiting.
+        Without an answer, `done` gets the reason. Raises Refusal(2) when too many calls
+        are waiting.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise Refusal(
@@ -92,8 +93,8 @@ class ClientCalls:
     ) -> None:
         """Call one client and answer `request` with the client's answer, unchanged.
 
-        The answer is 207 when the client does not answer in time, and 1 when its
-        connection ends.
+        The answer is 207 if the client does not answer in time, and 1 if its connection
+        is closed.
         """
 
         def done(answer: RemotingCommand | NoAnswer) -> None:
@@ -106,13 +107,13 @@ class ClientCalls:
         self.call(peer, code, request.now, done=done, ext_fields=ext_fields, body=body)
 
     def answered(self, peer: Peer, command: RemotingCommand, now: Now) -> None:
-        """Take a client's answer; that of a client that was not called is ignored."""
+        """Pass a client's answer to its call; without a call it is ignored."""
         waiting = self._waiting.get(command.opaque)
         if waiting is not None and waiting.peer == peer:
             self._ended(command.opaque, command)
 
     def closed(self, peer: Peer, now: Now) -> None:
-        """End the calls to a client whose connection is gone."""
+        """End the calls to a client whose connection was closed."""
         for opaque in [o for o, w in self._waiting.items() if w.peer == peer]:
             self._ended(opaque, NoAnswer.CLOSED)
 

@@ -1,12 +1,14 @@
 """The connected clients, by consumer and producer group.
 
-Imitated: 40 is sent to every member, also the one that joined, when a member joins,
-unregisters or loses its connection, and when the subscribed topics change; one member
-for each connection, so that one client id on two connections is there twice; a
+Imitated: 40 is sent to every member, also to one that joins, when a member joins,
+unregisters or loses its connection, and when the subscribed topics change; each
+connection is a member, so that a client id with two connections is listed twice; a
 subscription is replaced only by a newer one; topics that a heartbeat does not name are
-forgotten; connections silent for 120 s are closed, without a notice to the others.
-Not imitated: batched notifications, the short form of heartbeats (V2: never announced,
-so clients do not use it), groups made up from pulls of a proxy (5.x).
+forgotten; a connection without a heartbeat for 120 s is closed, and the other members
+are not notified.
+Not imitated: batched notifications; the short form of heartbeats (V2: the broker does
+not announce it, so clients do not use it); registering groups from the pulls of a proxy
+(5.x).
 
 Source: `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`,
 `DefaultConsumerIdsChangeListener` and `ClientHousekeepingService` in apache/rocketmq.
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Member:
-    """A client on one connection. `language` is a LanguageCode number."""
+    """A client on one connection. `language` is the number of a LanguageCode."""
 
     client_id: str
     peer: Peer
@@ -45,7 +47,11 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """A group with at least one member. Enums by Java's names, None when unknown."""
+    """A consumer group with at least one member.
+
+    `consume_type`, `message_model` and `consume_from_where` are the names of Java's
+    enum constants, None when unknown.
+    """
 
     name: str
     consume_type: str | None = None
@@ -60,16 +66,16 @@ class ConsumerGroup:
         return list(self.by_peer.values())
 
     def member(self, client_id: str) -> Member | None:
-        """The first member of that client id."""
+        """The first member with that client id."""
         for member in self.by_peer.values():
             if member.client_id == client_id:
                 return member
         return None
 
     def update(self, member: Member, data: ConsumerData, *, is_partial: bool) -> bool:
-        """Take one heartbeat. Returns whether members or topics changed.
+        """Process a member's heartbeat. Returns whether members or topics changed.
 
-        `is_partial`: it has no subscriptions, and the known ones stay.
+        `is_partial`: the heartbeat has no subscriptions, and the known ones stay.
         """
         self.consume_type = data.consume_type
         self.message_model = data.message_model
@@ -98,10 +104,10 @@ class ConsumerGroup:
 
 
 SCAN_INTERVAL_MS: Final = 10_000
-#: Groups that one connection may join, and topics that one of them may subscribe.
+#: Limits of the groups of one connection, and of the topics that a group subscribes to.
 PEER_GROUPS_MAX: Final = 1_000
 GROUP_TOPICS_MAX: Final = 10_000
-#: Groups with members, of consumers and of producers each.
+#: Limit of the consumer groups with members, and also of the producer groups.
 MEMBER_GROUPS_MAX: Final = 20_000
 
 
@@ -115,7 +121,7 @@ class ClientTable:
         self._producers: dict[str, dict[Peer, Member]] = {}
         self._consuming: dict[Peer, set[str]] = {}
         self._producing: dict[Peer, set[str]] = {}
-        #: client id -> its newest connection; a producer has one
+        #: client id of a producer -> its newest connection
         self._producer_peers: dict[str, Peer] = {}
         self._turn = 0
         context.background.every(SCAN_INTERVAL_MS, context.started, self._expire)
@@ -127,11 +133,11 @@ class ClientTable:
         return list(self._consumers)
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """A group that has members; else None."""
+        """The group; None if it has no members."""
         return self._consumers.get(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group's members subscribe of a topic; None for nothing."""
+        """A group's subscription to a topic; None without one."""
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
@@ -144,7 +150,7 @@ class ClientTable:
         return list(self._producers.get(group, {}).values())
 
     def any_producer_peer(self, group: str) -> Peer | None:
-        """A connection of a producer of the group, in turn; None without any."""
+        """A connection of one of the group's producers, in turn; None without any."""
         members = self._producers.get(group)
         if not members:
             return None
@@ -152,7 +158,7 @@ class ClientTable:
         return list(members)[self._turn % len(members)]
 
     def producer_peer(self, client_id: str) -> Peer | None:
-        """The connection of a producer; None when there is none of that client id.
+        """The connection of the producer with that client id; None without one.
 
         Source: ProducerManager.findChannel.
         """
@@ -161,9 +167,9 @@ class ClientTable:
     # --- members join and leave ---
 
     def check(self, peer: Peer, data: HeartbeatData) -> None:
-        """Raises Refusal(1) for too many groups or topics.
+        """Check a heartbeat's numbers of groups and topics, before it has any effect.
 
-        Call it before a heartbeat has any effect.
+        Raises Refusal(1) if there are too many.
         """
         joined = {consumer.group_name for consumer in data.consumers}
         groups = joined | self._consuming.get(peer, set())
@@ -265,7 +271,7 @@ class ClientTable:
             self._context.push(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
 
     def _expire(self, now: Now) -> None:
-        """Close connections that sent no heartbeat for too long."""
+        """Close connections without a heartbeat for channelExpiredTimeout."""
         oldest_ms = now.monotonic_ms - self._context.settings.channel_expired_timeout_ms
         silent: dict[Peer, None] = {}
         for name, group in list(self._consumers.items()):

@@ -1,12 +1,13 @@
 """A broker's settings as text, and changing them while it runs.
 
-A setting that can be changed takes effect at once. A request with any other setting is
-refused as a whole; RocketMQ accepts unknown settings and ignores them. A request may
-repeat the value that a setting has, so that tools can send back what they have read.
-Nothing is written to a file: after a restart the broker has its first settings again.
+Some settings can be changed, with immediate effect. A request that changes any other
+setting is refused as a whole; RocketMQ accepts unknown settings and ignores them. A
+request may repeat the current value of any setting, so that tools can send back the
+settings that they have read. Nothing is written to a file: after a restart, the broker
+has its initial settings again.
 
-`autoCreateTopicEnable` and `defaultTopicQueueNums` change TBW102 at once, for which
-RocketMQ must be restarted.
+`autoCreateTopicEnable` and `defaultTopicQueueNums` apply to TBW102 at once; RocketMQ
+must be restarted for that.
 
 Source: `Configuration` and `AdminBrokerProcessor.updateBrokerConfig`.
 """
@@ -57,7 +58,7 @@ _QUOTED_MAX: Final = 80
 
 
 class Configuration:
-    """The text of GET_BROKER_CONFIG, and what UPDATE_BROKER_CONFIG changes."""
+    """The settings as GET_BROKER_CONFIG shows and UPDATE_BROKER_CONFIG changes them."""
 
     def __init__(self, context: BrokerContext, topics: TopicTable) -> None:
         self._context = context
@@ -93,12 +94,16 @@ class Configuration:
 
     @property
     def resets_at_broker(self) -> bool:
-        """Whether 222 sets offsets here (true from 5.2.0 on) or asks the members."""
+        """Whether the broker answers 222 by setting the offsets itself.
+
+        That is the default from 5.2.0 on. Otherwise the broker sends the reset to the
+        members.
+        """
         asked = self._context.settings.use_server_side_reset_offset
         return self._context.profile.resets_at_broker if asked is None else asked
 
     def update(self, properties: Mapping[str, str], now: Now) -> None:
-        """Change settings, all of them or none.
+        """Change all the given settings, or none of them.
 
         Raises Refusal: 16 for a setting that cannot be changed, 29 (1 in 4.x) for an
         illegal value.
@@ -153,7 +158,7 @@ def _cut(text: str) -> str:
 
 
 def _read(text: str, current: object) -> object:
-    """`text` as the type of the current value; None if that is not possible."""
+    """Convert `text` to the type of the current value; None if it is illegal."""
     text = text.strip()
     if isinstance(current, bool):
         return {"true": True, "false": False}.get(text.lower())

@@ -1,8 +1,9 @@
-"""Things that each have a deadline and usually end before it. Pure.
+"""Deadlines of things that usually end before their deadline is reached. Pure.
 
-A timer of `Timers` cannot be taken back. A broker whose clients acknowledge everything
-would keep a timer for each message until the message's time is over. Here one timer
-serves all, and what has ended is forgotten once it is more than what has not.
+A timer of `Timers` cannot be cancelled. With one timer for each message, a broker whose
+clients acknowledge everything would keep each timer until the message's invisible time
+is over. Here one timer serves all deadlines, and the deadlines of ended things are
+removed once they outnumber the others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _ENDED_MAX: Final = 1_000
 class Deadlines(Generic[T]):
     """Calls `on_due` for each thing at its deadline, unless it has ended before.
 
-    `has_ended` tells; `count` is how many have not.
+    `has_ended` returns whether a thing has ended; `count` returns the number of things
+    that have not.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The subscription groups that a broker knows, and their settings.
+"""The subscription groups of one broker and their settings.
 
-Imitated: creation at a group's first request, the built-in groups, topics that a group
-may not read (5.x), the data version. Not imitated: retry policies.
+Imitated: creation at a group's first request; the built-in groups; topics that a group
+may not read (5.x); the data version. Not imitated: retry policies.
 
 Source: `SubscriptionGroupManager` in apache/rocketmq.
 """
@@ -35,7 +35,7 @@ BUILT_IN_GROUPS: Final = (
 )
 
 GROUP_LENGTH_MAX: Final = 255
-#: With this many groups clients cannot create more. RocketMQ has no such limit.
+#: The number of groups at which clients cannot create more. RocketMQ has no such limit.
 GROUPS_MAX: Final = 20_000
 
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
@@ -45,10 +45,11 @@ _log = get_logger(__name__)
 
 
 def group_name_fault(group: str) -> str | None:
-    """Why a group name is illegal; None for a legal one.
+    """Return why a group name is illegal; None for a legal one.
 
-    Folders must be able to have the names of its retry and dead letter topics, in a
-    store of any kind. The text continues "the group's name".
+    The names of the group's retry and dead letter topics must be legal names of
+    folders, even if the store keeps everything in memory. The returned text continues
+    a sentence that begins with "the group's name".
     """
     if not 0 < len(group) <= GROUP_LENGTH_MAX:
         return f"has {len(group)} characters, not 1..{GROUP_LENGTH_MAX}"
@@ -60,9 +61,10 @@ def group_name_fault(group: str) -> str | None:
 
 
 class GroupTable:
-    """Groups by name. Configurations are values: `put` a changed one.
+    """Groups by name. Configurations are immutable: to change one, `put` a new one.
 
-    `forbidden`: group -> topic -> bits of what it may not do; treat as read-only.
+    `forbidden`: group -> topic -> permission bits that are denied to the group; treat
+    as read-only.
     """
 
     def __init__(self, context: BrokerContext) -> None:
@@ -78,7 +80,7 @@ class GroupTable:
         return {name: SubscriptionGroupConfig(group_name=name) for name in names}
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings; None for one that is unknown."""
+        """The group's settings; None for an unknown group."""
         return self._groups.get(group)
 
     @property
@@ -87,7 +89,10 @@ class GroupTable:
         return len(self._groups) >= GROUPS_MAX
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, created if that is allowed; else None (code 26)."""
+        """Return the group, and create it if it is unknown and that is allowed.
+
+        Returns None if it is unknown and cannot be created (answered with code 26).
+        """
         found = self._groups.get(group)
         if found is not None or group_name_fault(group) is not None:
             return found
@@ -115,7 +120,7 @@ class GroupTable:
         return True
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
-        """Whether the group may not read the topic (16 in a pull)."""
+        """Whether the group may not read the topic (a pull is answered with 16)."""
         return bool(self.forbidden.get(group, {}).get(topic, 0) & _READ_BIT)
 
     def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
@@ -140,7 +145,7 @@ class GroupTable:
         *,
         version: DataVersion | None = None,
     ) -> None:
-        """Take what was stored; it wins over what is built in.
+        """Add stored groups, which take precedence over the built-in ones.
 
         Groups with illegal names are left out with a warning.
         """
@@ -161,7 +166,7 @@ class GroupTable:
         forbidden: Mapping[str, Mapping[str, int]],
         version: DataVersion,
     ) -> None:
-        """As `load`, and forget every other group except those that are built in."""
+        """Do as `load`, and forget all other groups except the built-in ones."""
         self._groups = self._built_in()
         self.load(configs, forbidden, version=version)
 

@@ -1,10 +1,11 @@
-"""Pulls that wait for a message: long polling.
+"""Long polling of pulls: requests that wait for a message.
 
 Imitated: an arriving message wakes the pulls of its queue whose filter matches its tag
-and properties. A check each 5 s (short polling: each second) ends the pulls that waited
-long enough, so that a hold may last up to 5 s longer than requested. The check reads
-no tags: a pull behind entries of other tags is answered with 20. On a slave only the
-check wakes pulls. A pull that was held is read again and not held once more.
+and properties. A check every 5 s (with short polling every second) ends the pulls whose
+time is over, so that a pull may be held for up to 5 s longer than requested. The check
+reads no tags: when only messages with other tags have arrived, it wakes the pull, too,
+and the answer is 20. On a slave, only the check wakes pulls. A woken pull reads the
+queue again, and is not held a second time.
 Not imitated: RocketMQ keeps the pulls of closed connections.
 
 Source: `PullRequestHoldService`, `NotifyMessageArrivingListener` and
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.headers.pull import PullMessageRequestHeader
 
 CHECK_INTERVAL_MS: Final = 5_000
-#: Pulls that one broker holds; one more is answered at once.
+#: The most pulls that one broker holds; beyond that, pulls are answered at once.
 HELD_MAX: Final = 100_000
 
 
@@ -58,9 +59,10 @@ class PullRequestHoldService:
         message_filter: MessageFilter | None,
         pull_again: Callable[[Now], Reply],
     ) -> bool:
-        """Keep a pull until a message comes or its time is over; False: too many.
+        """Hold a pull until a message arrives or its time is over.
 
-        `pull_again` then makes the answer, without holding the pull once more.
+        `pull_again` then returns the answer, without holding the pull again. Returns
+        False if too many pulls are held already.
         """
         if self._count >= HELD_MAX:
             return False
@@ -86,7 +88,7 @@ class PullRequestHoldService:
         properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A message was put into a consume queue: wake the pulls that it matches."""
+        """Wake the pulls that match a message that was put into a consume queue."""
         waiting = self._held.get((topic, queue_id))
         if waiting is None:
             return
@@ -110,7 +112,7 @@ class PullRequestHoldService:
                 self._put_back(key, left)
 
     def _plan_check(self, now: Now) -> None:
-        """Plan the next check, at a multiple of its interval since the start."""
+        """Plan the next check, a multiple of its interval after the broker's start."""
         if self._check_at_ms is not None:
             return
         settings = self._context.settings
@@ -139,7 +141,10 @@ class PullRequestHoldService:
         tags_code: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Source: PullRequestHoldService.notifyMessageArriving."""
+        """Wake the pulls of a queue that match or whose time is over.
+
+        Source: PullRequestHoldService.notifyMessageArriving.
+        """
         waiting = self._held.pop(key)
         woken, left = [], []
         for held in waiting:

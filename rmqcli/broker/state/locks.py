@@ -1,8 +1,9 @@
-"""Which client of a group may consume a queue in order.
+"""Queue locks: which client of a group may consume a queue in order.
 
-Imitated: a lock lives 60 s after it was last taken, survives its owner's connection and
-is lost in a restart; its owner renews it, and any client may take an expired one. Not
-imitated: strict mode, where a quorum of replicas decides.
+Imitated: a lock expires 60 s after it was taken or renewed, is kept when its owner's
+connection is closed, and is lost in a restart. Only its owner can renew it; any client
+can take an expired lock.
+Not imitated: strict mode, where a quorum of replicas decides.
 
 Source: `RebalanceLockManager` in apache/rocketmq.
 """
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 LOCK_MAX_LIVE_MS: Final = 60_000
-#: Locks of all groups. With this many, no new one is given.
+#: The most locks of all groups. Beyond that, the broker grants no new ones.
 LOCKS_MAX: Final = 200_000
 
 
@@ -40,7 +41,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now: Now
     ) -> list[MessageQueue]:
-        """Take or renew locks; returns the queues that the client has now."""
+        """Take or renew locks; return the queues whose lock the client has now."""
         given = []
         for queue in dict.fromkeys(queues):
             known = self._groups.get(group, {}).get(queue)
@@ -58,7 +59,7 @@ class QueueLocks:
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Release the client's locks; those of other clients stay."""
+        """Release the client's locks of these queues; those of other clients stay."""
         table = self._groups.get(group, {})
         for queue in queues:
             known = table.get(queue)

@@ -1,8 +1,8 @@
-"""How far each group has come in each queue, as one broker keeps it.
+"""The offsets of all groups in the queues of one broker.
 
-Any value is accepted, a smaller one too: the last write wins, as in RocketMQ. A reset
-by the server (5.x) is stored and stays pending until the group's next pull of that
-queue.
+A commit may have any value, also a smaller one than before: the last write wins, as in
+RocketMQ. A reset at the broker (5.x) is stored, and stays pending until the group's
+next pull of that queue.
 
 Source: `ConsumerOffsetManager` in apache/rocketmq.
 """
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class ConsumerOffsets:
-    """Committed and pulled offsets. `version` grows with each change to the former."""
+    """Committed offsets and pull offsets.
+
+    `version` grows with each change of the committed offsets.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -25,12 +28,15 @@ class ConsumerOffsets:
         self._pending: dict[tuple[str, str], dict[int, int]] = {}
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store an offset; any value is accepted."""
+        """Commit an offset; any value is accepted."""
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self.version += 1
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset, a pending reset first; None: never committed."""
+        """Return the offset of a pending reset, or else the committed offset.
+
+        None if none was committed; a negative offset counts as none.
+        """
         key = (topic, group)
         pending = self._pending.get(key)
         if pending is not None and queue_id in pending:
@@ -39,28 +45,31 @@ class ConsumerOffsets:
         return None if offset is None or offset < 0 else offset
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store where a pull ended; what is after the committed offset is in flight."""
+        """Store the pull offset: the next offset after a pull.
+
+        Messages between the committed offset and the pull offset are in flight.
+        """
         table = self._pulled.get((topic, group))
         if table is None:
             table = self._pulled[topic, group] = {}
         table[queue_id] = offset
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the last pull ended; without one, the committed offset."""
+        """Return the pull offset; without one, the same as `query`."""
         offset = self._pulled.get((topic, group), {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset that the answer to the group's next pull names (5.x)."""
+        """Commit an offset that the group receives with its next pull (5.x)."""
         self._pending.setdefault((topic, group), {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset)
 
     def has_pending_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits for the group's next pull."""
+        """Whether a reset is pending until the group's next pull."""
         return queue_id in self._pending.get((topic, group), {})
 
     def take_pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a pending reset, which then ends; None without one."""
+        """Return the offset of a pending reset, and end it; None without one."""
         if not self._pending:
             return None
         pending = self._pending.get((topic, group))
@@ -84,20 +93,20 @@ class ConsumerOffsets:
         return {key: dict(queues) for key, queues in self._committed.items()}
 
     def pull_table(self) -> dict[tuple[str, str], dict[int, int]]:
-        """(topic, group) -> queue id -> where the last pull ended; a copy."""
+        """(topic, group) -> queue id -> pull offset; a copy."""
         return {key: dict(queues) for key, queues in self._pulled.items()}
 
     def load(self, table: Mapping[tuple[str, str], Mapping[int, int]]) -> None:
-        """Take over committed offsets in the form of `table`, instead of all here."""
+        """Replace all committed offsets with these, in the form of `table`."""
         self._committed = {key: dict(queues) for key, queues in table.items()}
         self.version += 1
 
     def delete_group(self, group: str) -> None:
-        """Forget what a group committed and pulled."""
+        """Forget all offsets of a group."""
         self._delete(key for key in self._keys() if key[1] == group)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget what all groups committed and pulled in a topic."""
+        """Forget the offsets of all groups in a topic."""
         self._delete(key for key in self._keys() if key[0] == topic)
 
     def _keys(self) -> list[tuple[str, str]]:

@@ -1,11 +1,12 @@
-"""Which messages POP gave out in order, and when their queues are free again.
+"""Orderly POP: the batches that were delivered, and when their queues are free again.
 
-Of each queue, a group has one batch out. The queue is blocked until every message of
-it is acknowledged or visible again; then it goes on behind the last message that was
-acknowledged without a gap. A request with the same attempt id gets the batch again.
+A group has at most one outstanding batch of a queue. The queue is blocked until every
+message of the batch is acknowledged or visible again. The next batch begins at the
+first message that is not acknowledged. A request with the same attempt id gets the
+batch again.
 
-Imitated: all of it, the file consumerOrderInfo.json too, which is written each 5 s: a
-crash loses up to 5 s of acknowledgements, as with RocketMQ.
+Imitated: all of this, and the file consumerOrderInfo.json. It is written every 5 s, so
+that a crash loses up to 5 s of acknowledgements, as in RocketMQ.
 Not imitated: 5.5's order by message instead of by queue.
 
 Source: `ConsumerOrderInfoManager` in apache/rocketmq.
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
 #: topic, group, queue id
 QueueKey = tuple[str, str, int]
 
-#: Queues with a batch out, of all groups; a group that has none out needs no entry.
+#: The most entries: queues with an outstanding batch, of all groups.
 QUEUES_MAX: Final = 200_000
 _SIGN_BIT: Final = 1 << 63
 _MASK: Final = (1 << 64) - 1
-#: After a day without a pop the entry goes.
+#: The entry of a queue is removed after a day without a POP.
 _CLEAN_MS: Final = 24 * 3600 * 1000  # CLEAN_SPAN_FROM_LAST
 _CLEAN_EVERY: Final = 1_000
 
 
 class OrderInfos:
-    """The batches that are out in order. `version` grows with each change.
+    """The outstanding batches of orderly POP. `version` grows with each change.
 
     `on_free` is called with a queue that can be popped again without a new message.
     """
@@ -67,9 +68,10 @@ class OrderInfos:
         invisible_ms: int,
         now: Now,
     ) -> list[tuple[int | None, int]]:
-        """Note a batch. Returns how often messages were out before, by offset.
+        """Record a batch; return how often its messages were delivered before.
 
-        The last item, without an offset, is the count for all others.
+        The result has pairs of an offset and the number of its earlier deliveries. The
+        last pair has no offset: its count is for all messages without a pair.
         """
         before = self._infos.get(key)
         info = OrderInfo(
@@ -90,7 +92,11 @@ class OrderInfos:
     def is_blocked(
         self, key: QueueKey, *, attempt_id: str | None, invisible_ms: int, now: Now
     ) -> bool:
-        """Whether a batch is out and hidden, and is not that of the same attempt."""
+        """Whether a message of the outstanding batch is still invisible.
+
+        A request with the batch's attempt id is not blocked by it. `invisible_ms` is
+        used for a batch that has no invisible time of its own.
+        """
         info = self._infos.get(key)
         if info is None or not info.offset_list:
             return False
@@ -102,7 +108,10 @@ class OrderInfos:
         )
 
     def ack(self, key: QueueKey, offset: int, pop_time_ms: int, now: Now) -> int | None:
-        """A message was consumed. Returns the offset to commit, None for none."""
+        """Acknowledge a message. Returns the offset to commit.
+
+        Returns None if the message is not in the outstanding batch of `pop_time_ms`.
+        """
         info = self._infos.get(key)
         if info is None:
             return offset + 1
@@ -122,7 +131,7 @@ class OrderInfos:
     def set_visible(
         self, key: QueueKey, offset: int, pop_time_ms: int, visible_ms: int, now: Now
     ) -> None:
-        """Change when a message of the batch is visible again (epoch ms)."""
+        """Set when a message of the batch will be visible again (epoch ms)."""
         info = self._infos.get(key)
         if info is None or info.pop_time != pop_time_ms:
             return
@@ -135,19 +144,19 @@ class OrderInfos:
         self._set(key, info, now)
 
     def clear(self, key: QueueKey) -> None:
-        """Forget a queue's batch: its offset was reset."""
+        """Forget a queue's batch, because its offset was reset."""
         if self._infos.pop(key, None) is not None:
             self.version += 1
 
     def body(self) -> ConsumerOrderInfo:
-        """What consumerOrderInfo.json holds."""
+        """The content of consumerOrderInfo.json."""
         table: dict[str, dict[int, OrderInfo]] = {}
         for (topic, group, queue_id), info in self._infos.items():
             table.setdefault(f"{topic}@{group}", {})[queue_id] = info
         return ConsumerOrderInfo(table=table)
 
     def load(self, body: ConsumerOrderInfo, now: Now) -> None:
-        """Take over what was stored, instead of all here."""
+        """Replace all batches with the stored ones."""
         self._infos.clear()
         for name, queues in body.table.items():
             topic, separator, group = name.rpartition("@")
@@ -167,7 +176,7 @@ class OrderInfos:
     def _clean(self, now: Now) -> None:
         wanted = len(self._infos)
         if wanted > QUEUES_MAX:
-            wanted = QUEUES_MAX - QUEUES_MAX // 10  # so that this is not done each time
+            wanted = QUEUES_MAX - QUEUES_MAX // 10  # so as not to clean at each `_set`
         oldest = sorted(
             self._infos, key=lambda key: self._infos[key].last_consume_timestamp
         )
@@ -192,7 +201,7 @@ def _is_acked(info: OrderInfo, at: int) -> bool:
 
 
 def _hidden_until(info: OrderInfo, invisible_ms: int) -> Iterator[int]:
-    """When each message that is not acknowledged is visible again, in epoch ms."""
+    """Yield when each unacknowledged message is visible again, in epoch ms."""
     if info.invisible_time is not None and info.invisible_time > 0:
         invisible_ms = info.invisible_time
     times = info.offset_next_visible_time or {}
@@ -204,7 +213,11 @@ def _hidden_until(info: OrderInfo, invisible_ms: int) -> Iterator[int]:
 def _counts(
     before: OrderInfo | None, offsets: Sequence[int], attempt_id: str | None
 ) -> dict[int, int] | None:
-    """How often each message was out before; only those that were."""
+    """Return offset -> earlier deliveries, for the messages that were delivered before.
+
+    Returns None if there was no batch before. If `before` is a batch of the same
+    attempt, its counts stay.
+    """
     if before is None:
         return None
     counts = before.offset_consumed_count or {}

@@ -1,13 +1,13 @@
-"""Receives by POP that wait for a message: long polling.
+"""Long polling of POP: requests that wait for a message.
 
-Imitated: requests wait by topic, group and queue (-1 is a queue of its own); a message
-that arrives wakes for each group one request for any queue and one for its queue; a
-request that was woken is answered anew and may wait again until its own end, which is
-50 ms before the client's; the limits of one queue and of all. NOTIFICATION waits in the
-same way beside them.
-A request is also woken when messages of its group come back; RocketMQ leaves it waiting
-(retry topics v1).
-Not imitated: waking without a match at each 800th message.
+Imitated: requests wait by topic, group and queue id, where -1 stands for any queue; an
+arriving message wakes, for each group, one request that waits for any queue and one
+that waits for the message's queue; a woken request is processed again and may wait
+again, until 50 ms before its poll time ends; the limits for one queue and for all.
+NOTIFICATION requests wait in the same way, in a table of their own.
+A request is also woken when messages of its group become visible again; RocketMQ leaves
+it waiting (retry topics v1).
+Not imitated: waking requests whose filter does not match, at each 800th message.
 
 Source: `PopLongPollingService` in apache/rocketmq.
 """
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Reply, Request
     from rmqcli.clock import Now
 
-#: Requests that wait for one group and queue, and in all.
+#: Limits of the waiting requests of one group and queue, and of all.
 HELD_OF_QUEUE_MAX: Final = 1_024  # popPollingSize
 HELD_MAX: Final = 100_000  # maxPopPollingSize
-#: Requests of one connection. RocketMQ has no such limit.
+#: Limit of the waiting requests of one connection. RocketMQ has no such limit.
 HELD_OF_PEER_MAX: Final = 10_000
 
 _ENDS_EARLY_MS: Final = 50
@@ -38,7 +38,7 @@ ANY_QUEUE: Final = -1
 
 
 class _Held:
-    """One request that waits."""
+    """One waiting request."""
 
     __slots__ = ("again", "ends_ms", "is_held", "key", "message_filter", "request")
 
@@ -59,7 +59,7 @@ class _Held:
 
 
 class PopHolds:
-    """The requests of one kind that wait, by topic, group and queue."""
+    """The waiting requests of one kind (POP or NOTIFICATION)."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -78,11 +78,11 @@ class PopHolds:
         return self._count
 
     def waiting(self, topic: str, group: str, queue_id: int) -> int:
-        """How many requests wait for that queue, or for any with -1."""
+        """Return the number of requests that wait for a queue; -1 means any queue."""
         return len(self._held.get((topic, group, queue_id), ()))
 
     def is_full(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
-        """Whether one more request would be too many."""
+        """Whether a limit is reached, so that no further request may wait."""
         return (
             self._count >= HELD_MAX
             or self.waiting(topic, group, queue_id) > HELD_OF_QUEUE_MAX
@@ -99,11 +99,11 @@ class PopHolds:
         again: Callable[[Now], Reply | None],
         message_filter: MessageFilter | None = None,
     ) -> None:
-        """Keep a request until a message comes or its time is over.
+        """Hold a request until a message arrives or its time is over.
 
-        `again` then makes the answer, or holds the request once more.
+        `again` then returns the answer, or None if it has held the request once more.
         """
-        # RocketMQ ends a request in the first ms in which less than 50 are left.
+        # RocketMQ ends a request in the first ms in which less than 50 ms are left.
         rest_ms = ends_epoch_ms - _ENDS_EARLY_MS + 1 - now.epoch_ms
         held = _Held(key, request, message_filter, again, now.monotonic_ms + rest_ms)
         waiting = self._held.setdefault(key, [])
@@ -125,7 +125,7 @@ class PopHolds:
         properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A message was put into a consume queue: wake a request of each group."""
+        """Wake requests of each group after a message was put into a consume queue."""
         if topic not in self._groups:
             return
         for group in list(self._groups[topic]):
@@ -145,7 +145,10 @@ class PopHolds:
         tags_code: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Wake the first request of a queue whose filter matches."""
+        """Wake the first request that waits for `key` and whose filter matches.
+
+        Without `tags_code` every filter matches.
+        """
         for held in self._held.get(key, ()):
             if _matches(held.message_filter, tags_code, properties):
                 self._finish(held, now)

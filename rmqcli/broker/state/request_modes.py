@@ -1,6 +1,6 @@
-"""Whether a group pulls or pops a topic: what SET_MESSAGE_REQUEST_MODE stored.
+"""The request mode (PULL or POP) of each group in a topic.
 
-It is kept in messageRequestMode.json.
+SET_MESSAGE_REQUEST_MODE stores the modes; they are kept in messageRequestMode.json.
 
 Source: `MessageRequestModeManager` in apache/rocketmq.
 """
@@ -14,7 +14,7 @@ from rmqcli.wire.bodies.pop import MessageRequestModeSerializeWrapper
 if TYPE_CHECKING:
     from rmqcli.wire.bodies.pop import SetMessageRequestModeRequestBody
 
-#: Modes that one broker keeps. RocketMQ has no such limit.
+#: The most modes that one broker keeps. RocketMQ has no such limit.
 MODES_MAX: Final = 50_000
 
 
@@ -31,7 +31,7 @@ class RequestModes:
         return len(self._modes) >= MODES_MAX
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
-        """What was set; None for nothing."""
+        """The stored mode; None if none was set."""
         return self._modes.get((topic, group))
 
     def set(
@@ -42,14 +42,14 @@ class RequestModes:
         self.version += 1
 
     def body(self) -> MessageRequestModeSerializeWrapper:
-        """What messageRequestMode.json holds."""
+        """The content of messageRequestMode.json."""
         table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
         for (topic, group), mode in self._modes.items():
             table.setdefault(topic, {})[group] = mode
         return MessageRequestModeSerializeWrapper(message_request_mode_map=table)
 
     def load(self, body: MessageRequestModeSerializeWrapper) -> None:
-        """Take over what was stored, instead of all here."""
+        """Replace all modes with the stored ones."""
         self._modes = {
             (topic, group): mode
             for topic, groups in body.message_request_mode_map.items()

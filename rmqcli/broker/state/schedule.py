@@ -1,9 +1,10 @@
-"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX, a queue for each level.
+"""Delay levels: delayed messages wait in SCHEDULE_TOPIC_XXXX, a queue for each level.
 
-Imitated: a queue is delivered in order, from the level's delay offset on, which is all
-that is kept: after a restart delivery goes on there. A message may be delivered twice
-when the offset was not written in time, as with RocketMQ. Not imitated: the poll each
-100 ms (delivery is at the millisecond it is due).
+Imitated: the messages of a queue are delivered in order. The broker keeps only the
+level's delay offset, and continues there after a restart. As in RocketMQ, a message may
+be delivered twice if the offset was not written in time.
+Not imitated: polling every 100 ms. Messages are delivered in the millisecond in which
+they are due.
 
 Source: `ScheduleMessageService` in apache/rocketmq.
 """
@@ -34,7 +35,7 @@ _RETRY_MS: Final = 10_000  # DELAY_FOR_A_PERIOD
 
 
 class ScheduleMessageService:
-    """The levels' progress, and the next time each has something to deliver."""
+    """Delivers the messages of each level when they are due."""
 
     def __init__(
         self, context: BrokerContext, writer: MessageWriter, delays: Delays
@@ -42,8 +43,9 @@ class ScheduleMessageService:
         self._context = context
         self._writer = writer
         self._delays = delays
-        #: level -> the next offset of its queue; what delayOffset.json keeps
+        #: level -> the next offset to deliver; delayOffset.json keeps them
         self.offsets: dict[int, int] = {}
+        #: levels that have a timer
         self._armed: set[int] = set()
         writer.listen(SCHEDULE_TOPIC, self._arrived)
         for topic, queue_id in context.store.queues():
@@ -51,9 +53,9 @@ class ScheduleMessageService:
                 self._arm(queue_id + 1, context.started.monotonic_ms)
 
     def load(self, offsets: Mapping[int, int]) -> None:
-        """Take the stored progress of the levels, before anything is delivered.
+        """Add the stored offsets of the levels, before any message is delivered.
 
-        Progress of unknown levels is kept.
+        Offsets of unknown levels are kept.
         """
         self.offsets.update(offsets)
 
@@ -65,7 +67,7 @@ class ScheduleMessageService:
         _properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A message was put into a level's queue."""
+        """Plan the delivery of a message that was put into a level's queue."""
         level = queue_id + 1
         if level not in self._armed and self._delays.delay_ms(level) is not None:
             self._arm(level, now.monotonic_ms + max(0, due_ms - now.epoch_ms))
@@ -93,7 +95,8 @@ class ScheduleMessageService:
             self.offsets[level] = start + due
         if due < len(units):
             wait_ms = units[due].tags_code - now.epoch_ms
-            # After a clock was set back a message must not wait longer than its level.
+            # After the clock was set back, a message must not wait longer than the
+            # delay of its level.
             wait_ms = min(wait_ms, self._delays.delay_ms(level) or 0)
             self._arm(level, now.monotonic_ms + max(0, wait_ms))
         elif start + due < bounds[1]:
@@ -124,7 +127,7 @@ class ScheduleMessageService:
 
 
 def _leading_due(units: Sequence[QueueUnit], epoch_ms: int) -> int:
-    """How many from the start are due."""
+    """Return the number of leading units whose messages are due."""
     for index, unit in enumerate(units):
         if unit.tags_code > epoch_ms:
             return index

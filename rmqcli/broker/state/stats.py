@@ -1,7 +1,8 @@
-"""What a broker counts: messages and bytes put and got, in total and lately.
+"""Statistics of one broker: messages and bytes put and got, in total and recently.
 
-Counted by the second for ten minutes, and by ten seconds for each topic and group.
-Not imitated: the day's totals by midnight, latencies, sizes by group.
+Counters of the whole broker cover the last ten minutes, in steps of a second. Counters
+of a topic, or of a topic and group, cover the last minute, in steps of ten seconds.
+Not imitated: the totals at midnight, latencies.
 
 Source: `StoreStatsService` and `BrokerStatsManager` in apache/rocketmq.
 """
@@ -21,12 +22,15 @@ _KEYED_STEP_MS: Final = 10_000
 _KEYED_STEPS: Final = 6
 _KEYS_MAX: Final = 100_000
 
-#: Indexes of what is counted by the second.
+#: Indexes of the counters that are kept for each second.
 PUT, FOUND, MISS, TRANSFERRED = range(4)
 
 
 class Recent(NamedTuple):
-    """The counts of one key over the last minute."""
+    """The counts of one key over the last minute.
+
+    `times` is the number of calls of `add`, `total` the sum of their counts.
+    """
 
     times: int
     total: int
@@ -40,7 +44,7 @@ class Keyed:
         self._steps: dict[str, deque[list[int]]] = {}
 
     def add(self, key: str, count: int, now: Now) -> None:
-        """Count `count` more. Keys beyond a bound are not counted."""
+        """Add `count` to a key. Beyond `_KEYS_MAX` keys, new ones are ignored."""
         step = now.monotonic_ms // _KEYED_STEP_MS
         steps = self._steps.get(key)
         if steps is None:
@@ -69,13 +73,16 @@ class Keyed:
 
 
 class BrokerStats:
-    """Counters of one broker since it started. Adding is cheap: it is on every path."""
+    """Counters of one broker since its start.
+
+    Counting must be cheap, because every put and every pull does it.
+    """
 
     def __init__(self, started: Now) -> None:
         self._started = started
         self.put_times = 0
         self.put_bytes = 0
-        #: puts that the store refused, once for each batch
+        #: puts that the store refused; a batch counts once
         self.put_failed = 0
         self.got_messages = 0
         self._seconds: deque[list[int]] = deque(maxlen=_WINDOW_S)
@@ -87,7 +94,7 @@ class BrokerStats:
         self.group_get_size = Keyed()
 
     def put(self, topic: str, messages: int, size_bytes: int, now: Now) -> None:
-        """Messages of one topic were stored together."""
+        """Count messages of one topic that were stored together."""
         self.put_times += messages
         self.put_bytes += size_bytes
         self._second(now)[1 + PUT] += messages
@@ -95,7 +102,7 @@ class BrokerStats:
         self.topic_put_size.add(topic, size_bytes, now)
 
     def got(self, topic: str, group: str, records: bytes, now: Now) -> None:
-        """A pull was answered; without records it is a miss."""
+        """Count an answered pull; without records it is a miss."""
         second = self._second(now)
         if not records:
             second[1 + MISS] += 1
@@ -109,7 +116,10 @@ class BrokerStats:
         self.group_get_size.add(key, len(records), now)
 
     def rate(self, what: int, interval_s: int, now: Now) -> float:
-        """Per second over the last `interval_s`, or since the start if that is less."""
+        """Return the rate per second over the last `interval_s`.
+
+        If the broker started later than that, the rate is since its start.
+        """
         second = now.monotonic_ms // 1000
         lived_s = max(1, second - self._started.monotonic_ms // 1000)
         first = second - interval_s
@@ -117,7 +127,7 @@ class BrokerStats:
         return total / min(interval_s, lived_s)
 
     def by_name(self) -> Mapping[str, Keyed]:
-        """The counts that VIEW_BROKER_STATS_DATA can name."""
+        """The counts by the names that VIEW_BROKER_STATS_DATA (315) uses."""
         return {
             "TOPIC_PUT_NUMS": self.topic_put_nums,
             "TOPIC_PUT_SIZE": self.topic_put_size,
@@ -134,7 +144,7 @@ class BrokerStats:
 
 
 def _count(records: bytes) -> int:
-    """How many records there are, by the sizes that they begin with."""
+    """Return the number of records; each begins with its size."""
     count = at = 0
     end = len(records)
     while at < end:

@@ -1,10 +1,11 @@
-"""Timer messages of 5.x: delivered at the second they ask for, at most 3 days ahead.
+"""Timer messages of 5.x: delivered at a requested second, at most 3 days ahead.
 
-Imitated: the topic they wait in, their properties, the precision (a due time is rounded
-down to the second and served one second later), messages that delete another one of the
-same second. Not imitated: the wheel and its log on disk. After a restart the waiting
-messages are found by reading the topic; those that were due well before the last
-message was stored count as delivered.
+Imitated: the topic in which they wait; their properties; the precision (a due time is
+rounded down to the second, and the message is delivered one second later); messages
+that delete another message of the same second.
+Not imitated: the timing wheel and its log on disk. After a restart, the broker finds
+the waiting messages by reading the topic. Messages that were due `_SETTLED_MS` before
+the newest message was stored, or earlier, count as delivered.
 
 Source: `TimerMessageStore` in apache/rocketmq.
 """
@@ -37,20 +38,21 @@ if TYPE_CHECKING:
 
 _RETRY_MS: Final = 10_000
 _SCAN_UNITS: Final = 256
-#: A message due this long before the last store time was certainly delivered.
+#: A message that was due this long before the newest message was stored, or earlier,
+#: was certainly delivered.
 _SETTLED_MS: Final = 5_000
 
 
 class TimerService:
-    """The waiting messages by due time."""
+    """Delivers timer messages when they are due."""
 
     def __init__(self, context: BrokerContext, writer: MessageWriter) -> None:
         self._context = context
         self._writer = writer
-        #: (due, commit log offset) of each; due in epoch ms
+        #: heap of (due time in epoch ms, commit log offset) of the waiting messages
         self._waiting: list[tuple[int, int]] = []
         self._armed_ms: int | None = None
-        #: what is to be deleted -> when it is due, in epoch ms
+        #: delete key of a message to delete -> its due time in epoch ms
         self._deletions: dict[str, int] = {}
         writer.listen(TIMER_TOPIC, self._arrived)
         self._recover()
@@ -63,7 +65,7 @@ class TimerService:
         properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A message came into the timers' topic."""
+        """Plan the delivery of a message that was put into the timers' topic."""
         due_ms = _due_ms(properties)
         if due_ms is not None:
             self._wait(due_ms, place.commit_log_offset, properties)
@@ -103,7 +105,7 @@ class TimerService:
             self._arm(now)
 
     def _deleted(self, due_ms: int) -> set[str]:
-        """What the messages of this second delete."""
+        """The delete keys of the messages of this second that delete another one."""
         if not self._deletions:
             return set()
         return {key for key, at_ms in self._deletions.items() if at_ms == due_ms}
@@ -135,7 +137,7 @@ class TimerService:
         self._writer.put_copies([fields], now)
 
     def _recover(self) -> None:
-        """Find the messages that waited when the broker stopped."""
+        """Find the messages that were waiting when the broker stopped."""
         store = self._context.store
         bounds = store.queue_bounds(TIMER_TOPIC, 0)
         if bounds is None or bounds[0] == bounds[1]:
@@ -167,7 +169,10 @@ def _due_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def _last_store_ms(store: MessageStore) -> int:
-    """When the newest message of all queues was stored: the broker was alive then."""
+    """Return when the newest message of all queues was stored.
+
+    The broker was running at that time.
+    """
     last_ms = 0
     for topic, queue_id in store.queues():
         bounds = store.queue_bounds(topic, queue_id)

@@ -1,8 +1,8 @@
 """The topics of one broker and their settings.
 
 Imitated: RocketMQ's own topics; creation at the first send, with the settings of TBW102
-or of another topic that can be inherited, and at send-back; the data version. Not
-imitated: unit flags, attributes' rules, static topics.
+or of another topic that can be inherited, and at send-back; the data version.
+Not imitated: unit flags, the rules of attributes, static topics.
 
 Source: `TopicConfigManager` and `TopicValidator` in apache/rocketmq.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
 
-#: With this many topics clients cannot create more. RocketMQ has no such limit.
+#: The number of topics at which clients cannot create more. RocketMQ has no such limit.
 TOPICS_MAX: Final = 50_000
 
 PERM_READ: Final = 4
@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 
 
 class TopicTable:
-    """Topics by name. Configurations are values: `put` a changed one."""
+    """Topics by name. Configurations are immutable: to change one, `put` a new one."""
 
     def __init__(
         self, context: BrokerContext, *, on_changed: Callable[[], None] | None = None
@@ -55,7 +55,7 @@ class TopicTable:
         self._picks: dict[str, int] = {}
 
     def get(self, topic: str) -> TopicConfig | None:
-        """The topic's settings; None for one that is unknown."""
+        """The topic's settings; None for an unknown topic."""
         return self._topics.get(topic)
 
     def all(self) -> dict[str, TopicConfig]:
@@ -71,7 +71,7 @@ class TopicTable:
         self._changed()
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic; whether there was one."""
+        """Forget a topic. Returns whether it was known."""
         if self._topics.pop(topic, None) is None:
             return False
         self._picks.pop(topic, None)
@@ -81,7 +81,7 @@ class TopicTable:
     def load(
         self, configs: Iterable[TopicConfig], *, version: DataVersion | None = None
     ) -> None:
-        """Take what was stored; it wins over what is built in.
+        """Add stored topics, which take precedence over the built-in ones.
 
         Topics with illegal names are left out with a warning.
         """
@@ -97,13 +97,16 @@ class TopicTable:
             self.data_version = version
 
     def replace(self, configs: Iterable[TopicConfig], version: DataVersion) -> None:
-        """As `load`, and forget every other topic, those that are built in too."""
+        """Do as `load`, and forget all other topics, including the built-in ones."""
         self._topics.clear()
         self._picks.clear()
         self.load(configs, version=version)
 
     def renew_default_topic(self) -> None:
-        """Set TBW102 by the settings: whether and how topics are created."""
+        """Replace TBW102 by one with the current settings.
+
+        With autoCreateTopicEnable off, this does nothing: see `create_in_send`.
+        """
         settings = self._context.settings
         if settings.auto_create_topic_enable:
             nums = settings.default_topic_queue_nums
@@ -119,8 +122,9 @@ class TopicTable:
     ) -> TopicConfig | None:
         """Create an unknown topic with `default_topic`'s settings; None if not allowed.
 
-        It gets the fewer of the client's and the default topic's queues. With creation
-        off TBW102 loses its inherit bit for ever, as in RocketMQ.
+        It gets `default_queue_nums` queues, or the default topic's number of queues if
+        that is smaller. With autoCreateTopicEnable off, TBW102 permanently loses its
+        inherit permission, as in RocketMQ.
         Source: TopicConfigManager.createTopicInSendMessageMethod.
         """
         default = self._topics.get(default_topic)
@@ -148,7 +152,7 @@ class TopicTable:
     def create_in_send_back(
         self, topic: str, *, queue_nums: int, perm: int
     ) -> TopicConfig:
-        """The topic, created if it is unknown: retry and DLQ topics, and the like.
+        """Return a topic such as a retry or DLQ topic, and create it if it is unknown.
 
         Raises Refusal(1) if there are too many topics.
         Source: TopicConfigManager.createTopicInSendMessageBackMethod.
@@ -170,9 +174,9 @@ class TopicTable:
         return found
 
     def pick_queue(self, topic: str, queue_nums: int) -> int:
-        """A queue below `queue_nums` for a message that names none, in turn.
+        """Return a queue id below `queue_nums` for a message without one, in turn.
 
-        RocketMQ picks at random; tests need the same queues each time.
+        RocketMQ picks at random, but tests need the same queues each time.
         """
         pick = self._picks.get(topic, 0)
         self._picks[topic] = pick + 1

@@ -1,10 +1,11 @@
-"""Half messages: kept apart until their producer commits or rolls back.
+"""Half messages of transactions, until the producer commits them or rolls them back.
 
-Imitated: the two topics; checks of undecided messages, which ask a producer of the
-group (39); the end after too many checks; the time that a message may request before
-its first check. All state is in the topics and in two offsets of CID_RMQ_SYS_TRANS, so
-a restart loses nothing. Not imitated: 5.x collects operation records for 3 s; here each
-is written at once.
+Imitated: the topics of half messages and operation records; checks, which ask a
+producer of the group for the state of an undecided message (39); discarding a message
+after too many checks; the time before the first check, which a message may set. All
+state is in the two topics and in the offsets of CID_RMQ_SYS_TRANS in them, so a restart
+loses nothing.
+Not imitated: 5.x collects operation records for 3 s; here each is written at once.
 
 Source: `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and
 `AbstractTransactionalMessageCheckListener.sendCheckMessage` in apache/rocketmq.
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 def _push_check(
     context: BrokerContext, clients: ClientTable, half: StoredMessage
 ) -> None:
-    """Ask one producer of the message's group how it ended, if the group has one."""
+    """Ask a producer of the message's group, if it has any, for the state (39)."""
     properties = half.properties
     group, place = properties.get("PGROUP"), real_place(properties)
     if not group or place is None:
@@ -90,12 +91,15 @@ _OP_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
 _KEPT_MS_MAX: Final = 72 * 3600 * 1000  # fileReservedTime
 _CHUNK: Final = 256
 _DIGITS_MAX: Final = 18
-#: How many half messages one turn reads.
+#: The most half messages that one run of the check reads.
 _CHECKS_MAX: Final = 10_000
 
 
 class Transactions:
-    """Half messages of one broker, and which of them have ended."""
+    """The half messages of one broker, and which of them have ended.
+
+    A half message ends when its producer commits it or rolls it back.
+    """
 
     def __init__(
         self,
@@ -112,9 +116,9 @@ class Transactions:
         self._clients = clients
         self._writer = writer
         self._numbers = itertools.count(1)
-        #: half offsets that operation records end, from the progress on
+        #: offsets of half messages that have ended, from `_operations`
         self._ended: set[int] = set()
-        #: (offset of the operation record, half offsets it ends)
+        #: (offset of an operation record, offsets of the half messages that it ends)
         self._operations: deque[tuple[int, tuple[int, ...]]] = deque()
         self._next_operation: int | None = None
         interval_ms = context.settings.transaction_check_interval_ms
@@ -123,8 +127,9 @@ class Transactions:
         context.background.every(interval_ms, context.started, self._check)
 
     def half(self, fields: MessageFields, properties: dict[str, str]) -> MessageFields:
-        """The message as it is stored until its end. `properties` are changed.
+        """Return the half message that is stored for a message.
 
+        Changes `properties`.
         Source: TransactionalMessageBridge.parseHalfMessageInner.
         """
         properties[REAL_TOPIC] = fields.topic
@@ -141,12 +146,16 @@ class Transactions:
         )
 
     def unique_key(self) -> str:
-        """A UNIQ_KEY for a message that has none; counted, so repeatable."""
+        """Return a new UNIQ_KEY for a message without one.
+
+        Keys are made from the broker's start time and a counter, so that they are
+        repeatable.
+        """
         started_ms = self._context.started.epoch_ms & 0xFFFFFFFFFFFF
         return f"7F000001{started_ms:012X}{next(self._numbers) & 0xFFFFFFFFFFFF:012X}"
 
     def ended(self, half_offset: int, now: Now) -> None:
-        """Store that a half message has ended. Raises StoreError."""
+        """Store an operation record: a half message has ended. Raises StoreError."""
         context = self._context
         self._topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
         separator = "," if context.profile.adds_transaction_id else ""
@@ -166,7 +175,10 @@ class Transactions:
         )
 
     def _check(self, now: Now) -> None:
-        """Check messages that are undecided for too long. Source: check()."""
+        """Check messages that have been undecided for too long.
+
+        Source: TransactionalMessageServiceImpl.check.
+        """
         bounds = self._context.store.queue_bounds(HALF_TOPIC, 0)
         if bounds is None:
             return
@@ -185,13 +197,13 @@ class Transactions:
                     break
                 at = half_offset + 1
         except StoreError:
-            pass  # full: checked again next time
+            pass  # the store is full: the next run checks these messages
         if at != start or self._progress(HALF_TOPIC) is None:
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
         self._forget_before(at)
 
     def _settle(self, message: StoredMessage, now: Now) -> bool:
-        """Check or end an undecided message; False if it is too young for a check."""
+        """Check, discard or put back an undecided message; False if it is too young."""
         settings = self._context.settings
         properties = dict(message.properties)
         if _number(properties.get(_PREPARED_OFFSET)) in self._ended:
@@ -204,7 +216,7 @@ class Transactions:
         if message.store_timestamp_ms >= now.epoch_ms:
             return False
         immunity_ms = immunity_of(properties, settings.transaction_timeout_ms)
-        # A message born in the future means a wrong clock, and does not wait.
+        # A birth time in the future comes from a wrong clock: check the message now.
         if 0 <= age_ms < immunity_ms:
             if CHECK_IMMUNITY not in properties:
                 return False
@@ -220,7 +232,10 @@ class Transactions:
     def _put_back(
         self, message: StoredMessage, properties: dict[str, str], now: Now
     ) -> StoredMessage | None:
-        """Store a half message again at the queue's end, so that the queue moves on."""
+        """Store a half message again at the queue's end.
+
+        So the check can move past it to the messages behind it.
+        """
         fields = copy_fields(
             message,
             now,
@@ -233,7 +248,7 @@ class Transactions:
         return look_message(self._context.store, place.commit_log_offset)
 
     def _discard(self, message: StoredMessage, now: Now) -> None:
-        """Store a message that was never decided in TRANS_CHECK_MAX_TIME_TOPIC."""
+        """Copy a message that was never decided to TRANS_CHECK_MAX_TIME_TOPIC."""
         self._topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
         fields = copy_fields(
             message,
@@ -261,7 +276,7 @@ class Transactions:
         self._next_operation = bounds[1]
 
     def _forget_before(self, half_offset: int) -> None:
-        """Drop operation records that only end messages before `half_offset`."""
+        """Drop operation records whose half messages are all before `half_offset`."""
         done: int | None = None
         while self._operations and all(
             each < half_offset for each in self._operations[0][1]
@@ -278,7 +293,7 @@ class Transactions:
 
 
 def immunity_of(properties: dict[str, str], default_ms: int) -> int:
-    """How long after its birth a half message is not checked.
+    """Return for how many ms after its birth a half message is not checked.
 
     Source: TransactionalMessageUtil.getImmunityTime.
     """
@@ -290,7 +305,11 @@ def immunity_of(properties: dict[str, str], default_ms: int) -> int:
 def _messages(
     store: MessageStore, topic: str, start: int, end: int
 ) -> Iterator[tuple[int, StoredMessage | None]]:
-    """Queue 0's messages in order; None for one whose bytes were deleted."""
+    """Yield the messages of queue 0 in [start, end) with their queue offsets.
+
+    A message that cannot be read, for example because its log file was deleted, is
+    None.
+    """
     at = start
     while at < end:
         units = store.units(topic, 0, at, min(_CHUNK, end - at))
@@ -302,7 +321,10 @@ def _messages(
 
 
 def _half_offsets(body: bytes) -> tuple[int, ...]:
-    """The offsets that an operation record ends: one (4.x), or a list (5.x)."""
+    """The offsets of the half messages that an operation record ends.
+
+    In 4.x, it is always one.
+    """
     parts = body.decode("ascii", "replace").split(",")
     return tuple(number for part in parts if (number := _number(part)) is not None)
 

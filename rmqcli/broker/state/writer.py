@@ -1,7 +1,7 @@
-"""The single way into the store: append messages, count them, and wake who waits.
+"""The single way into the store: appends messages, counts them, wakes held requests.
 
-Decides the tags codes of the consume queues; never whether or where a message may be
-put: callers decide that, and set `store_timestamp_ms` and `store_host`.
+It computes the tags codes of the consume queues. Callers decide whether a message may
+be stored, and in which topic and queue, and set `store_timestamp_ms` and `store_host`.
 
 Source: `CommitLog.asyncPutMessage(s)`, `DefaultMessageStore.ReputMessageService` and
 `NotifyMessageArrivingListener` in apache/rocketmq.
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import Appended, MessageStore
     from rmqcli.wire.message.encode import MessageFields
 
-    #: Called with where a message is, its queue id, tags code and properties.
+    #: Called with a message's place in the store, queue id, tags code and properties.
     OnArrival: TypeAlias = Callable[[Appended, int, int, Mapping[str, str], Now], None]
 
 _CODES_MAX: Final = 4096
-#: Tags -> code: a topic has few tags. Emptied when full, as clients may send any.
+#: Tags -> code, because a topic has few tags. As clients may send any number of
+#: different tags, the cache is emptied when it is full.
 _codes: dict[str, int] = {}
 
 
@@ -61,9 +62,9 @@ class MessageWriter:
         self._listeners[topic] = on_arrival
 
     def put(self, messages: Sequence[MessageFields], now: Now) -> list[Appended]:
-        """Store messages together, all or none, and wake requests that wait for them.
+        """Store all messages or none, and wake the requests that wait for them.
 
-        Raises StoreFullError, and ValueError for what no record can hold.
+        Raises StoreError, and ValueError if a message does not fit in a record.
         """
         properties = [_mapping(each) for each in messages]
         codes = [
@@ -86,7 +87,7 @@ class MessageWriter:
             messages, places, codes, properties, strict=True
         ):
             if transaction_type(fields.sys_flag) & TRANSACTION_PREPARED:
-                continue  # prepared and rolled back: in the log only
+                continue  # prepared or rolled back: in the commit log only
             topic, queue_id = fields.topic, fields.queue_id
             arrived(topic, queue_id, place.queue_offset, code, of, now)
             for waiting in self._pop_holds:
@@ -98,9 +99,9 @@ class MessageWriter:
         return places
 
     def put_copies(self, messages: list[MessageFields], now: Now) -> None:
-        """Store copies of stored messages, and drop those that no record can hold.
+        """Store copies of stored messages, and drop those that do not fit in a record.
 
-        No client waits for the result. Raises StoreError.
+        They are dropped because no client waits for the result. Raises StoreError.
         """
         if not messages:
             return
@@ -112,7 +113,7 @@ class MessageWriter:
                     self.put([each], now)
 
     def _code(self, fields: MessageFields, properties: Mapping[str, str]) -> int:
-        """What the consume queue keeps of a message: a tag's hash, or a due time."""
+        """Return the tags code of a message: the hash of its tags, or its due time."""
         if fields.topic == SCHEDULE_TOPIC:
             delay_ms = self._delays.delay_ms(fields.queue_id + 1)
             if delay_ms is not None:

@@ -1,1 +1,1 @@
-"""Requests of POP: receive by lease, acknowledge, and which mode a group has."""
+"""The requests of POP: receiving, acknowledging, and a group's request mode."""

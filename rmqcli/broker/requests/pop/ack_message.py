@@ -1,8 +1,8 @@
 """Acknowledging messages received by POP: 200051 and 200151 (5.0, 5.1.3).
 
-Imitated: the checks in RocketMQ's order; a handle that means nothing that is out
-(acknowledged before, expired, of another broker) is a success without effect; orderly
-acknowledgements move the offset and free the queue.
+Imitated: the checks in RocketMQ's order; acknowledging a handle without an outstanding
+message (acknowledged before, expired, of another broker) succeeds without effect;
+orderly acknowledgements move the offset and free the queue.
 Not imitated: lite topics.
 
 Source: `AckMessageProcessor` in apache/rocketmq.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.ACK_MESSAGE, since=V5_0_0)
 def ack_message(broker: BrokerState, request: Request) -> Reply:
-    """Acknowledge one message."""
+    """Acknowledge one message (200051)."""
     header = request.header(AckMessageRequestHeader)
     low, high = check_queue(broker, request, header.topic, header.queue_id)
     if not low <= header.offset <= high:
@@ -74,7 +74,10 @@ def ack_message(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.BATCH_ACK_MESSAGE, since=V5_1_3)
 def batch_ack_message(broker: BrokerState, request: Request) -> Reply:
-    """Acknowledge the messages of several batches; offsets out of range are ignored."""
+    """Acknowledge messages of several batches (200151).
+
+    Offsets outside a queue are ignored.
+    """
     if not request.command.body:
         return Reply(ResponseCode.NO_MESSAGE)
     body = request.body(BatchAckMessageRequestBody)
@@ -121,7 +124,7 @@ def _real_topic(ack: BatchAck) -> str:
 def check_queue(
     broker: BrokerState, request: Request, topic: str, queue_id: int
 ) -> tuple[int, int]:
-    """The queue's ends. Raises Refusal: 17 and 13."""
+    """Return the queue's bounds. Raises Refusal: 17 and 13."""
     config = broker.topics.get(topic)
     if config is None:
         raise Refusal(
@@ -139,7 +142,7 @@ def check_queue(
 
 
 def read_handle(text: str) -> ReceiptHandle:
-    """A handle. Raises Refusal(1), as a Java broker answers its exception."""
+    """Decode a handle. Raises Refusal(1), as a Java broker answers its exception."""
     try:
         return decode_receipt_handle(text)
     except HeaderError as error:
@@ -153,7 +156,10 @@ def _ack_in_order(
     pop_time_ms: int,
     now: Now,
 ) -> None:
-    """Source: AckMessageProcessor.ackOrderly."""
+    """Acknowledge a message of orderly POP; commit the offset that follows from it.
+
+    Source: AckMessageProcessor.ackOrderly.
+    """
     topic, group, queue_id = key
     committed = broker.offsets.query(group, topic, queue_id)
     if committed is not None and offset < committed:

@@ -1,10 +1,10 @@
-"""Changing when a message received by POP comes back: 200053 (5.0 and later).
+"""Changing when a message received by POP becomes visible: 200053 (5.0 and later).
 
 Imitated: the checks in RocketMQ's order; the message gets a check point of its own, and
-the old handle is acknowledged. A handle that has expired, or whose message was
-acknowledged, is renewed all the same, as in RocketMQ: the message comes back once more.
-Orderly messages change in place. With `suspend` (5.5) the attempt does not count,
-except in order, where RocketMQ ignores it.
+is acknowledged under the old handle. As in RocketMQ, a handle that has expired, or
+whose message was acknowledged, is renewed all the same, and the message is delivered
+once more. For orderly POP, the time is changed in the existing batch. With `suspend`
+(5.5) the attempt does not count, except for orderly POP, where RocketMQ ignores it.
 Not imitated: lite topics.
 
 Source: `ChangeInvisibleTimeProcessor` in apache/rocketmq.
@@ -38,7 +38,10 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, since=V5_0_0)
 def change_invisible_time(broker: BrokerState, request: Request) -> Reply:
-    """Hide a message for another while, from now on; the answer renews the handle."""
+    """Make a message invisible for another `invisible_time` ms from now on (200053).
+
+    The answer has the fields for a new handle.
+    """
     header = request.header(ChangeInvisibleTimeRequestHeader)
     need_master(broker)
     low, high = check_queue(broker, request, header.topic, header.queue_id)
@@ -59,7 +62,8 @@ def change_invisible_time(broker: BrokerState, request: Request) -> Reply:
     group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
     key = Key(topic, group, queue_id, header.offset, pop_time_ms, name)
     while points.is_known(key):
-        # Twice within a millisecond: the new check point must not replace the old.
+        # Changed twice within a millisecond: the new check point must not replace the
+        # old one.
         pop_time_ms += 1
         key = key._replace(pop_time_ms=pop_time_ms)
     try:
@@ -84,7 +88,10 @@ def _change_in_order(
     header: ChangeInvisibleTimeRequestHeader,
     handle: ReceiptHandle,
 ) -> Reply:
-    """Source: processChangeInvisibleTimeForOrder."""
+    """Change when a message of orderly POP is visible again.
+
+    Source: ChangeInvisibleTimeProcessor.processChangeInvisibleTimeForOrder.
+    """
     group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
     committed = broker.offsets.query(group, topic, queue_id)
     if committed is not None and header.offset < committed:

@@ -1,8 +1,9 @@
-"""Waiting for messages without receiving them, and counting who waits: 200054, 200055.
+"""Waiting for messages without receiving them, and counting waiting POP requests.
 
-Imitated: the checks in RocketMQ's order; messages in the retry topic count too; holding
-until there is a message, or the time is over: then hasMsg is false.
-Not imitated: the filter of a notification (5.5), priority and lite topics.
+NOTIFICATION (200054) waits, POLLING_INFO (200055) counts.
+Imitated: the checks in RocketMQ's order; messages in the retry topic count, too; long
+polling until there is a message or the poll time is over (then hasMsg is false).
+Not imitated: the filter of a notification (5.5); priority and lite topics.
 
 Source: `NotificationProcessor` and `PollingInfoProcessor` in apache/rocketmq.
 """
@@ -36,7 +37,7 @@ _ENDS_EARLY_MS: Final = 50
 
 @handles(RequestCode.NOTIFICATION, since=V5_0_0)
 def notification(broker: BrokerState, request: Request) -> Reply | None:
-    """Say whether there are messages, or hold the request until there are some."""
+    """Answer that there are messages; hold the request if there are none (200054)."""
     header = with_born_time(request, request.now).header(NotificationRequestHeader)
     return _notify(broker, request, header, request.now)
 
@@ -111,7 +112,10 @@ def _has_message(
 
 @handles(RequestCode.POLLING_INFO, since=V5_0_0)
 def polling_info(broker: BrokerState, request: Request) -> Reply:
-    """How many POP requests wait for a group's queue; -1 is those for any queue."""
+    """The number of POP requests that wait for a group's queue (200055).
+
+    With queue id -1, it is the number of those that wait for any queue.
+    """
     header = request.header(PollingInfoRequestHeader)
     topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
     check_readable(broker, request, topic=topic, group=group, queue_id=queue_id)

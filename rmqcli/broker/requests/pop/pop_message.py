@@ -1,14 +1,16 @@
 """Receiving messages by POP: 200050 (5.0 and later).
 
-Imitated: the checks in RocketMQ's order, with code and remark; one queue or all of
-them in turn, the retry topic first in a fifth of the requests and else last; where a
-group without an offset begins; the offset that moves when messages are given out; the
-check point; retried messages under the topic that was asked for, with POP_CK; orderly
-POP; holding.
-Not imitated: priority and lite topics, check points in RocksDB, slaves, members of a
-group made up from its requests, `enablePopMessageThreshold`.
+Imitated: the checks in RocketMQ's order, with code and remark; a request reads one
+queue or all of them in turn, and the retry topic first in a fifth of the requests and
+else last; the first offset of a group without one; the offset that moves when messages
+are delivered; the check point; revived messages, which appear in the requested topic,
+with POP_CK; orderly POP; long polling.
+Not imitated: priority and lite topics; check points in RocksDB; slaves; registering
+members of a group from its requests; `enablePopMessageThreshold`.
 
-The random choice of a request is an argument of the broker; by default it goes round.
+RocketMQ chooses a request's first queue, and whether it reads the retry topic first, at
+random. Here the number for that is an argument of the broker (`pop_choice`); by default
+it follows a fixed cycle.
 
 Source: `PopMessageProcessor` in apache/rocketmq.
 """
@@ -68,9 +70,10 @@ POP_CK: Final = "POP_CK"
 BORN_TIME: Final = "bornTime"
 
 MESSAGES_MAX: Final = 32
-#: Attempt ids are kept with their batch; clients send UUIDs. RocketMQ has no limit.
+#: Limit of attempt ids, because the broker keeps them with their batch. Clients send
+#: UUIDs. RocketMQ has no limit.
 ATTEMPT_ID_CHARACTERS_MAX: Final = 255
-#: A request that is this much over its time is refused.
+#: A request is refused if it is processed this long after its poll time is over.
 _TOO_LATE_MS: Final = 500
 _ENDS_EARLY_MS: Final = 50
 _RETRY_FIRST_PERCENT: Final = 20  # popFromRetryProbability
@@ -84,13 +87,13 @@ _PASSED: Final = (NO_MATCHED_MESSAGE, OFFSET_FOUND_NULL, MESSAGE_WAS_REMOVING)
 
 @handles(RequestCode.POP_MESSAGE, since=V5_0_0)
 def pop_message(broker: BrokerState, request: Request) -> Reply | None:
-    """Give out messages, or hold the request until there are some."""
+    """Answer with messages; hold the request if there are none (200050)."""
     header = with_born_time(request, request.now).header(PopMessageRequestHeader)
     return _pop(broker, request, header, request.now)
 
 
 def with_born_time(request: Request, now: Now) -> Request:
-    """The request with the broker's time where the client gave none."""
+    """Set the request's bornTime to the broker's time if the client sent none or 0."""
     fields = request.command.ext_fields
     if fields.get(BORN_TIME, "0") == "0":
         fields = {**fields, BORN_TIME: str(now.epoch_ms)}
@@ -137,7 +140,7 @@ def _pop(
                 message_filter=message_filter,
             )
             if pop.rest_num > 0 and pop.has_moved:
-                # Other messages are behind those that the filter passed over.
+                # There are other messages after those that the filter skipped.
                 _wake_soon(broker, key, now)
             return None
     body = b"".join(pop.bodies)
@@ -146,15 +149,16 @@ def _pop(
 
 
 def _wake_soon(broker: BrokerState, key: tuple[str, str, int], now: Now) -> None:
-    """Let the next request of the same queue have the rest.
+    """Wake the next request for the same queue, which may get the remaining messages.
 
-    By a timer: a thousand requests that wait must not call each other.
+    A timer does this, because a thousand waiting requests must not call each other
+    recursively.
     """
     broker.timers.at(now.monotonic_ms, lambda later: broker.pop_holds.wake(key, later))
 
 
 def need_master(broker: BrokerState) -> None:
-    """Raises Refusal(14) on a slave: it could not store what it gives out."""
+    """Raise Refusal(14) on a slave, because it could not store check points."""
     if broker.settings.broker_id:
         raise Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not give out messages"
@@ -164,9 +168,10 @@ def need_master(broker: BrokerState) -> None:
 def check_readable(
     broker: BrokerState, request: Request, *, topic: str, group: str, queue_id: int
 ) -> TopicConfig:
-    """The topic's settings, as POP and its relatives check them.
+    """Check the topic, queue and group of a POP request; return the topic's settings.
 
-    Raises Refusal: 17, 16, 29 for the topic, 26 and 16 for the group.
+    An unknown group is created if that is allowed. Also used for NOTIFICATION and
+    POLLING_INFO. Raises Refusal: 17, 16 and 29 for the topic, 26 and 16 for the group.
     """
     config = broker.topics.get(topic)
     if config is None:
@@ -235,7 +240,7 @@ def _check(
 def _find_filter(
     broker: BrokerState, header: PopMessageRequestHeader
 ) -> MessageFilter | None:
-    """Which messages match; None: all. Raises Refusal(23)."""
+    """The filter of a request; None if all messages match. Raises Refusal(23)."""
     if not header.exp:
         return None
     refusal = Refusal(
@@ -266,7 +271,7 @@ def _find_filter(
 
 @dataclass
 class _Pop:
-    """One try to answer a request: what its queues had, one after the other."""
+    """One attempt to answer a request: the messages found so far in its queues."""
 
     broker: BrokerState
     header: PopMessageRequestHeader
@@ -276,7 +281,7 @@ class _Pop:
     bodies: list[bytes] = field(default_factory=list)
     body_bytes: int = 0
     rest_num: int = 0
-    #: whether an offset moved
+    #: whether the group's offset in a queue has moved
     has_moved: bool = False
     revive_queue_id: int = ORDER_REVIVE_QUEUE_ID
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -284,7 +289,7 @@ class _Pop:
     counts: list[tuple[str, int, int | None, int]] = field(default_factory=list)
 
     def run(self, config: TopicConfig) -> None:
-        """Look at the queues in turn until there are enough messages."""
+        """Read the queues in turn until there are enough messages."""
         broker, header = self.broker, self.header
         choice = broker.pop_choice()
         if not header.order:
@@ -315,9 +320,11 @@ class _Pop:
         )
 
     def _retries(self, choice: int) -> None:
-        """The group's retry topic; with the newer names, also the older one at times.
+        """Read the group's retry topic.
 
-        An answer has messages of one of the two only: both have the same offsets.
+        With enableRetryTopicV2, half of the requests read the retry topic with the
+        older name instead. An answer has messages of only one of the two topics,
+        because both have the same offsets.
         """
         if self.header.order:
             return
@@ -335,7 +342,10 @@ class _Pop:
             self._queue(config.topic_name, (choice + turn) % count)
 
     def _queue(self, topic: str, queue_id: int) -> None:
-        """Source: PopMessageProcessor.popMsgFromQueue."""
+        """Add messages of one queue to the answer, and count those that remain.
+
+        Source: PopMessageProcessor.popMsgFromQueue.
+        """
         broker, header, now = self.broker, self.header, self.now
         group = header.consumer_group
         offset = self._offset(topic, queue_id)
@@ -394,7 +404,10 @@ class _Pop:
             offsets.commit(group, topic, queue_id, offset)
 
     def _offset(self, topic: str, queue_id: int) -> int:
-        """Where to read, after a reset if there was one; stored if it is new."""
+        """Return the offset to read from, and commit it if it is new.
+
+        It is that of a pending reset, the committed one or the group's first one.
+        """
         broker, group = self.broker, self.header.consumer_group
         reset = broker.offsets.take_pending_reset(group, topic, queue_id)
         if reset is not None:
@@ -408,7 +421,10 @@ class _Pop:
         return offset
 
     def _first_offset(self, topic: str, queue_id: int) -> int:
-        """Source: PopMessageProcessor.getInitOffset."""
+        """The offset at which a group without an offset begins.
+
+        Source: PopMessageProcessor.getInitOffset.
+        """
         broker = self.broker
         low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
         if self.header.init_mode == _INIT_MIN or topic.startswith(RETRY_PREFIX):
@@ -422,13 +438,14 @@ class _Pop:
     def _give_out(
         self, topic: str, queue_id: int, start: int, result: GetMessageResult
     ) -> bool:
-        """Add messages to the answer; False if that they are out cannot be stored."""
+        """Add messages to the answer; False if their check point cannot be stored."""
         header = self.header
         messages = decode_messages(result.body)
         found = [each for each in messages if isinstance(each, StoredMessage)]
         offsets = [each.queue_offset for each in found]
         if len(found) < len(messages):
-            # Which of them the client can read is not known: all may come back.
+            # It is not known which of the records the client can decode, so the check
+            # point has all of them.
             offsets = list(range(start, result.next_begin_offset))
         if header.order:
             self._give_out_in_order(topic, queue_id, start, offsets)
@@ -471,7 +488,7 @@ class _Pop:
         points = broker.check_points
         key = Key(topic, header.consumer_group, queue_id, start, now.epoch_ms, name)
         if points.is_known(key):
-            return False  # the offset was reset within a millisecond
+            return False  # the offset was reset within the same millisecond
         try:
             points.add(
                 key,
@@ -485,7 +502,10 @@ class _Pop:
         return True
 
     def _renamed(self, message: StoredMessage, start: int) -> bytes:
-        """A retried message as one of the topic asked for; POP_CK says where it is."""
+        """Encode a revived message as one of the requested topic.
+
+        Its POP_CK property is the handle, which names its place in the retry topic.
+        """
         properties = dict(message.properties)
         handle = ReceiptHandle(
             start_offset=start,

@@ -1,9 +1,9 @@
 """Which queues a client consumes, and whether by pulling or by POP: 400 and 401.
 
-Imitated: both modes, the strategies AVG and AVG_BY_CIRCLE, sharing of queues in POP
-mode, retry topics that are always pulled; null where the broker cannot tell, after
-which a client keeps what it has.
-Not imitated: `serverLoadBalancerEnable`, another default than PULL, lite topics.
+Imitated: both modes; the strategies AVG and AVG_BY_CIRCLE; sharing of queues in POP
+mode; retry topics, which are always pulled; null as the answer if the broker cannot
+tell, after which a client keeps the queues that it has.
+Not imitated: `serverLoadBalancerEnable`; a default mode other than PULL; lite topics.
 
 Source: `QueryAssignmentProcessor`, `AllocateMessageQueueAveragely` and
 `AllocateMessageQueueAveragelyByCircle` in apache/rocketmq.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.QUERY_ASSIGNMENT, since=V5_0_0)
 def query_assignment(broker: BrokerState, request: Request) -> Reply:
-    """The queues of one client of a group in a topic (400)."""
+    """The queues of a topic that are assigned to one client of a group (400)."""
     body = request.body(QueryAssignmentRequestBody)
     topic, group = body.topic, body.consumer_group
     if topic is None or body.message_model is None:
@@ -88,7 +88,10 @@ def _allocate_for_pop(
     *,
     shared: int,
 ) -> list[MessageQueue] | None:
-    """Source: QueryAssignmentProcessor.allocate4Pop."""
+    """The queues of one client in POP mode; None if they cannot be determined.
+
+    Source: QueryAssignmentProcessor.allocate4Pop.
+    """
     if shared <= 0 or shared >= len(client_ids) - 1:
         return [MessageQueue(each.topic, each.broker_name, -1) for each in queues]
     if not client_id or not queues:
@@ -109,7 +112,7 @@ def _allocate_for_pop(
 def allocate_averagely(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Neighbouring queues for each client; the first clients get one more."""
+    """The queues of one client: adjacent ones; the first clients may get one more."""
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
@@ -121,7 +124,7 @@ def allocate_averagely(
 def allocate_averagely_by_circle(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Each queue in turn to the next client."""
+    """The queues of one client, if the clients get them one by one in turn."""
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
@@ -142,7 +145,7 @@ _STRATEGIES: Final[dict[str, _Strategy]] = {
 
 @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, since=V5_0_0)
 def set_message_request_mode(broker: BrokerState, request: Request) -> Reply:
-    """Let a group pull or pop a topic from now on (401)."""
+    """Set whether a group consumes a topic by pulling or by POP (401)."""
     body = request.body(SetMessageRequestModeRequestBody)
     topic, group = body.topic, body.consumer_group
     if topic is None or group is None:
