@@ -1,9 +1,9 @@
-"""The command line: parse, call one function of a layer below, print.
+"""The command line: parses arguments, calls a function of a lower layer, and prints.
 
-`main` runs it and is the one place where an error becomes text and an exit code.
-`commands` is the table of what exists; a command's module is imported only when that
-command runs, so `rmq --help` stays fast. `options` holds what every command takes.
-In `ui`, `output` writes data to stdout, `messages` writes to people on stderr, `rich`
-draws on terminals, and `escape` keeps everything that a peer or a user sent from
-reaching a terminal as more than text.
+`main` runs a command; it is the only module that turns an error into a message and an
+exit code. `commands` is the table of all commands; a command's module is imported only
+when that command runs, so `rmq --help` stays fast. `options` defines the options that
+every command has. In `ui`, `output` writes data to stdout, `messages` writes messages
+to stderr, `rich` draws on terminals, and `escape` makes text from peers and users safe
+to print on a terminal.
 """

@@ -1,8 +1,8 @@
-"""The Typer application: help, errors about arguments, and all but ordinary arguments.
+"""The Typer application: help, errors in arguments, and unusual arguments.
 
-Commands are built from the annotations of their options when one of them is needed.
-Ordinary arguments are read without Typer (`rmqcli.cli.arguments.parse`), with the same
-result.
+A command is built from the annotations of its options when it is needed. Ordinary
+arguments are parsed without Typer, with the same result: see
+`rmqcli.cli.arguments.parse`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _HELP = """Consume, inspect and move Apache RocketMQ queues.
 Results go to stdout, messages to stderr. `rmq COMMAND --help` has examples.
 """
 
-#: What is done with a command, its values and the names of those that were typed.
+#: Called with a command, its values by parameter, and the parameters that were typed.
 Act = Callable[[Command, Mapping[str, Any], frozenset[str]], Any]
 
 
 class CommandGroup(TyperGroup):
-    """A group whose commands are rows of a table until one of them is needed.
+    """A group that builds a command from its row of the table when it is needed.
 
-    Typer's types of context and formatter are its private copy of click's, hence Any.
+    Typer's context and formatter types are in its private copy of click, hence Any.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CommandGroup(TyperGroup):
         return list(super().parse_args(ctx, args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # Typer suggests from `commands`, which is empty here.
+        # Typer takes its suggestions from `commands`, which is empty here.
         if args[0] not in self._entries and not args[0].startswith("-"):
             from rmqcli.cli.ui.errors import unknown_name
 
@@ -129,7 +129,7 @@ class SectionedCommand(TyperCommand):
 def entries_below(
     prefix: str, *, table: Sequence[CommandEntry]
 ) -> dict[str, CommandEntry | str]:
-    """The names typed after `prefix`: a command's entry, or a group's help."""
+    """Map each name that can follow `prefix` to a command's entry or a group's help."""
     entries: dict[str, CommandEntry | str] = {}
     for entry in table:
         if entry.path.startswith(prefix):
@@ -141,10 +141,10 @@ def entries_below(
 def typer_command(
     entry: CommandEntry, *, name: str, act: Act = Command.run
 ) -> TyperCommand:
-    """Import the command's module and return the command, ready to parse.
+    """Import the command's module and return its Typer command.
 
-    `act` gets the command, the values that Typer found, by parameter, and the names of
-    those that were typed. What it returns is what Typer's command returns.
+    When that is invoked, it calls `act` with the command, the values by parameter, and
+    the parameters that were typed, and returns the result.
     """
     command = entry.load()
 
@@ -182,7 +182,7 @@ def typer_command(
 
 
 def _parameters_of(command: Command) -> list[inspect.Parameter]:
-    """What Typer is to take for a command: its own parameters, then the common ones."""
+    """Return the parameters that Typer parses: the command's own, then common ones."""
     own = _parameters(command.options_type or command.function)
     if not command.has_common:
         return own
@@ -196,7 +196,7 @@ def _parameters_of(command: Command) -> list[inspect.Parameter]:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of `function`, annotations evaluated, all keyword-only."""
+    """Return the parameters as keyword-only ones with evaluated annotations."""
     hints = get_type_hints(function, include_extras=True)
     return [
         parameter.replace(
@@ -210,7 +210,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 def _output_parameter(
     parameter: inspect.Parameter, command: Command
 ) -> inspect.Parameter:
-    """`--output` as this command takes it."""
+    """Return the parameter `--output` with the formats of this command."""
     formats, fields = command.formats, command.fields
     choices = (*formats, "help") if fields else formats
 
@@ -234,9 +234,9 @@ def _output_parameter(
 
 
 def _name_value(parameter: Any) -> None:
-    """Show what a parameter takes as an upper-case noun, if it does not say it.
+    """Set an upper-case noun as the metavar of a parameter that has none.
 
-    Typer would say `<int range>` or `topic`.
+    Typer would show `<int range>` or `topic`.
     """
     if parameter.metavar is not None or getattr(parameter, "is_flag", False):
         return
@@ -250,7 +250,7 @@ def _name_value(parameter: Any) -> None:
 def build_app(
     table: Sequence[CommandEntry] = COMMANDS, *, act: Act = Command.run
 ) -> CommandGroup:
-    """The whole of `rmq` as one group; imports no command. `act`: see typer_command."""
+    """Return `rmq` as a group without importing a command. `act`: see typer_command."""
     version = TyperOption(
         param_decls=["--version"],
         is_flag=True,
@@ -278,8 +278,8 @@ def run_app(
 ) -> object:
     """Parse `arguments` with Typer, and return what the command returns.
 
-    Help and the version are shown here. Raises UsageError for what does not parse.
-    `act`: see typer_command.
+    Also shows help and the version. Raises UsageError for arguments that cannot be
+    parsed. `act`: see typer_command.
     """
     try:
         with build_app(table, act=act).make_context("rmq", list(arguments)) as context:
@@ -292,12 +292,12 @@ def run_app(
         raise _usage_error(error) from error
 
 
-#: What a proxy of RocketMQ 5 is given by, to the commands that can use one.
+#: The option for a proxy of RocketMQ 5, in the commands that can use one.
 _ENDPOINTS: Final = "--endpoints"
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
-    """Typer's own usage errors, in our words; and what our option parsers raised."""
+    """Turn an error of Typer, or of one of our option parsers, into a UsageError."""
     cause = error.__cause__
     option = _option_of(error)
     if isinstance(cause, TextError):

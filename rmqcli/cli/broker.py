@@ -1,7 +1,7 @@
-"""`rmq broker`: name server and brokers of the embedded cluster as one process.
+"""`rmq broker`: runs the embedded cluster, a name server and brokers, in one process.
 
-Checks what the flags mean together, chooses ports, says where it listens, and runs
-until Ctrl-C or SIGTERM. What the cluster does is `rmqcli.broker.cluster.embedded`'s.
+Checks the combination of flags, chooses ports, shows the addresses, and runs until
+Ctrl-C or SIGTERM. The cluster itself is in `rmqcli.broker.cluster.embedded`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COLUMNS = (
     Column("version", "the version that it behaves like", priority=10),
     Column("store", "folder that keeps its messages; null: memory", priority=20),
 )
-#: The first broker's port counted from the name server's: 10911 for 9876.
+#: The first broker's port minus the name server's port: 10911 for 9876.
 BROKER_PORT_DISTANCE = 10_911 - 9_876
-#: Room for each broker's VIP port, two below its own.
+#: Distance between two brokers' ports: leaves room for the VIP port, broker port - 2.
 BROKER_PORT_STEP = 10
 VIP_PORT_DISTANCE = 2
 _OPEN_FILES_WANTED = 65_536
@@ -193,9 +193,9 @@ def broker(
 
 
 def parse_listen(text: str, *, allow_remote: bool) -> tuple[str, int]:
-    """Host and port to listen on. Raises UsageError.
+    """Return the host and port to listen on. Raises UsageError.
 
-    Only an address of this machine alone is taken, unless `allow_remote`.
+    Unless `allow_remote`, only a loopback address is accepted.
     """
     host, colon, port_text = text.rpartition(":")
     if not colon or not (port_text.isascii() and port_text.isdigit()):
@@ -215,8 +215,8 @@ def parse_listen(text: str, *, allow_remote: bool) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
-    import ipaddress  # this command alone needs it
+    """Whether only this machine can reach `host`."""
+    import ipaddress  # only this command needs it
 
     if host == "localhost":
         return True
@@ -229,10 +229,11 @@ def is_loopback(host: str) -> bool:
 def broker_ports(
     namesrv_port: int, brokers: int, *, first: int | None = None
 ) -> tuple[int, ...]:
-    """The brokers' ports: from `first` on, or counted from the name server's.
+    """Return the brokers' ports, from `first` on or derived from the name server's.
 
-    None, which means any free ones, when both are open. Raises UsageError for a port
-    over 65535, and for one, or its VIP port, that is the name server's.
+    Without `first`, and if the name server's port is 0, the result is empty, which
+    means any free ports. Raises UsageError for a port above 65535, and for a broker
+    whose port or VIP port is the name server's.
     """
     if first is None:
         if not namesrv_port:
@@ -265,7 +266,10 @@ def proxy_options(
     accounts: str | None = None,
     serves_offsets: bool = False,
 ) -> ProxyOptions | bool:
-    """How the proxy is run; False without one. Raises UsageError."""
+    """Return the settings of the proxy, or False without one.
+
+    Raises UsageError, and ConfigError for an invalid file of accounts.
+    """
     from rmqcli.broker.proxy.options import ProxyOptions
 
     if port is None:
@@ -300,8 +304,8 @@ def proxy_options(
 def read_accounts(path: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Read the accounts of a proxy: secret keys and rights, each by access key.
 
-    An account without `rights` may do everything. Raises ConfigError, which quotes
-    nothing of the file, because it holds secrets.
+    An account without `rights` may do everything. Raises ConfigError, whose message
+    never quotes the file, because it contains secrets.
     """
     import tomllib
 
@@ -361,7 +365,7 @@ def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> 
 
 
 def _allow_many_connections() -> None:
-    """Use all open files that this process may have: each connection takes one."""
+    """Raise the soft limit of open files, because each connection needs one."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,6 +1,6 @@
-"""`rmq brokers`: what each broker of the cluster says of itself, a row each.
+"""`rmq brokers`: a row for each broker, with what it reports about itself.
 
-A broker that does not answer has a row with the error, and the exit code is 6.
+The row of a broker that does not answer contains the error, and the exit code is 6.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Commands that ask or change several brokers: which ones, and what each of them said.
+"""Rows and errors of commands that query or change several brokers.
 
-What succeeded is shown first. Then one error stands for the rest: the broker's own
-where all of them failed, and PartialError (exit code 6) where only some did.
+The rows of all servers are written first. Then one error is raised: the first server's
+own error if a change failed on all of them, and PartialError (exit code 6) if only some
+failed, or if a broker did not answer a query.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.options import Common
 
 
-#: What came of a change on one server.
+#: The outcome of a change on one server.
 RESULT_COLUMN = Column(
     "result",
     "created, changed, unchanged, deleted or failed",
@@ -26,7 +27,7 @@ RESULT_COLUMN = Column(
 
 
 class Result(Protocol):
-    """What came of a change on one server."""
+    """The outcome of a change on one server."""
 
     @property
     def error(self) -> RmqError | None: ...
@@ -41,7 +42,7 @@ def check_masters(cluster: str | None, brokers: Sequence[str] | None) -> None:
 def show_results(
     common: Common, results: Sequence[Result], *, columns: Sequence[Column]
 ) -> None:
-    """Write a row for each server; raise if the change failed on some of them."""
+    """Write a row for each server; raise an error if the change failed on any."""
     rows = [row_of(columns, each) for each in results]
     write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
     errors = [each.error for each in results if each.error is not None]
@@ -63,9 +64,10 @@ def show_detail(
     columns: Sequence[Column],
     write_tables: Callable[[], None],
 ) -> None:
-    """Write what is known about one thing. JSON has it all, a table what people want.
+    """Write the details of a topic or a group in the format of `--output`.
 
-    JSON lines and CSV have one list of it, `data[list_name]`.
+    JSON contains all of `data`; JSON lines and CSV contain only the list
+    `data[list_name]`. `write_tables` writes the tables.
     """
     if common.output == "json":
         emit_json(data)
@@ -78,7 +80,7 @@ def show_detail(
 def rows_of_silent(
     errors: Mapping[str, RmqError], *, columns: Sequence[Column]
 ) -> list[dict[str, Any]]:
-    """A row for each broker without an answer, in a list of what brokers have."""
+    """Return a row with the error of each broker that did not answer."""
     empty = dict.fromkeys(column.name for column in columns)
     return [
         {**empty, "brokers": [name], "error": error.message}
@@ -87,14 +89,14 @@ def rows_of_silent(
 
 
 def errors_json(errors: Mapping[str, RmqError]) -> list[dict[str, str]]:
-    """The brokers without an answer, as JSON has them."""
+    """Return the brokers that did not answer, with their errors, for JSON."""
     return [
         {"broker_name": name, "error": error.message} for name, error in errors.items()
     ]
 
 
 def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
-    """Raise PartialError if a broker did not answer: something may be missing."""
+    """Raise PartialError if a broker did not answer: results may be missing."""
     for error in errors.values():
         raise PartialError(
             f"{', '.join(errors)} did not answer: {error.message}", hint=error.hint

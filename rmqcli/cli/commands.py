@@ -1,8 +1,8 @@
-"""The table of commands: name, where its function is, one line of help.
+"""The table of commands: the name, the function and one line of help of each.
 
-`rmq --help` is drawn from this table alone. A command's module is imported when that
-command runs, or when its own help is asked for. A test keeps each line of help equal to
-the first line of the function's docstring.
+`rmq --help` needs only this table. A command's module is imported when that command
+runs or shows its own help. A test checks that each line of help equals the first line
+of the function's docstring.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class CommandEntry(NamedTuple):
-    """One command. `path` is what is typed after `rmq`, e.g. `topic show`.
+    """One command. `path` is what the user types after `rmq`, e.g. `topic show`.
 
-    A NamedTuple because every start pays for it: a frozen dataclass takes 1 ms to make.
+    A NamedTuple, because every start creates this class, and creating a frozen
+    dataclass takes 1 ms.
     """
 
     path: str
@@ -173,7 +174,7 @@ COMMANDS = (
     ),
 )
 
-#: Help of the names that only hold other commands.
+#: The help of names that are only groups of commands.
 GROUPS = {
     "completion": "Complete commands, topics and groups in your shell.",
     "spark": "Prepare a Spark cluster for rmqcli.",

@@ -1,7 +1,8 @@
-"""Asking before something is changed or lost.
+"""Confirmation by the user before something is changed or deleted.
 
-`--yes` answers in advance. Without it, and without a terminal to ask on, nothing is
-done and the exact command to run is printed (exit 7).
+`--yes` confirms in advance. If the user cannot be asked, because stdin is not a
+terminal or because of `--no-input`, nothing is done, and the error's hint is the exact
+command to run (exit code 7).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ def confirm(common: Common, question: str) -> None:
 
 
 def confirm_by_name(common: Common, question: str, *, name: str) -> None:
-    """Ask for `name` to be typed, for what cannot be taken back.
+    """Ask the user to type `name`, to confirm a serious change.
 
-    Raises RefusedError unless exactly that is typed.
+    Raises RefusedError unless exactly `name` is typed.
     """
     if common.assume_yes:
         return
     answer = _ask(common, f"{question}\nType {safe(name)} to go on: ")
-    # Nothing but the end of the line is taken off: no answer is close enough.
+    # Only the end of the line is removed: the name must match exactly.
     if answer.removesuffix("\n").removesuffix("\r") != name:
         raise RefusedError(
             f"not confirmed: {name!r} was not typed, nothing was changed"

@@ -1,7 +1,7 @@
-"""`rmq demo`: starts a cluster with traffic in this process, and shows the tour on it.
+"""`rmq demo`: starts a cluster with traffic in this process, and runs the tour on it.
 
-The tour's steps are in `rmqcli.demo.tour`, the traffic in `rmqcli.demo.traffic`. Files
-are in a temporary folder, which goes away at the end, also after an interrupt.
+The tour's steps are in `rmqcli.demo.tour`, the traffic in `rmqcli.demo.traffic`. All
+files are in a temporary folder, which is removed at the end, even after an interrupt.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def demo(
                 "Each step shows a command, and then what it prints.",
             )
             tour.command(f"export NAMESRV_ADDR={cluster.namesrv}")
-            # What the tour does to its own consumer is no news to the user.
+            # Do not warn about what the tour itself does to its consumer.
             logging.getLogger("rmqcli.engine").setLevel(logging.ERROR)
             traffic = Traffic(ClientConfig(namesrv=(cluster.namesrv,)), seed=_SEED)
             try:
@@ -120,7 +120,7 @@ def _show_export(tour: Tour, folder: str) -> None:
 
 
 def _rows_by_tag(folder: str) -> str:
-    """How many rows of each tag the Parquet files hold, as any reader sees them."""
+    """Describe how many rows of each tag any reader finds in the Parquet files."""
     from rmqcli.spark.export.parquet_file import count_by_tag
 
     counts = count_by_tag(folder)
@@ -128,7 +128,7 @@ def _rows_by_tag(folder: str) -> str:
     return f"{sum(count for _, count in counts)} rows: {shown}"
 
 
-#: What to try with a cluster that stays: a command, and what it does.
+#: Commands to try while the cluster keeps running, each with what it does.
 _NEXT = (
     ("rmq tail orders", "follow the orders as they come"),
     ("rmq tail orders --tag Refunded -o pretty", "only some, laid out"),

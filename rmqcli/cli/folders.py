@@ -16,15 +16,15 @@ def parse_place(
     verb: str = "write to",
     instead: str = "export to a folder and copy it",
 ) -> str:
-    """A folder's path, also as a file:// URL, or the URL of a remote storage.
+    """Return the path of a folder, or the URL of a remote storage unchanged.
 
-    Raises TextError for other schemes; `verb` and `instead` say what cannot be done
-    there, and what can.
+    The folder may be given as a file:// URL. Raises TextError for other schemes: its
+    message says that rmq cannot `verb` them, and its hint is `instead`.
     """
     from rmqcli.spark.export.target import is_target, parse_target
 
     if is_target(text):
-        parse_target(text)  # raises for what is wrong with it
+        parse_target(text)  # raises TextError for an invalid URL
         return text
     return parse_folder(text, verb=verb, instead=instead, places=_PLACES)
 
@@ -36,10 +36,10 @@ def parse_folder(
     instead: str = "export to a folder and copy it",
     places: str = "folders of this machine",
 ) -> str:
-    """A folder's path, also as a file:// URL. Raises TextError for other schemes.
+    """Return the path of a folder, which may be given as a file:// URL.
 
-    `verb`, `places` and `instead` say what cannot be done there, where it can, and what
-    to do.
+    Raises TextError for other schemes: its message says that rmq cannot `verb` them,
+    but only `places`, and its hint is `instead`.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", text)
     if scheme is None:
@@ -65,7 +65,7 @@ def parse_folder(
                 hint="write file:///path",
             )
         rest = slash + path
-    from urllib.parse import unquote_to_bytes  # few write a URL
+    from urllib.parse import unquote_to_bytes  # only for the rare URL
 
     path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
     if not path.strip("/") or "\0" in path:

@@ -1,7 +1,8 @@
 """`rmq groups`, and `rmq group show`, `create`, `update` and `delete`.
 
-Flags in, one call of `rmqcli.admin.groups`, tables and JSON out. Decides what has to be
-confirmed, and the exit code where only some brokers answered.
+Each command calls `rmqcli.admin.groups` and shows the result as tables or JSON. This
+module decides what the user must confirm, and the exit code if only some brokers
+answered.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def _setting(name: str, help: str, title: str | None = None, **more: Any) -> Column:
-    """A field of a broker's settings of a group; null where the broker has none."""
+    """Return a column for a broker's setting of a group; null if it has no settings."""
     return Column(
         name,
         help,
@@ -125,7 +126,7 @@ MEMBER_COLUMNS = (
         ),
     ),
 )
-#: Settings of a group, by the names that `group show` has for them too.
+#: Settings of a group, under the same names as in `group show`.
 _SETTINGS = (
     _setting(
         "consume_enable", "whether its members get messages", "CONSUME", priority=5
@@ -162,7 +163,7 @@ _SETTINGS = (
         "whether members are told when others come and go",
     ),
 )
-#: A broker's settings as JSON has them; `broker_name` comes first.
+#: A broker's settings in the order of JSON, which has `broker_name` before them.
 _CONFIG_COLUMNS = (
     *(_SETTINGS[i] for i in (0, 4, 1, 5, 2, 3, 6, 7, 8)),
     _setting("consume_timeout_minute", ""),
@@ -222,7 +223,7 @@ class GroupSettingsOptions:
             show_default=False,
         ),
     ] = None
-    # A broker with none drops what a member sends back, and says that it is stored.
+    # With none, a broker drops what members send back, but answers that it is stored.
     retry_queue_nums: Annotated[
         int | None,
         option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
@@ -274,7 +275,7 @@ class GroupSettingsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleteOptions:
-    """The options of `rmq group delete`, and what they mean together."""
+    """The options of `rmq group delete`, and checks of their combinations."""
 
     group: Annotated[str, argument(metavar="GROUP", help="Group to delete.")]
     cluster: Annotated[str | None, cluster_option()] = None
@@ -306,7 +307,7 @@ class GroupDeleteOptions:
             raise UsageError("--remove-topics does not go with --broker")
 
     def question(self, masters: Iterable[str]) -> str:
-        """What is deleted, to be confirmed."""
+        """Return the text that says what is deleted, for the confirmation."""
         what = [f"group {safe(self.group)}"]
         what += ["its offsets"] if self.remove_offsets else []
         what += ["its retry and dead letter topics"] if self.remove_topics else []
@@ -469,7 +470,7 @@ def _data(detail: GroupDetail) -> dict[str, Any]:
 
 
 class _Configured(NamedTuple):
-    """Settings by themselves, read as those of a result are."""
+    """The settings of a group in a form that the columns of `_setting` can read."""
 
     config: SubscriptionGroupConfig
 

@@ -1,7 +1,7 @@
 """`rmq`: finds the command, runs it, and turns every error into text and an exit code.
 
-The only place where an exception becomes something a person reads. Nothing below prints
-an error, and nothing below calls `sys.exit`.
+Only this module turns an exception into a message for the user. No layer below prints
+an error or calls `sys.exit`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqcli.errors import ExitCode
 def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -> int:
     """Run `rmq` with `arguments` and return its exit code. Never raises, never exits.
 
-    For tests: writes to whatever `sys.stdout` and `sys.stderr` are now.
+    Writes to the current `sys.stdout` and `sys.stderr`, which tests replace.
     """
     try:
         result = _run(arguments, table)
@@ -34,7 +34,11 @@ def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -
 
 
 def _run(arguments: Sequence[str], table: Sequence[CommandEntry]) -> object:
-    """What the command returns. Typer, slow to load, reads what `parse` declines."""
+    """Run the command and return its result.
+
+    Typer, which is slow to load, is used only for arguments that `parse` declines, and
+    for another table than COMMANDS.
+    """
     parsed = parse(arguments, os.environ) if table is COMMANDS else None
     if parsed is None:
         from rmqcli.cli.app import run_app
@@ -49,7 +53,7 @@ def main(table: Sequence[CommandEntry] = COMMANDS) -> NoReturn:
     if sys.stdout is None:  # closed by the caller: `rmq ... >&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives as long as we do
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Data is UTF-8 wherever it goes; a terminal says itself what it can show.
+        # Data is always UTF-8, except on a terminal, which has its own encoding.
         encoding = None if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     interrupts.install()
@@ -59,6 +63,6 @@ def main(table: Sequence[CommandEntry] = COMMANDS) -> NoReturn:
 
 
 def _flush_stdout() -> None:
-    """Meet a full disk or a closed pipe here, where it can still be reported."""
+    """Flush stdout while a full disk or a closed pipe can still be reported."""
     if sys.stdout is not None:
         sys.stdout.flush()

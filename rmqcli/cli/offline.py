@@ -1,7 +1,7 @@
-"""`--store DIR`: a command reads a broker's folder as it reads a cluster.
+"""`--store DIR`: a command reads a broker's folder in the same way as a cluster.
 
-The folder is served in this process, and the command is pointed at it: what is shown,
-and how, is the same.
+A name server and a broker in this process serve the folder, and the command uses them.
+So its output is the same as with a cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rmqcli.cli.options import Common
 
-#: Options about a connection, by their parameters: a folder needs none.
+#: The parameters of options about connections, which a folder does not need.
 _OF_CLUSTERS: Final = (
     "namesrv",
     "acl_file",
@@ -29,16 +29,17 @@ _OF_CLUSTERS: Final = (
     "tls_insecure",
 )
 
-#: Why a folder's groups have no members that could be shown.
+#: Why no members are shown for the groups of a folder.
 MEMBERS_UNKNOWN: Final = "members are unknown: a folder was read, not its broker"
 
 
 @contextmanager
 def read_from(common: Common, store: str | None) -> Iterator[Common]:
-    """What the command is to work with: `common`, or a folder behind it.
+    """Yield `common`, or with `store` a copy of it that uses the served folder.
 
-    The environment's NAMESRV_ADDR gives way to a folder; a typed name server does
-    not. Raises UsageError for that, StoreError for a folder that cannot be read.
+    A folder takes precedence over NAMESRV_ADDR in the environment. Raises UsageError if
+    an option about connections was typed, too, e.g. `--namesrv`, and StoreError for a
+    folder that cannot be read.
     """
     if store is None:
         yield common

@@ -1,16 +1,16 @@
-"""What every command takes, and kinds of options that several commands share.
+"""The options that every command has, and kinds of options that commands share.
 
     @command_options(LagOptions, fields=QUEUE_COLUMNS)
     def lag(common: Common, options: LagOptions) -> int:
 
-makes a `Command` of `lag`, which has its own options, the fields of `LagOptions`, and
-the common ones, whose values are one `Common`. A field's annotation says how Typer
-shows and reads the option:
+turns `lag` into a `Command` with its own options, the fields of `LagOptions`, and the
+common options, whose values are one `Common`. A field's annotation says how Typer shows
+and parses the option:
 
     count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
 
-Such annotations stay text until `rmqcli.cli.app` has Typer read them, which an ordinary
-run does without (`rmqcli.cli.arguments.parse`).
+Such annotations stay unevaluated strings until `rmqcli.cli.app` passes them to Typer,
+which an ordinary run does not need (`rmqcli.cli.arguments.parse`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 def show_times(messages: Messages, values: Mapping[str, object]) -> None:
-    """Say which moment each time is, with its zone: the zone may have been assumed.
+    """Show which moment each time stands for, because its zone may be assumed.
 
-    `values` are a command's parameters by name. Times have an `echo`: positions, and
-    what commands make of them; a repeated option has a list, or a list of tuples with
-    the position at the end.
+    `values` are a command's parameters by name. A position, or what a command makes of
+    one, has an `echo` if it is a time. The value of a repeated option is a list of
+    positions, or of tuples that end with a position.
     """
     for name, value in values.items():
         for one in value if isinstance(value, list) else [value]:
@@ -52,7 +52,7 @@ NAMESRV_PORT_DEFAULT = 9876
 ENDPOINTS_PORT_DEFAULT = 8081  # of a proxy, for gRPC
 COLORS = ("auto", "always", "never")
 
-#: Title of the section of `--help` that holds the options of this module.
+#: Title of the section of `--help` that lists the common options.
 COMMON_SECTION = "Common options"
 
 
@@ -70,31 +70,32 @@ class Common:
     color: str = "auto"
     tls: TlsOptions | None = None
     acl_file: str | None = None
-    #: the options that were typed, by their parameters: not from the environment
+    #: parameters of the options that were typed (not those from the environment)
     typed: frozenset[str] = frozenset()
-    #: the folder that `namesrv` serves; None: a cluster
+    #: the folder that `namesrv` serves (`--store`); None for a cluster
     store: str | None = None
-    #: a proxy's; empty: name servers
+    #: the addresses of a proxy; empty if name servers are used
     endpoints: tuple[str, ...] = ()
     plaintext: bool = False
     messages: Messages = field(default_factory=Messages, compare=False)
 
     @property
     def use_color(self) -> bool:
-        """Whether what goes to stdout may be coloured."""
+        """Whether to colour what is written to stdout."""
         return color_is_on(self.color, sys.stdout)
 
     @property
     def namesrv_text(self) -> str:
-        """The name servers as they are typed, for hints."""
+        """The name servers as the user types them, for hints."""
         return ";".join(self.namesrv)
 
     def client_config(self) -> ClientConfig:
-        """How to reach the cluster. Reads the credentials, so it may raise ConfigError.
+        """Return how to reach the cluster, with the credentials.
 
-        Call it once: with `--acl-file -` it uses up stdin. Raises UsageError when only
-        the environment's ROCKETMQ_ENDPOINTS says where the cluster is, and the command
-        cannot use a proxy: the default name server may be that of another cluster.
+        Call it only once, because `--acl-file -` reads all of stdin. Raises ConfigError
+        if the credentials cannot be read. Raises UsageError if only ROCKETMQ_ENDPOINTS
+        in the environment says where the cluster is, and the command cannot use a
+        proxy: the default name server may belong to another cluster.
         """
         if self.store is not None:  # served by this process, without access control
             return ClientConfig(namesrv=self.namesrv, timeout_ms=self.timeout_ms)
@@ -126,10 +127,11 @@ class Common:
     def with_endpoints(
         self, endpoints: tuple[str, ...] | None, *, plaintext: bool
     ) -> Common:
-        """The same for a proxy, if one was named.
+        """Return a copy that uses the proxy at `endpoints`, if there is one.
 
-        A typed `--namesrv` goes before the environment's ROCKETMQ_ENDPOINTS. Raises
-        UsageError for both, and for what does not go together.
+        A typed `--namesrv` takes precedence over ROCKETMQ_ENDPOINTS in the environment.
+        Raises UsageError if both `--namesrv` and `--endpoints` were typed, and for
+        other options that cannot be used together.
         """
         if endpoints and "namesrv" in self.typed:
             if "endpoints" in self.typed:
@@ -147,9 +149,10 @@ class Common:
     def with_endpoints_or_namesrv(
         self, endpoints: tuple[str, ...] | None, *, plaintext: bool
     ) -> Common:
-        """`with_endpoints` for a command that name servers tell more.
+        """`with_endpoints` for a command that learns more from name servers.
 
-        It uses a proxy when that is typed, or when the environment has no NAMESRV_ADDR.
+        The command uses a proxy only if one of the proxy's options was typed, or if the
+        environment has no NAMESRV_ADDR.
         """
         is_typed = "endpoints" in self.typed or plaintext
         if not is_typed and os.environ.get("NAMESRV_ADDR"):
@@ -157,16 +160,16 @@ class Common:
         return self.with_endpoints(endpoints, plaintext=plaintext)
 
     def open_client(self) -> Client:
-        """A client for the cluster, to be closed by the caller: use `with`."""
+        """Open a client for the cluster. The caller must close it: use `with`."""
         from rmqcli.api.client import Client
 
         return Client(self.client_config())
 
 
 class OptionParser:
-    """A parser of ours as `parser=` of an option takes it: its errors name the option.
+    """Adapts a parser to Typer's `parser=`, so that its errors name the option.
 
-    Typer also passes defaults through, which are values already.
+    Typer passes defaults to it, too; a value that is not text is returned unchanged.
     """
 
     def __init__(
@@ -188,9 +191,9 @@ class OptionParser:
 
 
 def choice_parser(choices: Sequence[str]) -> OptionParser:
-    """A parser that takes one of `choices` and suggests the nearest to anything else.
+    """Return a parser for one of `choices`, whose error suggests the most similar one.
 
-    Give the option `metavar="|".join(choices)`: help and completion read it.
+    The option needs `metavar="|".join(choices)`, which help and completion use.
     """
 
     def choice(text: str) -> str:
@@ -277,7 +280,7 @@ def refuse_together(
 
 
 def option(*names: str, parser: Any = None, **settings: Any) -> Any:
-    """`typer.Option`. `parser` is a function of ours, which may raise UsageError."""
+    """Return a `typer.Option` whose `parser` may raise UsageError."""
     import typer
 
     if parser is not None and not isinstance(parser, OptionParser):
@@ -286,7 +289,7 @@ def option(*names: str, parser: Any = None, **settings: Any) -> Any:
 
 
 def argument(**settings: Any) -> Any:
-    """`typer.Argument`."""
+    """Return a `typer.Argument`."""
     import typer
 
     return typer.Argument(**settings)
@@ -315,7 +318,7 @@ def position_option(*names: str, **settings: Any) -> Any:
 
 
 def read_position(text: str) -> Any:
-    """Read a position; a time without a zone is in that of this machine."""
+    """Parse a position; a time without a zone is in this machine's time zone."""
     from rmqcli.position import parse_position  # few commands need it
 
     return parse_position(text, tz=None)
@@ -480,7 +483,7 @@ def make_common(
         _common("--tls-insecure", help="Accept any certificate. Gives no protection."),
     ] = False,
 ) -> Common:
-    """Turn the values of the common options into one value.
+    """Combine the values of the common options into a `Common`.
 
     Any `--tls-...` option implies `--tls`. `typed` names the options that were typed.
     """
@@ -520,11 +523,11 @@ COMMON_NAMES = frozenset(make_common.__annotations__) - {"typed", "return"}
 
 
 class Command(NamedTuple):
-    """A command: its function, and what its arguments become before it is called."""
+    """A command: its function, and how it receives the command's arguments."""
 
     #: takes `common` if `has_common`, then `options` or its own parameters
     function: Callable[..., Any]
-    #: the frozen dataclass of its own options; None: the function's parameters
+    #: the frozen dataclass of its own options; None if they are parameters
     options_type: type[Any] | None
     formats: tuple[str, ...]
     fields: tuple[Column, ...]
@@ -539,10 +542,11 @@ class Command(NamedTuple):
         return [name for name in names if name not in ("common", "return")]
 
     def run(self, values: Mapping[str, Any], typed: Iterable[str]) -> Any:
-        """Call the function with the values of options and arguments, by parameter.
+        """Call the function with `values`, the options and arguments by parameter.
 
-        What is missing in `values` has its default; `typed` are those that were typed.
-        Raises UsageError for common options that cannot be used together.
+        Parameters that are missing in `values` have their defaults; `typed` are the
+        parameters that were typed. Raises UsageError for common options that cannot be
+        used together.
         """
         own = {name: values[name] for name in self.own_names if name in values}
         if not self.has_common:
@@ -566,12 +570,13 @@ def command_options(
     fields: Sequence[Column] = (),
     has_common: bool = True,
 ) -> Callable[[Callable[..., Any]], Command]:
-    """Make a `Command` of a function.
+    """Turn a function into a `Command`.
 
-    Its own options are the fields of `options_type`, a dataclass, which it gets as
-    `options`; without one they are its keyword parameters. Its first parameter is
-    `common`, with the common options, unless `has_common` is False. `formats` are what
-    `--output` takes, the first by default; `fields` is what `-o help` lists.
+    The command's own options are the fields of the dataclass `options_type`, and the
+    function receives them as `options`; without `options_type` they are the function's
+    keyword parameters. The first parameter of the function is `common`, with the common
+    options, unless `has_common` is False. `formats` are the values of `--output`, the
+    first one being the default; `fields` are the fields that `-o help` lists.
     """
 
     def make(function: Callable[..., Any]) -> Command:

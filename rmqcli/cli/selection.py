@@ -1,7 +1,7 @@
-"""Which messages of topics are read, and how they are written: for several commands.
+"""Options that select and format messages, and errors about topics and filters.
 
-Options that `rmq tail`, `rmq consume` and `rmq export` share, and what is wrong with a
-topic or an expression, in the same words.
+`rmq tail`, `rmq consume` and `rmq export` share them, so that the same option has the
+same help and the same mistake has the same error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def format_option() -> Any:
 
 
 def parse_template(text: str) -> str:
-    """Take a template as it is. Raises TextError for one that cannot be read."""
+    """Check a template and return it unchanged. Raises TextError if it is invalid."""
     from rmqcli.cli.ui.records.format import RecordFormat
 
     RecordFormat(text)
@@ -56,7 +56,7 @@ def parse_template(text: str) -> str:
 
 
 def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that may be read. Raises RmqError if there are none."""
+    """Return the readable queues of a topic. Raises RmqError if there are none."""
     queues = client.route(topic).read_queues()
     if not queues:
         raise RmqError(
@@ -67,7 +67,7 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
 
 
 def explain_sql(error: RmqError) -> RmqError:
-    """An error about SQL from a broker that has it off says how to switch it on."""
+    """Return the error, with a hint on how to enable SQL92 if it is disabled."""
     if "SQL92" in getattr(error, "remark", "") and not error.hint:
         error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
     return error

@@ -1,7 +1,8 @@
 """`rmq topics`, and `rmq topic show`, `create` and `delete`.
 
-Flags in, one call of `rmqcli.admin.topics`, tables and JSON out. Decides what has to be
-confirmed, and the exit code where only some brokers answered.
+Each command calls `rmqcli.admin.topics` and shows the result as tables or JSON. This
+module decides what the user must confirm, and the exit code if only some brokers
+answered.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _of_config(
     value: Callable[[Any], object] | None = None,
     **more: Any,
 ) -> Column:
-    """A field of a broker's settings of a topic; null where the broker has none."""
+    """Return a column for a broker's setting of a topic; null if it has no settings."""
     read = value or attrgetter(name)
     more.setdefault("priority", 30)
     return Column(
@@ -147,7 +148,7 @@ QUEUE_COLUMNS = (
         priority=30,
     ),
 )
-#: What a topic is on one broker; read from its settings, where the broker has any.
+#: A topic on one broker; settings are null if the broker has none for the topic.
 _BROKER_COLUMNS = (
     Column("broker_name", title="BROKER"),
     Column("cluster", title=None),
@@ -310,7 +311,7 @@ class TopicCreateOptions:
     ] = False
 
     def check(self) -> None:
-        """Raise UsageError for a name or options that no broker takes."""
+        """Raise UsageError for an invalid name, or options that exclude each other."""
         from rmqcli.producer.message import check_topic
 
         check_topic(self.topic)
@@ -394,7 +395,7 @@ def _data(detail: TopicDetail) -> dict[str, Any]:
 
 
 def _data_by_proxy(topic: str, queues: Sequence[ProxyQueue]) -> dict[str, Any]:
-    """The same keys; null is what the proxy does not tell."""
+    """Return the keys of `_data`; values that the proxy does not report are null."""
     from rmqcli.admin.topics import topic_kind
     from rmqcli.model import PERM_READ, PERM_WRITE
     from rmqcli.wire.bodies.route import ClusterInfo
@@ -429,9 +430,9 @@ def _data_by_proxy(topic: str, queues: Sequence[ProxyQueue]) -> dict[str, Any]:
 
 
 def _message_type_by_proxy(queues: Sequence[ProxyQueue]) -> str | None:
-    """`FIFO` and the like; None when the proxy does not say it.
+    """Return the message type, e.g. `FIFO`; None if the proxy does not report it.
 
-    A proxy names every type that a MIXED topic takes.
+    For a MIXED topic, a proxy reports every type that the topic accepts.
     """
     from rmqcli.wire.protobuf.definition_pb2 import MessageType
 

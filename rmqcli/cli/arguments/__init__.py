@@ -1,1 +1,1 @@
-"""Ordinary arguments, read without Typer, by what Typer's definitions say."""
+"""Parses ordinary arguments without Typer, with a table made of its definitions."""

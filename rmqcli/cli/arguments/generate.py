@@ -1,10 +1,10 @@
-"""Writes `table.py`: what Typer's definitions say about ordinary arguments.
+"""Generates `table.py`, the table of ordinary arguments, from Typer's definitions.
 
     python -m rmqcli.cli.arguments.generate
 
-A test keeps the file in the project equal to that. An option that is not in the table
-makes `rmqcli.cli.arguments.parse` leave the arguments to Typer: one of a type that it
-does not read, and one with a callback.
+A test checks that the file in the project is up to date. The table lacks options with a
+callback, and options of a type that `rmqcli.cli.arguments.parse` cannot parse; it
+leaves arguments with such an option to Typer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 
 
 def render() -> str:
-    """The content of `table.py`."""
+    """Return the content of `table.py`."""
     everything = {entry.path: _parameters(entry) for entry in COMMANDS}
     common = _common_of(everything)
     flags: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def _parameters(entry: CommandEntry) -> dict[str, Any]:
 
 
 def _common_of(everything: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The common options as a command has them that has no others."""
+    """Return the common options, from a command that has no others."""
     found = everything["brokers"]
     return {name: found[name] for name in found if name in COMMON_NAMES - {"output"}}
 
@@ -97,7 +97,7 @@ def _grammar(
 
 
 def _environment(parameters: dict[str, Any]) -> dict[str, tuple[str, Any]]:
-    """What is taken from the environment, by variable: parameter, and reader."""
+    """Map each environment variable to its parameter and reader."""
     found = {}
     for name, parameter in parameters.items():
         if parameter.envvar:
@@ -109,7 +109,7 @@ def _environment(parameters: dict[str, Any]) -> dict[str, tuple[str, Any]]:
 
 
 def _flags(parameter: Any, reader: Any) -> dict[str, tuple[str, str, Any]]:
-    """The flags of an option that can be read."""
+    """Return the flags of an option; none if `parse` cannot parse its values."""
     name = parameter.name
     if parameter.count:
         return dict.fromkeys(parameter.opts, (name, "count", "text"))
@@ -125,7 +125,7 @@ def _flags(parameter: Any, reader: Any) -> dict[str, tuple[str, str, Any]]:
 
 
 def _reader(parameter: Any) -> Any:
-    """How a text becomes the parameter's value; None: only Typer knows."""
+    """Return the parameter's reader; None if only Typer can parse its values."""
     kind = parameter.type
     parser = getattr(kind, "func", None)
     if parser is not None:

@@ -1,11 +1,11 @@
-"""Reads ordinary arguments from a table, without Typer.
+"""Parses ordinary arguments with a table, without Typer.
 
 Loading Typer and having it build one command takes a quarter of the time of a command
-that asks a cluster one thing. Ordinary are: a command's whole name, its options by
-their whole names, and values that its parsers take. `parse` declines everything else
-(help, `-vv`, `--`, a missing argument, a wrong value); Typer then reads the arguments,
-and reports what is wrong with them. The table is generated from Typer's definitions,
-and tests hold that `parse` either declines or finds what Typer finds.
+that sends one query to a cluster. Arguments are ordinary if they are the complete name
+of a command, complete names of its options, and values that its parsers accept. `parse`
+declines all others (help, `-vv`, `--`, a missing argument, a wrong value); then Typer
+parses them, and reports what is wrong with them. The table is generated from Typer's
+definitions, and tests check that `parse` either declines or finds what Typer finds.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from rmqcli.cli.arguments.table import (
 )
 from rmqcli.errors import UsageError
 
-#: How a text is read: "text" as it is, "module:name" by a function, ("choice", ...) as
-#: one of these, ("int", least, most) as a number.
+#: How a text becomes a value: "text" leaves it unchanged, "module:name" is a function
+#: that parses it, ("choice", ...) are the accepted texts, ("int", least, most) is a
+#: number between bounds, which may be None.
 Reader = str | tuple[str | int | None, ...]
 
 
 class Grammar(NamedTuple):
-    """What a command takes."""
+    """The arguments and options of a command."""
 
-    #: parameter, whether it takes all words that are left, and reader
+    #: in order: parameter, whether it takes all remaining words, and reader
     arguments: tuple[tuple[str, bool, Reader], ...]
-    #: by flag: parameter, what the flag does, and reader
+    #: flag -> parameter, action (e.g. "store"), and reader
     options: dict[str, tuple[str, str, Reader]]
-    #: by variable of the environment: parameter, and reader
+    #: environment variable -> parameter and reader
     environment: dict[str, tuple[str, Reader]]
     #: the arguments and options that must be given
     required: tuple[str, ...]
-    #: whether it takes the options of COMMON too
+    #: whether the command also has the options of COMMON
     has_common: bool
 
 
 class Parsed(NamedTuple):
-    """A command by its path, and values by parameter: those without are defaults."""
+    """A command's path, and values by parameter; missing ones have their defaults."""
 
     path: str
     values: dict[str, Any]
-    #: the parameters that were typed, the others being from the environment
+    #: the parameters that were typed; the others are from the environment
     typed: frozenset[str]
 
 
@@ -55,7 +56,7 @@ class _DeclinedError(Exception):
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Parsed | None:
-    """What the arguments of `rmq` say; None: leave them to Typer."""
+    """Parse the arguments of `rmq`; return None if Typer has to parse them."""
     for length in (1, 2):
         path = " ".join(arguments[:length])
         if path in COMMANDS:
@@ -87,7 +88,7 @@ def _parse(
 def _read_options(
     grammar: Grammar, words: Iterator[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values of options, and the words between them."""
+    """Return the values of the options, and the words that are not options."""
     texts: dict[str, str] = {}
     readers: dict[str, Reader] = {}
     values: dict[str, Any] = {}
@@ -108,7 +109,7 @@ def _read_options(
                 text = _next(words)
             if action == "append":
                 values.setdefault(name, []).append(_read(reader, text))
-            else:  # the last one counts, and the others are not read
+            else:  # only the last one is parsed and used
                 texts[name], readers[name] = text, reader
         elif equals:
             raise _DeclinedError
@@ -122,7 +123,7 @@ def _read_options(
 
 
 def _read_places(grammar: Grammar, words: list[str], values: dict[str, Any]) -> None:
-    """Give the words between options to the arguments, in order."""
+    """Assign the words that are not options to the arguments, in order."""
     at = 0
     for name, is_repeated, reader in grammar.arguments:
         if at == len(words):
@@ -142,7 +143,7 @@ def _next(words: Iterator[str]) -> str:
 
 
 def _read(reader: Reader, text: str) -> Any:
-    """The value of a text."""
+    """Turn a text into a value. Raises _DeclinedError for an invalid one."""
     match reader:
         case "text":
             return text

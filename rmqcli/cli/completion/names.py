@@ -1,9 +1,9 @@
 """Names of topics and groups for completion: `rmq __complete topic|group LINE`.
 
 A shell runs this at each press of TAB. It therefore uses only the standard library,
-answers within BUDGET_S or not at all, prefers a fresh cache, and is silent about
-errors. The names come from the name server's topics; a group that has consumed has a
-retry topic there.
+waits at most BUDGET_S for an answer, prefers a fresh cache, and is silent about errors.
+The names come from the name server's list of topics, which includes the retry topic of
+each group that has consumed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from hashlib import sha256
 
 from rmqcli.transport.topic_list import ask_topic_list
 
-#: For the network; Python itself takes a few tens of milliseconds before.
+#: Time limit for the network. Before that, Python takes some tens of ms to start.
 BUDGET_S = 0.05
 FRESH_S = 30
-#: Names of up to this age are offered while no name server answers.
+#: Cached names of up to this age are offered if the name server does not answer.
 STALE_S = 24 * 60 * 60
 NAMES_MAX = 10_000
 _CACHE_BYTES_MAX = 4 << 20
 _RETRY = "%RETRY%"
-#: Each cluster has a topic of its name, and this one.
+#: Each cluster has a topic with its own name, and one with this suffix.
 _REPLY = "_REPLY_TOPIC"
-#: What brokers take as a name; nothing in it means anything to a shell.
+#: Names that brokers accept. A shell expands none of them in a list of completions.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _SYSTEM = re.compile(
     r"%|(?i:rmq_sys_)|CID_|(TBW102|SCHEDULE_TOPIC_XXXX|BenchmarkTest|SELF_TEST_TOPIC"
@@ -40,7 +40,7 @@ _NAMESRV = re.compile(r"(?:^|\s)(?:-n\s*|--namesrv[=\s]\s*)['\"]?([^\s'\";]+)")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print names, one a line; whatever goes wrong, nothing."""
+    """Print names, one per line; print nothing after any error."""
     try:
         kind, line = arguments[0], arguments[1] if len(arguments) > 1 else ""
         names = choose(kind, topic_names(find_namesrv(line)))
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def choose(kind: str, topics: Sequence[str]) -> list[str]:
-    """The names of a kind, `topic` or `group`, sorted."""
+    """Return the sorted names of a kind, `topic` or `group`."""
     names: list[str] = []
     if kind == "topic":
         clusters = {n.removesuffix(_REPLY) for n in topics if n.endswith(_REPLY)}
@@ -62,7 +62,7 @@ def choose(kind: str, topics: Sequence[str]) -> list[str]:
 
 
 def find_namesrv(line: str) -> str:
-    """The first name server: of the command line as far as typed, or NAMESRV_ADDR."""
+    """Return the first name server of the command line so far, or of NAMESRV_ADDR."""
     typed = _NAMESRV.search(line)
     text = typed[1] if typed else os.environ.get("NAMESRV_ADDR", "")
     address = text.split(";")[0].strip() or "127.0.0.1:9876"
@@ -72,12 +72,12 @@ def find_namesrv(line: str) -> str:
 
 
 def topic_names(address: str) -> list[str]:
-    """Every topic that the name server lists; from the cache where that is fresh."""
+    """Return the name server's topics, from the cache if that is fresh."""
     path = _cache_path(address)
     age_s, cached = _read_cache(path)
     if cached is not None and 0 <= age_s < FRESH_S:
         return cached
-    # A look-up of the host's address has no time limit of its own.
+    # The resolution of a host name has no time limit.
     watchdog = threading.Timer(2 * BUDGET_S, os._exit, (0,))
     watchdog.daemon = True
     watchdog.start()
@@ -105,7 +105,7 @@ def _cache_path(address: str) -> str:
 
 
 def _read_cache(path: str) -> tuple[float, list[str] | None]:
-    """How old it is, and the names in it; None when there are none to be trusted."""
+    """Return the cache's age in s and its names; None if they cannot be trusted."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(handle, "rb") as file:

@@ -1,8 +1,8 @@
-"""`rmq consume`: flags in, one member of a consumer group.
+"""`rmq consume`: the command, its options, and the checks of their combinations.
 
-Decides what the flags mean together, and how `--exec` reads a command without a shell.
-`run` carries it out; `listeners` prints messages or runs the command. The engine is not
-imported here: help does without it.
+It also checks that the command of `--exec` needs no shell. `run` carries `rmq consume`
+out; `listeners` prints messages or runs the command of `--exec`. The engine is not
+imported here, because help does not need it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.run import StartAt
 
 
-#: The longest first, so that `>>` is not named as `>`.
+#: A shell's operators, the longest first, so that `>>` is not reported as `>`.
 _OPERATOR: Final = re.compile(
     r"\|\||\|&|\||&&|&>>|&>|&|;;|;|<<<|<<|<|>>|>&|>\||>|\(|\)|\n"
 )
-#: `$1` means nothing without a script, and `$` before a blank or quote is plain.
+#: A shell's expansions. `$1` has no value without a script, and `$` before a blank or a
+#: quote is literal.
 _EXPANSION: Final = re.compile(r"\$\(|\$\{|\$[A-Za-z_]\w*|`", re.ASCII)
 
 
 def parse_words(text: str) -> list[str]:
-    """The program and its arguments. Raises TextError when there are none."""
+    """Split a command into words. Raises TextError if there are none."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -53,9 +54,9 @@ def parse_words(text: str) -> list[str]:
 
 
 def check_no_shell_needed(text: str) -> None:
-    """Raise TextError for an operator or an expansion that stands outside quotes.
+    """Raise TextError for an operator or an expansion of a shell outside quotes.
 
-    Inside double quotes a shell would still expand, so that counts too.
+    An expansion inside double quotes is refused, too, because a shell would expand it.
     """
     at, quote = 0, ""
     while at < len(text):
@@ -79,18 +80,20 @@ def check_no_shell_needed(text: str) -> None:
         at += 1
 
 
-#: Without --threads: lines have an order, commands wait.
+#: Default of --threads with --exec and no --count, because commands wait. Otherwise it
+#: is 1, because lines have an order.
 THREADS_TO_EXEC = 4
-#: Failed commands in a row, if --max-failures does not say.
+#: Default of --max-failures: failed commands in a row.
 FAILURES_MAX = 20
-#: As long as Java's consumers wait for a listener (consumeTimeout, 15 minutes).
+#: Default of --exec-timeout: as long as Java's consumers wait for a listener
+#: (consumeTimeout, 15 minutes).
 EXEC_TIMEOUT_MS = 15 * 60 * 1_000
 
 
 def _parse_start(text: str) -> StartAt:
-    """Read a position as everywhere, and Java's words `first` and `last`.
+    """Parse a position, or Java's words `first` and `last`.
 
-    Raises TextError for one at which no member can make its group begin.
+    Raises TextError also for a position at which a group cannot begin.
     """
     from rmqcli.cli.consume.run import StartAt
     from rmqcli.position import Ago, AtTime, Earliest, Latest, Now, parse_position
@@ -134,13 +137,13 @@ def _parse_command(text: str) -> str:
 
 
 def _parse_limit(text: str) -> int | None:
-    """Milliseconds; None for 0, which means no limit."""
+    """Parse a duration into milliseconds; None for 0, which means no limit."""
     if text == "0":
         return None
     return parse_duration_ms(text) or None
 
 
-#: Options that mean different things.
+#: Pairs of options that contradict each other.
 _CONTRADICTIONS: Final = (
     ("--tag", "--sql"),
     ("--format", "--output"),
@@ -148,7 +151,7 @@ _CONTRADICTIONS: Final = (
     ("--exec", "--output"),
     ("--broadcast", "--max-reconsume"),
 )
-#: Options that a proxy has no counterpart of -> what to do instead.
+#: Options that cannot be used with a proxy -> what to do instead.
 _NOT_BY_PROXY: Final = {
     "--from": "through a proxy a new group begins near the end;"
     " rmq reset-offset moves a group",
@@ -157,13 +160,13 @@ _NOT_BY_PROXY: Final = {
     "--max-reconsume": "the group's settings count the retries: rmq group update GROUP"
     " --retry-max-times N",
 }
-#: Options that mean nothing without `--exec`.
+#: Options that need `--exec`.
 _OF_EXEC: Final = ("--shell", "--exec-input", "--exec-timeout", "--max-failures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """The options of `rmq consume` as they were typed, and what they mean together."""
+    """The options of `rmq consume` as they were typed, and checks of combinations."""
 
     topics: Annotated[
         list[str], argument(metavar="TOPIC...", help="Topics to consume.")
@@ -292,7 +295,7 @@ class ConsumeOptions:
     plaintext: Annotated[bool, plaintext_option()] = False
 
     def check(self, output: str, *, by_proxy: bool) -> None:
-        """Raise UsageError for what does not go together, or not through a proxy."""
+        """Raise UsageError for options that contradict each other or the proxy."""
         given = {
             "--tag": self.tag is not None,
             "--sql": self.sql is not None,
@@ -326,12 +329,12 @@ class ConsumeOptions:
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """The topics, each of them once."""
+        """The topics without duplicates."""
         return tuple(dict.fromkeys(self.topics))
 
     @property
     def consume_threads(self) -> int:
-        """How many threads consume."""
+        """The number of consumer threads."""
         if self.threads is not None:
             return self.threads
         if self.exec_ is not None and self.count is None:
@@ -340,7 +343,7 @@ class ConsumeOptions:
 
     @property
     def failures_max(self) -> int | None:
-        """Failed commands in a row that end it; None: it never ends for that."""
+        """How many failed commands in a row end the run; None for no limit."""
         return self.max_failures or None
 
 

@@ -1,8 +1,8 @@
-"""What was consumed and what failed, and how much may still be consumed.
+"""Counts of consumed and failed messages, and the limit of `--count`.
 
-All consumer threads share one `Counts`. With `--count` a thread takes tickets before it
-shows messages to anything outside and gives back those that were not used, so that
-exactly that many are consumed.
+All consumer threads share one `Counts`. With `--count`, a thread reserves messages with
+`take` before it writes them or passes them to a command. `settle` releases those that
+were not consumed, so that exactly `--count` messages are consumed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rmqcli.errors import PartialError, RmqError
 if TYPE_CHECKING:
     from rmqcli.engine.reports import Fate
 
-#: A wait without end could not be interrupted everywhere.
+#: A wait is divided into turns: an endless one cannot be interrupted everywhere.
 _TURN_S: Final = 0.5
 
-#: One and several, by the name of the fate.
+#: Name of a `Fate` -> its words for one message and for several.
 _FATES: Final = {
     "RETRY_TOPIC": ("retry", "retries"),
     "RETRY_HERE": ("retry", "retries"),
@@ -33,10 +33,10 @@ _UNKNOWN: Final = "whose fate is unknown"
 
 
 class Counts:
-    """Counts, and the reason to end. Safe between threads.
+    """Counts, and the reason to end the run. Thread-safe.
 
-    After `failures_max` failed calls without one that succeeded in between (None: no
-    limit) nothing more is granted.
+    After `failures_max` failed calls in a row (None: no limit), no more messages are
+    granted.
     """
 
     def __init__(self, count: int | None, *, failures_max: int | None = None) -> None:
@@ -46,11 +46,11 @@ class Counts:
         self.undecodable = 0
         #: messages that are with a listener now
         self.at_work = 0
-        #: what became of those that failed, as far as it is known
+        #: what happened to failed messages, as far as it is known
         self.fates: Counter[Fate] = Counter()
-        #: set when there is a reason to end: enough was consumed, or `error`
+        #: set when there is a reason to end, e.g. enough messages are consumed
         self.ended = threading.Event()
-        #: set when the main thread has something to say or a reason to end
+        #: set when the main thread has something to write, or a reason to end
         self.has_news = threading.Event()
         #: why nothing more can be consumed
         self.error: BaseException | None = None
@@ -63,9 +63,10 @@ class Counts:
         self._changed = threading.Condition()
 
     def take(self, wanted: int) -> int:
-        """How many of `wanted` messages may be shown; 0: nothing more, ever.
+        """Reserve up to `wanted` messages; return how many, 0 if no more are granted.
 
-        Waits while those that others are at work on may fail.
+        If other threads have reserved all remaining messages, it waits, because these
+        may fail and be released.
         """
         with self._changed:
             while not self.ended.is_set():
@@ -82,9 +83,9 @@ class Counts:
         return 0
 
     def settle(self, granted: int, *, consumed: bool, undecodable: int = 0) -> None:
-        """Say what became of what `take` granted; all of it has one end.
+        """Record whether the messages of one `take` were consumed: all, or none.
 
-        `undecodable` of them are no messages that anybody could read.
+        `undecodable` of them could not be decoded.
         """
         with self._changed:
             self.at_work -= granted
@@ -99,7 +100,7 @@ class Counts:
             self._changed.notify_all()
 
     def fail(self, messages: int) -> None:
-        """Count the messages of one call that failed."""
+        """Count a failed call with this many messages."""
         with self._changed:
             self.failed += messages
             self._failures_in_a_row += 1
@@ -109,7 +110,7 @@ class Counts:
                 self._changed.notify_all()
 
     def count_fate(self, fate: Fate) -> None:
-        """Count what became of one message that failed."""
+        """Count what happened to one failed message."""
         with self._changed:
             self.fates[fate] += 1
 
@@ -120,7 +121,7 @@ class Counts:
             self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more is granted; the first error stays."""
+        """Grant no more messages. If there are several errors, the first one counts."""
         with self._changed:
             if error is not None and self.error is None:
                 self.error = error
@@ -132,7 +133,7 @@ class Counts:
         self.has_news.set()
 
     def failures(self) -> str:
-        """What became of the failed deliveries: `4 retries, 1 dead letter`."""
+        """Describe what happened to failed messages: `4 retries, 1 dead letter`."""
         with self._changed:
             by_form: Counter[tuple[str, str]] = Counter()
             for fate, count in self.fates.items():
@@ -155,7 +156,7 @@ class Counts:
     def failure(self) -> RmqError | None:
         """The error that the command ends with; None when no delivery failed.
 
-        PartialError when others were consumed.
+        It is a PartialError if other messages were consumed.
         """
         if not self.failed:
             return None

@@ -1,7 +1,7 @@
-"""Failed deliveries: what became of each message, in a line on stderr.
+"""Lines on stderr about failed deliveries: what happened to each message.
 
-The engine's thread hands them in and never waits: the main thread looks up where a
-message was first stored, and writes.
+The engine's thread only adds failed deliveries to a list, and never waits. The main
+thread looks up where a message was first stored, and writes its line.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     Readable = Message | MessageItem
 
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
-#: Lines that wait for the main thread; more are counted instead.
+#: At most this many lines wait for the main thread; further ones are only counted.
 _WAITING_MAX: Final = 10_000
-#: Places of messages that failed, remembered for their retries.
+#: At most this many places of failed messages are kept, for lines about retries.
 _PLACES_MAX: Final = 10_000
-#: A lookup is an extra: a broker that hangs must not hold the lines up for long.
+#: A lookup is optional: a broker that hangs must not delay the lines for long.
 _LOOKUP_TIMEOUT_MS: Final = 1_000
 
 
-#: Queue, offset (None: a proxy did not tell it) and id.
+#: Queue, offset (None if a proxy did not report it) and id.
 _Key = tuple[MessageQueue, "int | None", "str | None"]
 
 
@@ -52,7 +52,7 @@ def _order(item: tuple[_Key, str]) -> tuple[MessageQueue, int]:
 
 
 class FailedDeliveries:
-    """Collects what failed and says what became of it."""
+    """Collects failed deliveries, and writes a line about each."""
 
     def __init__(self, group: str, counts: Counts, client_config: ClientConfig) -> None:
         self._group = group
@@ -66,16 +66,16 @@ class FailedDeliveries:
         #: (delivery, reason); guarded by _lock
         self._waiting: deque[tuple[FailedDelivery, str]] = deque()
         self._left_out = 0
-        #: id -> the queue and offset of the first copy; of the main thread
+        #: id -> the queue and offset of the first copy; only for the main thread
         self._places: dict[str, tuple[MessageQueue, int]] = {}
 
     def explain(self, message: Readable, reason: str) -> None:
-        """Remember why a delivery failed, until its fate is known. Any thread."""
+        """Record why a delivery failed, until its fate is known. Thread-safe."""
         with self._lock:
             self._reasons[_key(message)] = reason
 
     def on_failed(self, failed: FailedDelivery) -> None:
-        """Take a fate from the engine; never waits for more than a lock."""
+        """Accept a failed delivery from the engine; waits for nothing but a lock."""
         message = failed.message
         self._counts.count_fate(failed.fate)
         with self._lock:
@@ -87,7 +87,7 @@ class FailedDeliveries:
         self._counts.has_news.set()
 
     def say(self, status: Status) -> None:
-        """Write a line for each; in the main thread."""
+        """Write a line for each failed delivery; call it in the main thread."""
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
             left_out, self._left_out = self._left_out, 0
@@ -101,7 +101,7 @@ class FailedDeliveries:
             status.warn(f"{left_out:,} more failed deliveries are not listed")
 
     def close(self, status: Status) -> None:
-        """Write what is left, also of those whose fate will never be known."""
+        """Write the remaining lines, also of messages whose fate stays unknown."""
         self.say(status)
         with self._lock:
             unknown, self._reasons = self._reasons, {}
@@ -166,7 +166,7 @@ class FailedDeliveries:
         return f"{where}, id {msg_id}"
 
     def _where_by_proxy(self, message: Readable) -> str:
-        """The same through a proxy, where a retry has the id of its first copy."""
+        """The same for a proxy, where a retry has the same id as its first copy."""
         msg_id = message.msg_id or "unknown"
         queue_offset: int | None = message.queue_offset
         if not message.reconsume_times and queue_offset is not None:
@@ -188,9 +188,9 @@ class FailedDeliveries:
     def _look_up(
         self, message: Readable, origin_id: str
     ) -> tuple[MessageQueue, int] | None:
-        """Ask the broker for a first copy that failed before we came, if it is there.
+        """Look up a first copy that failed before this member joined; None if gone.
 
-        The broker that has the retry is asked: it copied the message from its own log.
+        It asks the broker of the retry, which copied the message from its own log.
         """
         broker_name = message.broker_name
         try:

@@ -1,15 +1,15 @@
 """The two listeners of `rmq consume`: one prints, one runs a command (`--exec`).
 
-`Printer` uses the writers of `rmq tail`. A message counts as consumed once its line is
-written and flushed; when that fails, because the reader has left or the disk is full,
-nothing is acknowledged that was not written.
+`Printer` uses the writers of `rmq tail`. A message is consumed once its line is written
+and flushed. If that fails, because the reader has closed the pipe or the disk is full,
+messages that were not written are not acknowledged.
 
-`CommandRunner` starts a command for each message, or batch; exit status 0 means
-consumed. The command gets the message on its stdin and facts about it in its
-environment, without the keys of the cluster. Its stdout and stderr are ours. Each runs
-in a process group of its own: Ctrl-C on a terminal reaches only this process, which
-lets begun commands end. A command that takes too long gets SIGTERM, and its whole group
-SIGKILL.
+`CommandRunner` runs a command for each message or batch; exit status 0 means consumed.
+The command reads the message from stdin. Its environment describes the message, and
+lacks the access keys of the cluster. It inherits stdout and stderr. Each command runs
+in its own process group, so that Ctrl-C on a terminal reaches only this process, which
+lets running commands end. If a command takes too long, its process group receives
+SIGTERM, and then SIGKILL.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import PartialMessage, Record
 
     Readable = Message | MessageItem
-    #: What is written of a message that is not a record itself.
+    #: Makes the record of a message that is not a record itself.
     AsRecord = Callable[[Any], PartialMessage]
 
-#: How long `close` waits for a thread that is in the middle of writing.
+#: How long `close` waits for a thread that is writing.
 _CLOSE_WAIT_S = 1.0
-#: An argument or a variable may not be longer on Linux (MAX_ARG_STRLEN).
+#: Bytes of a value. Linux limits a variable, NAME=VALUE, to 128 KiB (MAX_ARG_STRLEN).
 _VARIABLE_BYTES_MAX = 128 * 1024 - 64
 #: How long a command may take to end after SIGTERM.
 TERM_GRACE_MS = 5_000
@@ -55,9 +55,9 @@ _LOOK_MS = 20
 
 
 class Printer:
-    """A listener that prints. `before_write` is called before something is written.
+    """A listener that prints messages. `before_write` is called before each write.
 
-    `as_record` makes a record of a message; None: messages are records.
+    `as_record` makes the record of a message; None if messages are records.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Printer:
     def on_batch(
         self, messages: Sequence[Message | MessageItem], _context: object
     ) -> bool:
-        """Write messages of one queue; raises LeaveRest for those that are not."""
+        """Write messages of one queue. Raises LeaveRest if some were not written."""
         granted = self._counts.take(len(messages))
         shown = messages[:granted]
         if shown:
@@ -89,13 +89,13 @@ class Printer:
         return True
 
     def on_undecodable(self, message: UndecodableMessage) -> None:
-        """Write its error record in its place."""
+        """Write an error record in place of the message."""
         if not self._counts.take(1):
             raise LeaveRest
         self._write(message.message_queue, [message.failure], undecodable=1)
 
     def close(self) -> bool:
-        """Write what belongs at the end; False when a thread is stuck in writing."""
+        """Write the end of the output; return False if a thread is stuck in a write."""
         if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
             return False
         try:
@@ -106,7 +106,7 @@ class Printer:
         return True
 
     def kill(self) -> None:
-        """Nothing of ours outlives this process."""
+        """Do nothing: this listener has started no process."""
 
     def _write(
         self,
@@ -132,7 +132,7 @@ class Printer:
             raise LeaveRest
 
     def _items(self, queue: MessageQueue, messages: Sequence[Record]) -> list[Any]:
-        """What the writer writes; a retry goes by the topic that it was sent to."""
+        """Return the items to write; a retry is shown under its original topic."""
         if not queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return self._batcher.items(queue, messages)
         items: list[Any] = []
@@ -144,10 +144,10 @@ class Printer:
 
 
 class CommandRunner:
-    """A listener that runs a command, for `timeout_ms` at most (None: no limit).
+    """A listener that runs a command, for at most `timeout_ms` (None: no limit).
 
-    `failed` takes why a delivery failed, `say` other things for people. `as_record` as
-    for `Printer`.
+    `failed` records why a delivery failed, and `say` shows warnings. `as_record` is the
+    same as for `Printer`.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class CommandRunner:
         self._is_killed = False
 
     def on_batch(self, messages: Sequence[Readable], _context: object) -> bool:
-        """Run the command; raises LeaveRest for messages that it does not get."""
+        """Run the command. Raises LeaveRest if it did not receive some messages."""
         granted = self._counts.take(len(messages))
         if not granted:
             raise LeaveRest
@@ -186,7 +186,7 @@ class CommandRunner:
         finally:
             self._counts.settle(granted, consumed=is_consumed)
         if not is_consumed:
-            # Of a batch cut short by --count all go back: there is one result for it.
+            # A batch has one result, so messages beyond --count go back with it.
             self._counts.fail(granted)
             return False
         if granted < len(messages):
@@ -194,7 +194,7 @@ class CommandRunner:
         return True
 
     def on_undecodable(self, message: UndecodableMessage) -> None:
-        """Tell of it: a command that cannot read it would fail for ever."""
+        """Skip the message with a warning: a command could never read it."""
         queue, offset = message.message_queue, message.queue_offset
         if not self._counts.take(1):
             raise LeaveRest
@@ -207,11 +207,11 @@ class CommandRunner:
         )
 
     def close(self) -> bool:
-        """True: no output of ours has an end."""
+        """Return True: there is no output to end."""
         return True
 
     def kill(self) -> None:
-        """Send SIGTERM to all that still run, and start no more."""
+        """Send SIGTERM to all running commands, and start no more."""
         with self._lock:
             self._is_killed = True
             for process in self._running:
@@ -231,13 +231,13 @@ class CommandRunner:
                 )
                 self._running.add(process)
         except OSError as error:
-            # Not the message's fault, and the next would fare no better.
+            # The message did not cause this, and the next would fail, too.
             self._counts.end(error)
             raise LeaveRest from None
         limit_s = None if self._timeout_ms is None else self._timeout_ms / 1000
         is_late = False
         try:
-            # A command that does not read all of it is its own affair.
+            # The command need not read all of its input.
             process.communicate(self._input(messages), timeout=limit_s)
         except subprocess.TimeoutExpired:
             is_late = True
@@ -272,10 +272,10 @@ def _records(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the command's process group and, after a while, SIGKILL.
+    """Send SIGTERM to the command's process group, and SIGKILL when the command ends.
 
-    The command is waited for only after SIGKILL was sent: until then, no other process
-    group can get the same number.
+    SIGKILL is sent after TERM_GRACE_MS at the latest. The command is reaped only after
+    it, because until then no other process group can get the same number.
     """
     _signal_group(process, signal.SIGTERM)
     grace, never = Deadline(SYSTEM_CLOCK, TERM_GRACE_MS), threading.Event()
@@ -299,7 +299,7 @@ def _signal_group(process: subprocess.Popen[bytes], signum: signal.Signals) -> N
 
 
 def _failure(status: int) -> str | None:
-    """Why a command that ended with this status failed; None when it did not."""
+    """Return why a command that ended with this status failed; None if it did not."""
     if not status:
         return None
     how = f"exit status {status}"
@@ -309,15 +309,15 @@ def _failure(status: int) -> str | None:
 
 
 def _queue_of(message: Readable) -> MessageQueue:
-    """The queue it was pulled from, under the topic that it was sent to."""
+    """Return the queue of a message, with the topic that it was sent to."""
     queue = message.message_queue
     return MessageQueue(message.topic, queue.broker_name, queue.queue_id)
 
 
 def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
-    """Our own variables but the secrets, and facts about the first message.
+    """Return this process's variables without secrets, and those of the first message.
 
-    What is absent of it is empty.
+    A field that the message lacks is an empty variable.
     """
     first = messages[0]
     values: dict[str, object] = {
@@ -338,12 +338,16 @@ def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
 
 
 def _text(number: int | None) -> str:
-    """A number; empty for one that a proxy did not tell."""
+    """Format a number; return an empty text if a proxy did not report it."""
     return "" if number is None else str(number)
 
 
 def _variable(value: object) -> bytes:
-    """A variable ends at a zero byte, and a peer may send one."""
+    """Encode the value of a variable.
+
+    Zero bytes, which end a variable and which a peer may send, are removed. A value
+    that is too long is cut.
+    """
     data = str(value).replace("\0", "").encode("utf-8", "backslashreplace")
     return data[:_VARIABLE_BYTES_MAX]
 

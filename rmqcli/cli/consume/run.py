@@ -1,4 +1,4 @@
-"""Carrying `rmq consume` out: check that it can be done, join, wait, leave.
+"""Runs `rmq consume`: checks the topics, joins the group, waits, and leaves.
 
 The main thread waits and writes to stderr; messages are consumed in the consumer's
 threads.
@@ -38,18 +38,19 @@ if TYPE_CHECKING:
     from rmqcli.cli.options import Common
     from rmqcli.wire.subscription import SubscriptionData
 
-#: How long what was begun may take to end once we leave.
+#: How long messages in progress may take to finish when the consumer leaves.
 DRAIN_MS: Final = 30_000
-#: Between two looks at the consumer.
+#: Time between two updates of the status.
 _LOOK_MS: Final = 500
-#: Objects more than were, until Python looks for garbage. With its own 700 it looks
-#: through what is cached again and again: a fifth of the speed, with 1,024 queues.
+#: New objects after which Python collects garbage. With its default of 700 it traverses
+#: the cached messages again and again, which costs a fifth of the speed with 1,024
+#: queues.
 _GC_THRESHOLD: Final = 50_000
-#: How long a command that takes too long may take to be gone, generously.
+#: A generous limit for the end of a command that has exceeded --exec-timeout.
 _KILL_MS: Final = 60_000
 _CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1_000  # consumeTimeout
 _CONSUME_TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
-#: Lines written together where nothing speaks against it.
+#: Default batch size if messages are printed, without --count and --orderly.
 _LINES: Final = 32
 
 _WHERE: Final = {
@@ -61,9 +62,10 @@ _WHERE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """`--from`: `where` is first, last or time; then one of the times is set.
+    """The value of `--from`: `where` is first, last or time.
 
-    `text` is what `reset-offset --to` would say for it.
+    For time, either `epoch_ms` or `ago_ms` is set. `text` is the same position for
+    `reset-offset --to`.
     """
 
     where: str
@@ -74,14 +76,14 @@ class StartAt:
     echo: str = ""
 
     def timestamp_ms(self) -> int | None:
-        """The time, counted from now where it is relative; None when there is none."""
+        """Return the time, with `ago_ms` counted from now; None if there is none."""
         if self.ago_ms is not None:
             return max(0, SYSTEM_CLOCK.epoch_ms() - self.ago_ms)
         return self.epoch_ms
 
 
 def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | SubscriptionData]:
-    """What is subscribed of each topic."""
+    """Return the subscription of each topic."""
     topics = options.topic_names
     if options.sql is not None:
         return {topic: sql(topic, options.sql) for topic in topics}
@@ -89,7 +91,7 @@ def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | Subscription
 
 
 def config_of(options: ConsumeOptions) -> ConsumerConfig:
-    """The engine's settings."""
+    """Return the settings of the engine."""
     start = options.from_ or StartAt("last")
     model = MessageModel.BROADCASTING if options.broadcast else MessageModel.CLUSTERING
     return ConsumerConfig(
@@ -97,7 +99,7 @@ def config_of(options: ConsumeOptions) -> ConsumerConfig:
         consume_from_where=_WHERE[start.where],
         consume_timestamp_ms=start.timestamp_ms(),
         consume_threads=options.consume_threads,
-        # The last tickets could go to a message, and not to the one before it.
+        # Else the last messages of --count could be granted before an earlier one.
         share_slow_pulls=options.count is None,
         consume_message_batch_max_size=_batch_size(options),
         pull_batch_size=options.pull_batch,
@@ -108,9 +110,10 @@ def config_of(options: ConsumeOptions) -> ConsumerConfig:
 
 
 def _consume_timeout_ms(options: ConsumeOptions) -> int:
-    """When a message is sent back although its listener has not ended.
+    """Return after how long a message is sent back although its listener still runs.
 
-    Not while its command may still run: it would be consumed twice.
+    With `--exec` that is longer than the command may run, up to 24 h, because otherwise
+    the message would be consumed twice.
     """
     if options.exec_ is None:
         return _CONSUME_TIMEOUT_MS
@@ -130,7 +133,7 @@ def _batch_size(options: ConsumeOptions) -> int:
 def run_consume(common: Common, options: ConsumeOptions) -> None:
     """Consume until there is a reason to end.
 
-    Raises KeyboardInterrupt when that was a signal, after everything was committed.
+    Raises KeyboardInterrupt after a signal, once everything is committed.
     """
     run = _Run(common, options)
     run.check()
@@ -157,7 +160,7 @@ class _Run:
         self._by_proxy = bool(common.endpoints)
         self._failed = FailedDeliveries(options.group, counts, self._client_config)
         config = config_of(options)
-        # A command's own output would be torn by a line that is drawn again and again.
+        # A line that is redrawn would disturb the output of a command on a terminal.
         in_place = options.exec_ is None or not is_terminal(sys.stdout)
         self.status = Status(
             common.messages,
@@ -209,9 +212,9 @@ class _Run:
         )
 
     def check(self) -> None:
-        """Look for the topics and the group, before anybody hears of us.
+        """Check the topics and read the group's offsets, before the consumer joins.
 
-        Through a proxy the start finds out.
+        Through a proxy, `Consumer.start` checks the topics and the group.
         """
         options = self._options
         if self._starts is None:
@@ -227,7 +230,7 @@ class _Run:
                 self._starts.min_offsets = read_min_offsets(client, options.topic_names)
 
     def consume(self) -> None:
-        """Join and stay until there is a reason to end."""
+        """Join the group, and wait until there is a reason to end."""
         options, counts, status = self._options, self._counts, self.status
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         try:
@@ -256,9 +259,11 @@ class _Run:
         self._failed.say(self.status)
 
     def leave(self, error: BaseException | None = None) -> None:
-        """End what was begun, commit, say goodbye, sum up. Raises what went wrong.
+        """Finish messages in progress, commit, leave the group, and show a summary.
 
-        `error` is why we leave, if it is no good reason.
+        `error` is the exception that ended the run, if any. Raises the error of a
+        listener, or one for failed deliveries. Exits the process at once if messages in
+        progress do not finish, or after a second interrupt.
         """
         counts, status = self._counts, self.status
         is_interrupted = isinstance(error, KeyboardInterrupt)
@@ -301,7 +306,7 @@ class _Run:
             raise failure
 
     def _leave_at_once(self, code: ExitCode) -> NoReturn:
-        """Threads that do not end would hold Python's own end up, too."""
+        """Exit at once: Python's own exit would wait for threads that do not end."""
         self._counts.end()
         self._listener.kill()
         os._exit(code)

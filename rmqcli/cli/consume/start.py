@@ -1,8 +1,8 @@
-"""Where each queue begins, and what `--from` had to do with it: lines on stderr.
+"""Lines on stderr that say at which offset each queue begins, and why.
 
-The engine says where a queue begins and which rule decided. What the group had
-committed is asked before it is joined: an answer of 0 to a member may mean that nothing
-was committed (RocketMQ begins at 0 where a queue still has its first message).
+The engine reports the offset and the rule that decided. The group's committed offsets
+are read before the consumer joins, because the 0 that a broker answers to a member may
+also mean that nothing was committed and the queue still has its first message.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.status import Status
     from rmqcli.model import MessageQueue
 
-#: Longest wait for what the group had committed: without it words are less exact.
-#: How long queues that begin are gathered for one line.
+#: For how long queues that begin are collected for one line.
 _GATHER_MS: Final = 200
+#: Time limit for reading offsets. Without them the lines are less precise.
 _TIMEOUT_MS: Final = 2_000
-#: Offsets on a line, of one broker's queues of one topic.
+#: At most this many offsets are on a line about one broker's queues of one topic.
 _OFFSETS_MAX: Final = 64
 
-#: Queue -> what the group had committed, None: nothing. Absent: not known.
+#: Queue -> the group's committed offset, None without one. Missing if unknown.
 Committed = dict["MessageQueue", "int | None"]
 
 
 def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committed:
-    """What the group has committed in every queue that a broker tells of."""
+    """Return the group's committed offset of each queue whose broker answers."""
     asked = []
     for topic in topics:
         route = client.route(topic)
@@ -77,7 +77,7 @@ def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committ
 
 
 def read_min_offsets(client: Client, topics: Iterable[str]) -> dict[MessageQueue, int]:
-    """The first offset of every queue that a broker tells of."""
+    """Return the min offset of each queue whose broker answers."""
     asked = []
     for topic in topics:
         route = client.route(topic)
@@ -97,10 +97,10 @@ def read_min_offsets(client: Client, topics: Iterable[str]) -> dict[MessageQueue
 
 
 class Starts:
-    """Collects where queues begin and says it.
+    """Collects the offsets at which queues begin, and writes lines about them.
 
-    `where` is what `--from` says: first, last or time; `is_typed` whether it was typed.
-    `reset_hint` is a command that would move the group there.
+    `where` is the kind of `--from`: first, last or time; `is_typed` is whether it was
+    typed. `reset_hint` is the command that moves the group there.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Starts:
         is_local: bool,
     ) -> None:
         self.committed: Committed = {}
-        #: for `--from first`: a member asks for 0, and the broker corrects it
+        #: for `--from first`: a member begins at 0, and the broker corrects that
         self.min_offsets: dict[MessageQueue, int] = {}
         self._counts = counts
         self._where = where
@@ -128,17 +128,17 @@ class Starts:
         self._last_start_ms = 0
 
     def on_start(self, start: QueueStart) -> None:
-        """Take a start from the engine."""
+        """Collect a queue that begins; called in the engine's thread."""
         with self._lock:
             self._waiting.append(start)
             self._last_start_ms = SYSTEM_CLOCK.monotonic_ms()
         self._counts.has_news.set()
 
     def say(self, status: Status, *, is_last: bool = False) -> None:
-        """Write a line for each broker, topic and reason; in the main thread.
+        """Write a line for each broker, topic and reason; call it in the main thread.
 
         Queues begin one by one. Their lines are written once no further queue has begun
-        for a moment, or at once with `is_last`.
+        for `_GATHER_MS`, or at once with `is_last`.
         """
         with self._lock:
             age_ms = SYSTEM_CLOCK.monotonic_ms() - self._last_start_ms
@@ -170,7 +170,7 @@ class Starts:
         return each.start is Start.COMMITTED and not self._is_zero_of_a_new_group(each)
 
     def _is_zero_of_a_new_group(self, each: QueueStart) -> bool:
-        """Whether the broker said 0 for a queue that the group never committed."""
+        """Whether the broker answered 0 for a queue without a committed offset."""
         is_known = each.queue in self.committed
         return is_known and not each.queue_offset and self.committed[each.queue] is None
 
@@ -210,7 +210,7 @@ class Starts:
 
 
 def _offsets(starts: Sequence[QueueStart]) -> str:
-    """`0:17 1:18`, or one number where all queues begin at the same."""
+    """Format the offsets: as `0:17 1:18`, or as one number if all are the same."""
     shown = [f"{each.queue.queue_id}:{each.queue_offset}" for each in starts]
     if len(starts) == 1:
         return f"{starts[0].queue_offset} in queue {starts[0].queue.queue_id}"

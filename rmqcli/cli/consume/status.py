@@ -1,7 +1,7 @@
-"""What people see on stderr while `rmq consume` runs.
+"""The status on stderr while `rmq consume` runs.
 
-On a terminal a line in place: rates, queues, what is cached, flow control, retries.
-Everywhere a line when the member gets or loses queues.
+On a terminal one line is updated in place: rate, queues, cached messages, flow control,
+retries. When the member gains or loses queues, a line is written, on a terminal or not.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
-#: Rates are those of the last so many looks.
+#: The rate is the average over this many updates.
 _RATE_LOOKS: Final = 4
 
 
 def queue_ranges(queues: Sequence[MessageQueue]) -> str:
-    """Sorted queues in few words: `T@broker-a:0-3,5; T@broker-b:0`.
+    """Format sorted queues briefly: `T@broker-a:0-3,5; T@broker-b:0`.
 
-    Queue id -1, all queues of a broker, is `T@broker-a`.
+    Queue id -1, which stands for all queues of a broker, gives `T@broker-a`.
     """
     parts = []
     for (topic, broker), some in groupby(queues, lambda q: (q.topic, q.broker_name)):
@@ -53,9 +53,9 @@ def queue_ranges(queues: Sequence[MessageQueue]) -> str:
 
 
 class Status:
-    """Looks at a consumer when told to. One lock for all words on stderr.
+    """Shows the status of a consumer. One lock guards everything written to stderr.
 
-    A consumer `by_proxy` says nothing of what it has cached.
+    With `by_proxy`, the status does not show what the consumer has cached.
     """
 
     def __init__(
@@ -80,23 +80,23 @@ class Status:
         self._looks = [(self._started_ms, 0)]
 
     def say(self, text: str) -> None:
-        """A line, from any thread."""
+        """Write a line. Thread-safe."""
         with self._lock:
             self._messages.info(text)
 
     def warn(self, text: str) -> None:
-        """A line that `-q` lets through, from any thread."""
+        """Write a warning, which `-q` does not suppress. Thread-safe."""
         with self._lock:
             self._messages.warn(text)
 
     def clear(self) -> None:
-        """Take the line in place away, before data is written to the same terminal."""
+        """Remove the line in place, before data is written to the same terminal."""
         if self._in_place:
             with self._lock:
                 self._messages.clear_progress()
 
     def look(self, consumer: Consumer) -> None:
-        """Tell what changed; draw the line again."""
+        """Write a line if the queues have changed, and redraw the line in place."""
         queues = consumer.queues()
         if queues != self._owned:
             self._owned = queues
@@ -109,7 +109,7 @@ class Status:
                 self._messages.progress(text[: max(1, columns - 1)])
 
     def summary(self) -> str:
-        """The closing words."""
+        """Return the summary for the end of the run."""
         counts = self._counts
         spent_ms = max(1, self._clock.monotonic_ms() - self._started_ms)
         words = [f"{counts.consumed:,} consumed"]

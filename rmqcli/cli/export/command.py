@@ -1,11 +1,10 @@
-"""`rmq export`: flags in, an export through Spark, the summary of its manifest out.
+"""`rmq export`: the command, its options, and the checks of their combinations.
 
-With --to-table it goes on in `rmqcli.cli.export.table`.
-
-Checks what the flags mean together, shows the progress, and says how to resume a run
-that did not end. Exits 6 when offsets are missing without --allow-gaps, or messages
-could not be decoded without --allow-undecodable. The export itself is
-`rmqcli.spark.export.export`.
+It shows the progress and the summary, and says how to resume a run that did not finish.
+The exit code is 6 if offsets are missing without --allow-gaps, or messages could not be
+decoded without --allow-undecodable. The export itself is in
+`rmqcli.spark.export.export`; with --to-table, `rmqcli.cli.export.table` carries the
+command out.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.manifest import RunRecord
     from rmqcli.spark.export.plan import ExportRequest
 
-#: What Spark itself hides of its settings: spark.redaction.regex.
+#: Names of settings whose values Spark itself hides: spark.redaction.regex.
 _REDACTED = r"(?i)secret|password|token|access.?key"
 
-#: What to do instead of giving an option with --remote.
+#: Options that cannot be used with --remote -> what to do instead.
 _REMOTE_HINTS = {
     "master": "the server of --remote has a master already: leave --master out",
     "conf": "start the server with the setting: leave --conf out",
@@ -91,7 +90,7 @@ _DECODE_NAMES = ("--decode", "--schema", "--infer")
 
 
 def _parse_setting(text: str) -> tuple[str, str]:
-    """A setting of Spark. Raises TextError for what is not KEY=VALUE."""
+    """Parse a Spark setting. Raises TextError unless the text is spark.NAME=VALUE."""
     key, equals, value = text.partition("=")
     if not equals or not key or key != key.strip() or not key.startswith("spark."):
         raise TextError(
@@ -114,9 +113,9 @@ def _parse_setting(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCommandOptions:
-    """The options of `rmq export` as they were typed, and what they mean together.
+    """The options of `rmq export` as they were typed, and checks of combinations.
 
-    The library's own `ExportOptions` and `ExportRequest` are made from it.
+    The library's `ExportOptions` and `ExportRequest` are made from them.
     """
 
     topic: Annotated[str, argument(metavar="TOPIC", help="Topic to export.")]
@@ -281,7 +280,7 @@ class ExportCommandOptions:
     store: Annotated[str | None, store_option()] = None
 
     def check(self) -> None:
-        """Raise UsageError for options that cannot be used, or not together."""
+        """Raise UsageError for options that are wrong or contradict each other."""
         from rmqcli.spark.master import check_master_url
 
         table_export.check_target(self)
@@ -354,20 +353,20 @@ class ExportCommandOptions:
         }
 
     def decode_names(self) -> Names:
-        """What errors call the settings of a Decoding."""
+        """Return what error messages call the settings of a Decoding."""
         from rmqcli.spark.decode.settings import Names
 
         return Names(*_DECODE_NAMES)
 
     def request(self) -> ExportRequest:
-        """What is exported."""
+        """Return what is to be exported."""
         from rmqcli.spark.export.plan import ExportRequest
 
         ends = {"from_position": "earliest", "to_position": "latest"}
         return ExportRequest(topic=self.topic, **{**ends, **self.given()})
 
     def run_options(self) -> ExportOptions:
-        """How the library is to export it."""
+        """Return how the library is to export it."""
         from rmqcli.spark.export.executors import TIMEOUT_MS
         from rmqcli.spark.export.export import ExportOptions
 
@@ -388,7 +387,7 @@ class ExportCommandOptions:
         )
 
     def flags_to_repeat(self) -> list[str]:
-        """What a run that is resumed has to be given again: it is not in its plan."""
+        """Return the flags that a resumed run needs again: its plan lacks them."""
         words = [] if self.master is None else ["--master", self.master]
         if self.remote is not None:
             from rmqcli.spark.master import shown_url
@@ -476,7 +475,7 @@ def _export_files(
 
 
 def _run(job: Export, report: ExportReport, resume: str) -> RunRecord:
-    """Run the export; where a run was begun, what ends it says how to resume."""
+    """Run the export; if a run began and does not finish, say how to resume it."""
     try:
         return job.run()
     except KeyboardInterrupt:
@@ -497,7 +496,7 @@ def _run(job: Export, report: ExportReport, resume: str) -> RunRecord:
 
 
 def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
-    """Raise for what would end the run, before there is one."""
+    """Raise an error for what would end the run, before the run begins."""
     from rmqcli.spark.encryption import check_encrypted, submitted_settings
     from rmqcli.spark.java import find_java
     from rmqcli.spark.master import (
@@ -526,7 +525,11 @@ def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
 
 
 def _finish(common: Common, record: RunRecord, root: str) -> int:
-    """Print the summary. The exit code is 6 for what is missing and not accepted."""
+    """Print the summary; return the exit code.
+
+    It is 6 if offsets are missing, or messages could not be decoded, and no option
+    accepts that.
+    """
     from rmqcli.spark.export.summary import summarise
 
     summary = summarise(record, root=root)
@@ -577,9 +580,9 @@ def _spans(gaps: list[dict[str, Any]]) -> str:
 def resume_command(
     common: Common, topic: str, path: str, *, repeated: Sequence[str] = ()
 ) -> str:
-    """What to type to finish a run that was interrupted. Holds no secret.
+    """Return the command that finishes an interrupted run. It contains no secrets.
 
-    `repeated` are the flags of the export that its plan does not hold.
+    `repeated` are the flags of the export that its plan lacks.
     """
     words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
     if common.store is not None:

@@ -1,4 +1,4 @@
-"""What people see of an export while it runs: its ranges and its progress."""
+"""Messages about a running export: its ranges and its progress."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class ExportReport:
-    """Tells people how an export goes. Implements Reporter.
+    """Shows the ranges and the progress of an export. Implements Reporter.
 
-    `is_planned` says whether the run exists, so that it can be continued.
+    `is_planned` is whether the ranges are fixed: then a run to files can be resumed.
     """
 
     def __init__(self, messages: Messages, topic: str) -> None:
@@ -26,11 +26,11 @@ class ExportReport:
         self.is_planned = False
 
     def info(self, text: str) -> None:
-        """Say something that is neither progress nor a result."""
+        """Write a note that is neither progress nor a result."""
         self._messages.info(text)
 
     def warn(self, text: str) -> None:
-        """Say what people should not overlook."""
+        """Write a warning."""
         self._messages.warn(text)
 
     def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
@@ -43,7 +43,7 @@ class ExportReport:
             )
 
     def progress(self, progress: JobProgress) -> None:
-        """Show how far the job is."""
+        """Show the progress of the job."""
         if self._progress is None:
             from rmqcli.cli.ui.progress import Progress
 
@@ -57,6 +57,6 @@ class ExportReport:
             self._progress.update(progress.offsets_done, note)
 
     def close(self) -> None:
-        """Take the progress bar away. Idempotent."""
+        """Remove the progress bar. Idempotent."""
         if self._progress is not None:
             self._progress.close()

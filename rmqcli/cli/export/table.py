@@ -1,7 +1,7 @@
-"""`rmq export --to-table`: flags in, one commit of a table, its summary out.
+"""`rmq export --to-table`: writes a range as one commit of a table.
 
-What the flags of `rmq export` mean for a table, and which of them have no meaning
-there. The export itself is `rmqcli.spark.tables.export`.
+Checks that a table supports the given flags of `rmq export`, and prints the summary.
+The export itself is in `rmqcli.spark.tables.export`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _QUEUES = (
 )
 _VERSIONS = {"delta": "version", "iceberg": "snapshot"}
 _PARTITIONS = "create the table with the columns and partitions that it is to have"
-#: Options of Parquet files, and what to do instead.
+#: Options that cannot be used with a table -> what to do instead.
 _REFUSED = {
     "rows_per_file": "set the sizes of files in the table's properties",
     "bytes_per_file": "set the sizes of files in the table's properties",
@@ -46,7 +46,7 @@ _REFUSED = {
     "partition_by": _PARTITIONS,
     "resume": "run the same command again: a run that was not committed left no rows",
     "remote": "leave --remote out, or give a --master",
-    # The driver runs the same Python as the executors, and has no archive.
+    # Spark runs the same Python on the driver, where no archive is unpacked.
     "archives": "install what the executors need for their Python",
 }
 

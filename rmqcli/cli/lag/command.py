@@ -1,7 +1,7 @@
-"""`rmq lag`: how far groups are behind, per queue, and why.
+"""`rmq lag`: the command, its options, and its exit codes.
 
-Decides what is asked for and the exit code. `view` has its fields and tables, `watch`
-its live view; what the numbers mean is in `rmqcli.admin.lag.model`.
+`view` has the fields and tables, `watch` has the live view, and
+`rmqcli.admin.lag.model` defines what the numbers mean.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SORT_KEYS = ("queue", "lag", "age", "state", "group")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagOptions:
-    """The options of `rmq lag` as they were typed, and what they mean together."""
+    """The options of `rmq lag` as they were typed, and checks of combinations."""
 
     groups: Annotated[
         list[str] | None,
@@ -108,7 +108,7 @@ class LagOptions:
             )
 
     def query(self) -> LagQuery:
-        """What is read from the brokers."""
+        """Return what is to be read from the brokers."""
         from rmqcli.admin.lag.assemble import LagQuery
 
         return LagQuery(
@@ -120,7 +120,7 @@ class LagOptions:
 
     @property
     def is_summary(self) -> bool:
-        """Whether a table has a row for a group instead of a queue."""
+        """Whether a table has a row for each group instead of each queue."""
         return not self.groups
 
     @property
@@ -191,7 +191,7 @@ def _open_memory(client: Client, *, forget: bool) -> LagMemory | None:
 
 
 def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:
-    """Order groups for `--sort`; what is unknown comes before any number."""
+    """Sort groups for `--sort`; by lag, groups whose lag is unknown come first."""
     from rmqcli.admin.lag.model import rank_of
 
     match key:
@@ -242,7 +242,7 @@ def _look(
 
 
 def _refuse_missing(common: Common, reading: LagReading) -> None:
-    """Raise when no named group exists; warn about some that do not."""
+    """Raise NotFoundError if no named group exists; warn if some do not."""
     if not reading.missing:
         return
     names = ", ".join(reading.missing)

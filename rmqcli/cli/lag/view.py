@@ -1,8 +1,8 @@
-"""What `rmq lag` shows: each field once, and one look at some groups in every form.
+"""The output of `rmq lag`: its fields, and one reading of groups in every format.
 
-A field says how it is read from what `rmqcli.admin.lag` found, and how a table shows
-it. JSON, CSV and tables list the fields of a queue and of a group in orders of their
-own, which users rely on: they are tuples of names. Decides nothing about lag itself.
+A field defines how it is read from results of `rmqcli.admin.lag`, and how a table shows
+it. JSON, CSV and tables list fields in different orders. Tuples of columns define these
+orders, which users rely on. This module decides nothing about lag itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.trend import GroupTrend
     from rmqcli.cli.options import Common
 
-#: Of a queue: OK says that its numbers are good, not that all is read.
+#: Meanings of a queue's states. OK has none: it says that the queue's numbers are
+#: known, not that its messages are consumed.
 STATES = {
     "NO_COMMIT": "warn",
     "BROADCAST": "warn",
@@ -32,7 +33,7 @@ STATES = {
     "EXPIRED": "bad",
     "UNKNOWN": "bad",
 }
-#: Of a group, and of what became of a queue between two looks.
+#: Meanings of a group's states, and of verdicts about a queue between two samples.
 GROUP_STATES = {
     "OK": "good",
     "BEHIND": "warn",
@@ -255,7 +256,7 @@ def summary_columns(
     *, with_trend: bool, with_spark: bool = False
 ) -> tuple[Column, ...]:
     """The columns of a table of groups."""
-    # The state says what the verdict would.
+    # The verdict is left out: it would be the same as the state.
     trend = TREND_COLUMNS[:-1] if with_trend else ()
     spark = (SPARK_COLUMN,) if with_spark else ()
     return (
@@ -273,7 +274,7 @@ def summary_row(lag: GroupLag) -> dict[str, Any]:
 
 
 def member_rows(lag: GroupLag) -> list[dict[str, Any]] | None:
-    """One row a member; None where they are unknown."""
+    """Return a row for each member; None if the members are unknown."""
     from rmqcli.wire.codes import language_name
     from rmqcli.wire.version import version_name
 
@@ -300,7 +301,7 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
 
 
 def _client_reason(lag: GroupLag) -> str | None:
-    """Why `client_id` is null where it is."""
+    """Return why `client_id` may be null in the rows of queues."""
     if lag.reading.members is None:
         return lag.reading.members_unknown or "no active members"
     if lag.reading.clients is None:
@@ -312,7 +313,7 @@ def _client_reason(lag: GroupLag) -> str | None:
 
 
 def held_row(held: HeldQueue, *, now_ms: int) -> dict[str, Any]:
-    """A held queue with the ages of its times, for a table."""
+    """Return a held queue as the row of a table, with ages instead of times."""
     row = row_of(HELD_COLUMNS, held)
     for name, at_ms in (
         ("last_lock", held.last_lock_ms),
@@ -330,7 +331,7 @@ def _time(at_ms: int | None) -> str | None:
 
 @dataclass(slots=True, kw_only=True)
 class LagView:
-    """What to show of one look at some groups."""
+    """One reading of some groups, and what to show of it."""
 
     groups: Sequence[GroupLag]
     failures: Sequence[BrokerFailure] = ()
@@ -341,7 +342,7 @@ class LagView:
     sort: str | None = None
 
     def write(self, common: Common) -> None:
-        """Write it to stdout, in the form that `--output` says."""
+        """Write the groups to stdout in the format of `--output`."""
         match common.output:
             case "table":
                 self._write_tables(common)
@@ -351,7 +352,7 @@ class LagView:
                 write_rows(map(self.group_json, self.groups), columns=(), fmt=form)
 
     def group_json(self, lag: GroupLag) -> dict[str, Any]:
-        """One group as the contract of `rmq lag` has it."""
+        """Return one group for JSON. Its keys are public."""
         trend = self.trends.get(lag.group)
         row = row_of(GROUP_COLUMNS, lag)
         row["queues"] = list(self._queue_rows(lag, trend))
@@ -416,7 +417,7 @@ class LagView:
         )
 
     def _write_more(self, lag: GroupLag, common: Common) -> None:
-        """Members, what they hold, and words, below the table of queues."""
+        """Write members, process queues and explanations below the first table."""
         stdout_has = False
         if not self.is_summary and lag.reading.members is not None:
             sys.stdout.write("\n")
@@ -443,14 +444,14 @@ class LagView:
             common.messages.warn(f"{lag.group}: {note}")
 
     def table_rows(self, lag: GroupLag) -> Iterator[dict[str, Any]]:
-        """The rows of a table of queues."""
+        """Yield the rows of a group in a table of queues."""
         for row in self._queue_rows(lag, self.trends.get(lag.group)):
             yield {"group": lag.group, **row}
         if not lag.queues:
             yield {"group": lag.group, "state": lag.state}
 
     def summary_row(self, lag: GroupLag) -> dict[str, Any]:
-        """The row of a table of groups."""
+        """Return the row of a group in a table of groups."""
         trend = self.trends.get(lag.group)
         more = {} if trend is None else row_of(TREND_COLUMNS, trend.group)
         return summary_row(lag) | more

@@ -1,7 +1,7 @@
 """`rmq lag --watch`: a live table with sparklines on a terminal, JSON lines elsewhere.
 
 Keeps the lag of earlier samples for rates and sparklines. On a terminal the table uses
-the alternate screen, and its last state stays on the normal one.
+the alternate screen; its last state is written to the normal screen at the end.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _TREND_MIN = format_duration(TREND_MIN_MS)
 
 
 class ReadsLag(Protocol):
-    """What is looked at: LagGatherer, as far as watching needs it."""
+    """The part of LagGatherer that `--watch` uses."""
 
     def read(self) -> LagReading:
-        """Look once. Raises RmqError."""
+        """Read the lag once. Raises RmqError."""
 
 
 def sparkline(values: Sequence[int | None]) -> str:
-    """One bar for each value, the highest at the greatest; a gap where unknown."""
+    """Return a bar for each value, scaled to the greatest; a blank for None."""
     top = max((v for v in values if v is not None), default=0)
     return "".join(
         " " if v is None else _BARS[v * (len(_BARS) - 1) // top if top else 0]
@@ -58,10 +58,10 @@ def sparkline(values: Sequence[int | None]) -> str:
 
 
 def watch_lag(common: Common, gatherer: ReadsLag, options: LagOptions) -> int:
-    """Look every `options.watch` milliseconds until interrupted.
+    """Read and show the lag every `options.watch` milliseconds until interrupted.
 
-    The first look raises what it meets; a later one that fails is reported, and the
-    next may work again.
+    An error of the first reading is raised. A later error is shown, and the next
+    reading may succeed again.
     """
     assert options.watch is not None  # else this is not called  # noqa: S101
     interval_ms = options.watch
@@ -94,7 +94,7 @@ def watch_lag(common: Common, gatherer: ReadsLag, options: LagOptions) -> int:
 
 
 class _Watcher:
-    """Remembers enough of earlier looks for rates and sparklines."""
+    """Keeps as much of earlier readings as rates and sparklines need."""
 
     def __init__(self, options: LagOptions) -> None:
         self._options = options
@@ -108,7 +108,7 @@ class _Watcher:
         self._at_ms = 0
 
     def take(self, reading: LagReading) -> None:
-        """Take in a look."""
+        """Add a reading."""
         found = [compute_lag(group) for group in reading.groups]
         trends = self._samples.take(found, at_ms=reading.at_ms)
         lags = self._options.ordered(
@@ -125,7 +125,7 @@ class _Watcher:
                 self._remember(key, queue.lag)
 
     def write_lines(self) -> None:
-        """One JSON line for each group, with the time of the look."""
+        """Write a JSON line for each group, with the time of the reading."""
         at = format_rfc3339(self._at_ms)
         for lag in self._view.groups:
             row = {"at": at, **self._view.group_json(lag)}
@@ -133,7 +133,7 @@ class _Watcher:
         sys.stdout.flush()
 
     def picture(self, *, interval_ms: int, error: str = "") -> Picture:
-        """The whole screen: a heading, the table, and what could not be read."""
+        """Return the whole screen: a heading, the table, and errors."""
         from rmqcli.cli.ui.rich.live import Picture
 
         view = self._view

@@ -1,7 +1,7 @@
 """`rmq reset-offset`: plan, apply, verify or undo a change of a group's offsets.
 
-Decides what is asked for, asks for agreement, saves the backup and sets the exit code.
-What a reset does is in `rmqcli.admin.reset`, how it looks in `view`.
+Checks the options, asks for confirmation, saves the backup and decides the exit code.
+The reset itself is in `rmqcli.admin.reset`, its output in `view`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _USAGE = "write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --help"
 
-#: After an interrupt one more look is taken, and no longer than this.
+#: After an interrupt the offsets are read back once more, for at most this long.
 _LAST_LOOK_MS = 2_000
 #: More queues than this are not listed in a hint.
 _QUEUES_LISTED = 16
@@ -48,7 +48,7 @@ _QUEUES_LISTED = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOptions:
-    """The options of `rmq reset-offset` as they were typed, and what they mean."""
+    """The options of `rmq reset-offset` as they were typed, and their checks."""
 
     group: Annotated[str | None, argument(metavar="GROUP", help="The group.")] = None
     topic: Annotated[str | None, argument(metavar="TOPIC", help="The topic.")] = None
@@ -133,7 +133,10 @@ class ResetOptions:
 
     @property
     def mode(self) -> str:
-        """Which of the options that say what to do was given. Raises UsageError."""
+        """The option that says what to do, e.g. `--to`.
+
+        Raises UsageError unless exactly one of them was given.
+        """
         ways: dict[str, object] = {
             "--to": self.to,
             "--shift": self.shift,
@@ -181,13 +184,13 @@ class ResetOptions:
 
     @property
     def group_and_topic(self) -> tuple[str, str]:
-        """The group and the topic, once `check` has found them."""
+        """The group and the topic; `check` ensures that both are given."""
         if self.group is None or self.topic is None:
             raise TypeError("GROUP and TOPIC were not checked")
         return self.group, self.topic
 
     def request(self, target: Target) -> ResetRequest:
-        """What the library is asked to plan."""
+        """Return the request that the library plans."""
         from rmqcli.admin.reset.target import ResetRequest
 
         group, topic = self.group_and_topic
@@ -251,7 +254,7 @@ def _list_backups(common: Common, group: str | None, topic: str | None) -> int:
 
 
 def _target(client: Client, options: ResetOptions) -> Target:
-    """Where to go."""
+    """Return the target of the reset."""
     from rmqcli.admin.reset import target as reset_target
     from rmqcli.position import parse_position
 
@@ -281,7 +284,7 @@ def _read_file(client: Client, path: Path, options: ResetOptions) -> ToOffsets:
 def _check_cluster(
     common: Common, client: Client, target: ToOffsets, options: ResetOptions
 ) -> None:
-    """Refuse a plan file of another cluster. A CSV does not say which it is of."""
+    """Refuse a plan file of another cluster. A CSV file does not name its cluster."""
     from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 
     _, topic = options.group_and_topic
@@ -293,7 +296,11 @@ def _check_cluster(
 
 
 def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backup:
-    """The backup to restore: of this group, topic and cluster, or RefusedError."""
+    """Return the backup to restore.
+
+    Raises RefusedError for a backup of another group or topic and, without
+    --other-cluster, of another cluster.
+    """
     from rmqcli.admin.reset.backup import (
         backup_directory,
         is_of_cluster,
@@ -354,7 +361,7 @@ def _insist(common: Common, what: str, options: ResetOptions) -> None:
 
 
 def _warn(common: Common, plan: ResetPlan, target: Target) -> None:
-    """Say which moment a time was taken for, and what is odd about the plan."""
+    """Show which moment a time stands for, and the plan's warnings."""
     from rmqcli.admin.reset.target import ToPosition
     from rmqcli.position import AtTime
 
@@ -365,7 +372,10 @@ def _warn(common: Common, plan: ResetPlan, target: Target) -> None:
 
 
 def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
-    """Write the plan, unless queues are missing: applied, it would be half a reset."""
+    """Write the plan to a file, unless queues are missing.
+
+    Such a plan, if it were applied, would reset only some of the queues.
+    """
     from rmqcli.admin.reset.plan_file import write_plan
 
     if plan.unknown:
@@ -396,7 +406,7 @@ def _execute(
     *,
     undo_of: str,
 ) -> int:
-    """Ask, save a backup, do it, and report, whatever happens in between."""
+    """Ask for confirmation, save a backup, apply the plan, and report the result."""
     from rmqcli.admin.reset.apply import ResetRun, recheck
 
     if plan.unknown:
@@ -427,7 +437,10 @@ def _nothing_to_do(common: Common, plan: ResetPlan, run: ResetRun) -> int:
 
 
 def _incomplete(plan: ResetPlan, request: ResetRequest) -> RefusedError:
-    """Half a reset only for who asks for it, queue by queue."""
+    """Return the error for a plan in which some queues could not be read.
+
+    To reset only the other queues, the user must name each with `--queue`.
+    """
     from rmqcli.admin.reset.target import Restore, ToOffsets
 
     brokers = ", ".join(sorted({queue.broker_name for queue in plan.unknown}))
@@ -485,7 +498,7 @@ def _save_backup(common: Common, plan: ResetPlan, *, undo_of: str) -> str:
 def _run_and_report(
     common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str, wait: bool
 ) -> int:
-    """Interrupted or not, what was changed is reported exactly once."""
+    """Apply the plan, and report the result exactly once, even after an interrupt."""
     from rmqcli.cli.ui.interrupts import deferred
 
     is_interrupted = is_reported = False
@@ -508,7 +521,7 @@ def _run_and_report(
 
 
 def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) -> int:
-    """The last words, and the exit code."""
+    """Show a summary and the command that undoes the reset; return the exit code."""
     outcomes = run.outcomes()
     common.messages.info(summary(plan, outcomes))
     common.messages.info(

@@ -1,4 +1,4 @@
-"""How a reset looks: rows, the JSON document of the contract, and words for people."""
+"""The output of a reset: rows, the JSON document, and messages for people."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ COLUMNS = (
     ),
     Column("warnings", "what is odd", None, value=lambda q: list(q.warnings)),
 )
-#: JSON has the edges of the queue in front of what the reset skips.
+#: The order of JSON: min_offset and max_offset come before skipped.
 _KEYS = (*COLUMNS[:6], *COLUMNS[10:12], *COLUMNS[6:10], *COLUMNS[12:])
 
 BACKUP_COLUMNS = (
@@ -161,7 +161,7 @@ BACKUP_COLUMNS = (
 def document(
     plan: ResetPlan, outcomes: Outcomes | None, *, backup_id: str | None
 ) -> dict[str, Any]:
-    """The JSON of the contract; `outcomes` None for a plan."""
+    """Return the JSON document, whose keys are public; a plan has no `outcomes`."""
     return {
         "group": plan.group,
         "topic": plan.topic,
@@ -181,7 +181,7 @@ def write_reset(
     *,
     backup_id: str | None = None,
 ) -> None:
-    """Write the plan, or what came of it, to stdout, and warnings to stderr."""
+    """Write the plan or its outcomes to stdout, and warnings to stderr."""
     if common.output == "json":
         emit_json(document(plan, outcomes, backup_id=backup_id))
         return
@@ -198,7 +198,7 @@ def write_reset(
 
 
 def show_plan(common: Common, plan: ResetPlan) -> None:
-    """Show the plan as a table on stderr, before the question whether to apply it."""
+    """Show the plan as a table on stderr, before the user confirms it."""
     columns = _shown_columns(plan, is_plan=True)
     rows = _rows(plan, None)
     write_table(
@@ -211,13 +211,13 @@ def show_plan(common: Common, plan: ResetPlan) -> None:
 
 
 def write_backups(common: Common, backups: list[Backup]) -> None:
-    """Write what `--list-backups` found."""
+    """Write the backups for `--list-backups`."""
     rows = [row_of(BACKUP_COLUMNS, each) for each in backups]
     write_rows(rows, columns=BACKUP_COLUMNS, fmt=common.output, color=common.use_color)
 
 
 def summary(plan: ResetPlan, outcomes: Outcomes) -> str:
-    """One line about what came of it: `8 queues: 7 CONFIRMED, 1 UNKNOWN`."""
+    """Describe the outcomes in one line: `8 queues: 7 CONFIRMED, 1 UNKNOWN`."""
     counts: dict[str, int] = {}
     for outcome in outcomes.values():
         counts[outcome.result.value] = counts.get(outcome.result.value, 0) + 1
@@ -276,7 +276,11 @@ def _time(epoch_ms: int | None) -> str | None:
 
 
 def _shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:
-    """A table leaves out what is the same in every row or not known yet."""
+    """Return the columns of a table.
+
+    It has no topic if that is the same in every row. The table of a plan has no result,
+    unless queues could not be read.
+    """
     hidden = {"result"} if is_plan and not plan.unknown else set()
     if all(each.queue.topic == plan.topic for each in plan.queues):
         hidden.add("topic")

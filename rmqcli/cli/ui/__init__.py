@@ -1,1 +1,1 @@
-"""What commands share in talking to people: tables, progress, escaping, errors."""
+"""The user interface that commands share: tables, progress, escaping, errors."""

@@ -1,11 +1,11 @@
-"""From an exception to at most three lines on stderr and an exit code.
+"""Turns an exception into at most three lines on stderr and an exit code.
 
     error: what happened, with values
            ^ under the part of a text that is wrong
     hint: one thing to try
 
-With `-o json` or `-o jsonl` it is one JSON object instead. A closed pipe is silent, a
-traceback needs `-vv`.
+With `-o json` or `-o jsonl`, one JSON object is written instead. A closed pipe is not
+reported, and a traceback is written only with `-vv`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
 
 
 class Failure(NamedTuple):
-    """What to say about an error."""
+    """What to report about an error, and the exit code."""
 
     kind: str
     message: str
@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
 
 class _Flags(NamedTuple):
-    """What the arguments say about how to report, even when they do not parse."""
+    """How the arguments ask to report errors, even if they cannot be parsed."""
 
     as_json: bool
     verbose: int
@@ -58,7 +58,7 @@ def unknown_name(
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Say on stderr what went wrong; return the exit code. Never raises."""
+    """Report an error on stderr; return the exit code. Never raises."""
     flags = _read_flags(arguments)
     if isinstance(error, SystemExit):
         return _finish_output(_exit_code_of(error))
@@ -82,7 +82,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 def describe(error: BaseException) -> Failure:
-    """What to say about `error`, and which exit code it has."""
+    """Return what to report about `error`, and its exit code."""
     match error:
         case KeyboardInterrupt() | EOFError():
             return Failure(
@@ -116,7 +116,7 @@ def _describe_rmq_error(error: RmqError) -> Failure:
 
 
 def _describe_text_error(error: TextError) -> Failure:
-    """The text as it was typed, and a caret under the part at fault."""
+    """Show the text as it was typed, with carets under the part that is wrong."""
     before = f"{error.option}: '" if error.option else "'"
     shown = safe(error.text)
     indent = len("error: ") + len(before) + len(safe(error.text[: error.start]))
@@ -131,7 +131,7 @@ def _describe_text_error(error: TextError) -> Failure:
 
 
 def _describe_os_error(error: OSError) -> Failure:
-    """A file of the user's: sockets never get here, `transport` translates them."""
+    """Describe an error with a file; `transport` has translated those of sockets."""
     reason = error.strerror or str(error) or type(error).__name__
     message = reason[:1].lower() + reason[1:]
     if error.filename is not None:
@@ -142,7 +142,7 @@ def _describe_os_error(error: OSError) -> Failure:
 
 
 def _text_of(error: BaseException) -> str:
-    """The text of any exception, also of one that cannot say it any more."""
+    """Return the text of an exception, even if its `__str__` raises."""
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001  # a report must never raise
@@ -155,7 +155,7 @@ def _exit_code_of(error: SystemExit) -> int:
 
 
 def _finish_output(exit_code: int) -> int:
-    """Flush what a command wrote before it left; a closed pipe stays silent."""
+    """Flush the output of a command that has exited; ignore a closed pipe."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -165,7 +165,7 @@ def _finish_output(exit_code: int) -> int:
 
 
 def _discard_output_if_broken(error: BaseException) -> None:
-    """Keep Python's own flush at exit from failing a second time."""
+    """Discard output that cannot be flushed, so that Python's exit does not fail."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -174,7 +174,7 @@ def _discard_output_if_broken(error: BaseException) -> None:
 
 
 def _discard_output() -> None:
-    """Point stdout at nothing: what is still buffered has no reader."""
+    """Redirect stdout to the null device, because buffered output has no reader."""
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())

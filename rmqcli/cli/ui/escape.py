@@ -1,9 +1,9 @@
-r"""Text that a terminal shows instead of obeying.
+r"""Makes text safe to print: a terminal shows it and obeys nothing in it.
 
-Everything that came from outside (bodies, names, remarks, arguments) passes through
-here before it is printed for people. Control characters, escape sequences, bidi
-overrides and invisible characters become visible text: `\x1b`, `\u202e`, `\U000e0041`.
-A backslash stays as it is: this is for reading, not for reading back.
+All text from outside (bodies, names, remarks, arguments) is escaped here before it is
+printed for people. Control characters, escape sequences, bidi overrides and invisible
+characters become visible text: `\x1b`, `\u202e`, `\U000e0041`. A backslash is not
+escaped: the result is for people, and is not parsed again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 @functools.cache
 def _unsafe(*, keep_newlines: bool) -> re.Pattern[str]:
-    # Compiled when first met, 2 ms: most runs print plain ASCII only.
+    # Compiled on first use, which takes 2 ms: most runs print only plain ASCII.
     layout = "" if keep_newlines else "\t\n"
     return re.compile(f"[{layout}{_UNSAFE_WITHOUT_LAYOUT}]")
 
 
 def safe(text: str, *, keep_newlines: bool = False) -> str:
-    """Return `text` with everything but visible characters and spaces made visible.
+    """Return `text` with everything escaped except visible characters and spaces.
 
-    `keep_newlines` lets newlines and tabs through, for text that may fill a screen.
+    `keep_newlines` also keeps newlines and tabs, for text of more than one line.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -52,7 +52,7 @@ def safe_json(text: str) -> str:
     r"""Return JSON `text` in which unsafe characters are `\u` escapes.
 
     `text` must be the output of a JSON encoder: there such characters occur inside
-    strings only, so what comes back is still JSON of the same value. Newlines and tabs
+    strings only, so the result is still JSON of the same value. Newlines and tabs
     between values are kept.
     """
     if text.isascii() and "\x7f" not in text:

@@ -1,15 +1,15 @@
-"""Hints of the library in the words of the command line.
+"""Translates hints of the library into the flags and commands of the command line.
 
-Errors and warnings that the library makes name its arguments and calls. Here they are
-replaced by the flags and commands that do the same:
+The library's errors and warnings name its arguments and calls. Here these are replaced
+by the flags and commands that do the same:
 
     list groups with: Admin.groups()          list groups with: rmq groups
     add force=True                            add --force
     queues=[QUEUE], to=OFFSET+1               --queue BROKER:ID --to OFFSET+1
     check the endpoints argument              check --endpoints
 
-A text that already has a command in it was written by the command line, may quote what
-the user typed, and stays as it is.
+A text that already contains a command comes from the command line and may quote what
+the user typed, so it is returned unchanged.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _ARGUMENTS: Final = {
     "to": "--to",
 }
 
-# Patterns are compiled when they are first used: every start would pay for it.
+# Patterns are compiled on first use, so that a start need not wait for it.
 _STRING: Final = r"""'[^']*'|"[^"]*\""""
 _CALL: Final = rf"(?<![\w.])([\w.]+)\(({_STRING})?\)"
 #: A value is a string, True, None, a list with one queue, or a word in capitals that
@@ -88,9 +88,9 @@ _QUEUE: Final = rf"broker_name=({_STRING}), queue_id=(\d+)"
 
 
 def with_flags(text: str) -> str:
-    """`text` with flags and commands in the place of the library's arguments and calls.
+    """Replace the library's arguments and calls in `text` by flags and commands.
 
-    A text without any of them is returned as it is.
+    A text without any of them is returned unchanged.
     """
     if "rmq " in text:
         return text
@@ -128,8 +128,8 @@ def _flag(name: str, value: str) -> str:
 
 
 def _word(literal: str) -> str:
-    """A Python string as a word for the shell."""
-    import ast  # for the few hints that have one
+    """Turn the literal of a Python string into a word for the shell."""
+    import ast  # for the few hints that contain one
     import shlex
 
     return shlex.quote(str(ast.literal_eval(literal)))

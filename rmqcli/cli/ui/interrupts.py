@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: one orderly way out.
+"""Ctrl-C, SIGTERM and SIGHUP end a command in the same orderly way.
 
 All three raise `Interrupted` in the main thread, so `finally` blocks run and a command
 leaves nothing half done. `timeout(1)` sends its signal twice at once, so repeats within
@@ -22,7 +22,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _Interrupts:
-    """What has arrived and whether it may be raised now."""
+    """Whether an interrupt is pending, and whether it may be raised now."""
 
     def __init__(self) -> None:
         self.deferrals = 0
@@ -56,7 +56,7 @@ def install() -> None:
 
 
 def ignore() -> None:
-    """Drop all that still come: the exit code is known, only Python's end is left."""
+    """Ignore further signals: the exit code is known, only Python's exit is left."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
 

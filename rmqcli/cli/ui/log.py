@@ -1,7 +1,7 @@
-"""Where the package's log goes: to stderr, made safe, as much as `-v` asks for.
+"""Configures the package's log: escaped lines on stderr, at the level of `-v` or `-q`.
 
-The only place that configures logging. WARNING by default, INFO with `-v`, DEBUG with
-`-vv`, ERROR with `-q`.
+No other module configures logging. The level is WARNING by default, INFO with `-v`,
+DEBUG with `-vv`, and ERROR with `-q`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmqcli.cli.ui.messages import ERASE_LINE, is_screen
 
 
 class _SafeFormatter(logging.Formatter):
-    """One line for people; a traceback only below `-vv`."""
+    """Formats a record as one escaped line, followed by a traceback with `-vv`."""
 
     def __init__(self, *, with_traceback: bool) -> None:
         super().__init__()
@@ -30,9 +30,9 @@ class _SafeFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript at run time
-    """Writes to whatever `sys.stderr` is now, which tests replace.
+    """Writes to the current `sys.stderr`, which tests replace.
 
-    On a terminal a line that is drawn in place gives way.
+    On a terminal, a line that is drawn in place is erased first.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -58,4 +58,4 @@ def configure(*, verbose: int, quiet: bool) -> None:
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
-    logging.raiseExceptions = False  # a closed stderr is no reason to fail
+    logging.raiseExceptions = False  # a closed stderr is not an error

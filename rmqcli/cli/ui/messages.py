@@ -1,7 +1,7 @@
-"""What people read, on stderr: notes, warnings, errors, progress.
+"""Messages for people on stderr: notes, warnings, errors, progress.
 
-Data never goes here. Every text is made safe for a terminal on its way out, and a
-stderr that is closed or gone is no reason to fail.
+Data is never written there. Every text is escaped for a terminal when it is written. A
+stderr that is closed or broken is not an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     """Whether `stream` is open and a terminal."""
     try:
         return stream is not None and stream.isatty()
-    except (OSError, ValueError):  # closed under us
+    except (OSError, ValueError):  # closed in the meantime
         return False
 
 
@@ -44,9 +44,9 @@ def is_screen(stream: TextIO | None) -> bool:
 
 
 def screen_size(stream: TextIO | None) -> os.terminal_size:
-    """Columns and lines of the terminal behind `stream`; COLUMNS and LINES go first.
+    """Return the columns and lines of the terminal behind `stream`.
 
-    80 columns and 24 lines where the terminal does not say.
+    The environment's COLUMNS and LINES take precedence; the default is 80 and 24.
     """
     columns, lines = (_number_of(name) for name in ("COLUMNS", "LINES"))
     if not (columns and lines) and stream is not None:
@@ -62,9 +62,10 @@ def _number_of(name: str) -> int:
 
 
 def _wrapped(line: str) -> str:
-    """On a terminal, `line` broken between words.
+    """Wrap `line` between words if stderr is a terminal.
 
-    Not where it holds a command: that must stay whole, to be copied.
+    A line with a command is not wrapped, so that the command can be copied, and neither
+    is a line that is not ASCII.
     """
     if not line.isascii() or "rmq " in line or not is_screen(sys.stderr):
         return line
@@ -84,30 +85,31 @@ def _wrapped(line: str) -> str:
 
 @dataclass(slots=True)
 class Messages:
-    """Writes to people on stderr. `quiet` leaves only warnings and errors."""
+    """Writes messages to stderr; with `quiet`, only warnings and errors."""
 
     quiet: bool = False
     color: str = "auto"
     _on_progress_line: bool = field(default=False, init=False)
 
     def info(self, text: str) -> None:
-        """Say something that is good to know, in one line. Nothing with `-q`.
+        """Write a note, as one line; with `-q`, write nothing.
 
-        A newline is shown as such: a name that has one must not look like two lines.
+        Newlines are escaped, so that a name that contains one does not look like two
+        lines.
         """
         if not self.quiet:
             self.write_line(_wrapped(safe(text)))
 
     def traceback(self, text: str) -> None:
-        """Show a traceback, which has lines of its own."""
+        """Write a traceback, whose newlines are kept."""
         self.write_line(safe(text, keep_newlines=True))
 
     def warn(self, text: str) -> None:
-        """Say that something is not as it should be, though work goes on."""
+        """Write a warning: something is wrong, but the command continues."""
         self._labelled("warning", _YELLOW, text)
 
     def error(self, text: str, *, hint: str = "", detail: str = "") -> None:
-        """Say what failed, in three lines at most: what, `detail` below it, a hint."""
+        """Write an error as at most three lines: `text`, `detail` below it, a hint."""
         self._labelled("error", _RED, text)
         if detail:
             self.write_line(safe(detail))
@@ -115,22 +117,22 @@ class Messages:
             self._labelled("hint", _CYAN, hint)
 
     def progress(self, text: str) -> None:
-        """Show `text` in place on a terminal; elsewhere, and with `-q`, nothing.
+        """Show `text` in place on a terminal; do nothing elsewhere, and with `-q`.
 
-        For lines elsewhere use `rmqcli.cli.ui.progress`, which also limits how often.
+        `rmqcli.cli.ui.progress` writes lines elsewhere, and limits how often.
         """
         if not self.quiet and is_terminal(sys.stderr):
             self._write(ERASE_LINE + safe(text))
             self._on_progress_line = bool(text)
 
     def draw(self, line: str) -> None:
-        """Show `line`, which is safe and fits the terminal, in place."""
+        """Show `line`, which must be escaped and fit the terminal, in place."""
         if not self.quiet:
             self._write(ERASE_LINE + line)
             self._on_progress_line = True
 
     def clear_progress(self) -> None:
-        """Take away what `progress` shows."""
+        """Remove the line that `progress` or `draw` shows."""
         if self._on_progress_line:
             self._on_progress_line = False
             self._write(ERASE_LINE)
@@ -143,7 +145,7 @@ class Messages:
         self.write_line(_wrapped(f"{label} {safe(text)}"))
 
     def write_line(self, text: str) -> None:
-        """Write `text`, which is safe already, as a line of its own."""
+        """Write `text`, which must be escaped already, as a line."""
         self.clear_progress()
         self._write(text + "\n")
 

@@ -1,9 +1,9 @@
 """Data on stdout: rows as a table, JSON, JSON lines or CSV.
 
-A `Column` is the one definition of a field: JSON keys are the columns' names and every
-key of a row is written; a table shows the columns that have a title. Names are never
-cut off. Unknown is `null`, in a table `-`. Nothing a peer sent reaches a terminal
-unescaped. On a terminal `rmqcli.cli.ui.rich.table` draws tables.
+A `Column` is the only definition of a field. JSON contains every key of a row, and its
+keys are the names of columns. A table shows the columns whose title is not None, and
+never truncates a name. An unknown value is `null`, and `-` in a table. Text from peers
+is escaped before it reaches a terminal, where `rmqcli.cli.ui.rich.table` draws tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMN_GAP = "  "
 #: What a table shows where there is no value.
 _UNKNOWN = "-"
 _RESET = "\x1b[0m"
-#: What a word in a state column means to a person: fine, look, act.
+#: Colours of states: all is well, a person should look, a person must act.
 _STATE_COLORS = {
     "good": "\x1b[32m",
     "warn": "\x1b[33m",
@@ -35,9 +35,9 @@ _FORMULA_START = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class Column(NamedTuple):
-    """One field of a command's rows: JSON, CSV, tables and `-o help` come from it.
+    """One field of a command's rows in JSON, CSV, tables and `-o help`.
 
-    A NamedTuple because every start of a command pays for it.
+    A NamedTuple, because it is created fast, and every start of a command creates some.
     """
 
     #: the key in JSON, and the heading in CSV
@@ -46,33 +46,33 @@ class Column(NamedTuple):
     help: str = ""
     #: the heading in a table; None leaves the field out of tables
     title: str | None = ""
-    #: the text of a cell to `good`, `warn` or `bad`, which is its colour
+    #: text of a cell -> `good`, `warn` or `bad`, which decides its colour
     states: Mapping[str, str] | None = None
-    #: reads the field from what the command found; None: the attribute called `name`
+    #: reads the field from a result of the command; None: the attribute called `name`
     value: Callable[[Any], object] | None = None
-    #: makes from a row what a table shows; None: the value itself
+    #: returns what a table shows for a row; None: the value itself
     shown: Callable[[Row], object] | None = None
     #: `right` for numbers
     align: str = "left"
     #: on a narrow terminal the column with the greatest number is hidden first; one
     #: with 0 never is
     priority: int = 0
-    #: whether a narrow terminal may show the start and the end of a cell only
+    #: whether a narrow terminal may show only the start and the end of a cell
     shorten: bool = False
 
     @property
     def heading(self) -> str:
-        """What stands above the column in a table."""
+        """The heading of the column in a table."""
         return self.title or self.name.upper()
 
     def text(self, row: Row) -> str:
-        """What a table shows of `row`, safe on a terminal."""
+        """Return what a table shows for `row`, escaped for a terminal."""
         value = row.get(self.name) if self.shown is None else self.shown(row)
         return _table_cell(value)
 
 
 def row_of(columns: Iterable[Column], found: object) -> dict[str, Any]:
-    """Read one row from what a command found."""
+    """Read the fields of one row from a result of a command."""
     return {
         column.name: column.value(found)
         if column.value is not None
@@ -119,10 +119,10 @@ def write_field_help(
 
 
 class RowWriter:
-    """Writes rows as they come, in batches. One format per writer.
+    """Writes rows in one format as they arrive, in batches.
 
     `write` flushes after each batch; on a terminal rows appear one by one. `close` ends
-    a JSON list and draws a table. Not safe for threads.
+    a JSON list and draws a table. Not thread-safe.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class RowWriter:
         self._out.flush()
 
     def close(self) -> None:
-        """Write what belongs at the end. Not for a writer that failed half-way."""
+        """Write the end of the output. Do not call it after `write` has failed."""
         if self._format == "table":
             write_table(
                 self._table, columns=self._columns, color=self._color, stream=self._out
@@ -189,9 +189,9 @@ def write_table(
 ) -> None:
     """Write aligned columns; numbers to the right. Without rows, only the headings.
 
-    On a terminal the table fits its width, and a line below it names what is hidden,
-    first `left_out`, which the caller left out of `rows`. Elsewhere the table is as
-    wide as its cells.
+    On a terminal the table fits its width, and a line below it names what is hidden:
+    first `left_out`, which says what the caller left out of `rows`, and then columns.
+    Elsewhere the table is as wide as its cells.
     """
     out = _stdout(stream)
     shown = [column for column in columns if column.title is not None]
@@ -230,12 +230,12 @@ def _write_plain_table(
 
 
 def is_to_the_right(column: Column, cells: Iterable[str]) -> bool:
-    """Whether the column is for numbers, and has some."""
+    """Whether to align the column to the right: it is for numbers, and has some."""
     return column.align == "right" and any(cell != _UNKNOWN for cell in cells)
 
 
 def meaning_of(column: Column, cell: str) -> str | None:
-    """What a cell of a column of states means: `good`, `warn`, `bad` or nothing."""
+    """Return what a cell of a state column means: `good`, `warn`, `bad` or None."""
     states = column.states or {}
     return states.get(cell) or states.get(cell.partition("(")[0])
 
@@ -257,7 +257,7 @@ def display_width(text: str) -> int:
 
 
 class _FallbackEncoder(json.JSONEncoder):
-    """Values that JSON has no form for, in the form that all commands use."""
+    """Encodes sets and bytes, which JSON lacks, in the same way for all commands."""
 
     def default(self, o: object) -> object:
         if isinstance(o, (set, frozenset)):
@@ -272,7 +272,7 @@ _COMPACT = _FallbackEncoder(ensure_ascii=False, separators=(",", ":"))
 
 def _dumps(value: object, out: TextIO, *, indent: int | None = None) -> str:
     if not _is_utf8(out):
-        # What the terminal cannot show must become \u escapes, not broken JSON.
+        # Characters that the encoding lacks must become \u escapes, not broken JSON.
         return _FallbackEncoder(indent=indent).encode(value).replace("\x7f", "\\u007f")
     if indent is None:
         return json_line(value)

@@ -1,7 +1,7 @@
-"""How far long work has come: a bar on a terminal, a line now and then elsewhere.
+"""The progress of long work on stderr: a bar on a terminal, otherwise lines.
 
-Written to stderr, nothing with `-q`. A terminal is redrawn ten times a second at most
-and shows how long it still takes; elsewhere there is a line every ten seconds, so a log
+With `-q`, nothing is written. The bar is redrawn at most ten times a second, and shows
+the time that is left. Elsewhere a line is written every ten seconds, so that a log
 stays readable. `rmqcli.cli.ui.rich.progress` draws the bar.
 """
 
@@ -21,9 +21,9 @@ LINE_MS = 10_000
 
 
 class Progress:
-    """Shows `done` of `total`, and a word about it. Use it with `with`.
+    """Shows how much of `total` is done, and a note. Use it with `with`.
 
-    `total` None is unknown: then there is no bar. Not safe for threads.
+    If `total` is None, which means unknown, there is no bar. Not thread-safe.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class Progress:
                 color=color_is_on(messages.color, sys.stderr),
                 clock=clock,
             )
-        #: When something may be shown next. A terminal at once, a log after a while.
+        #: when the next update may be shown; at first, a terminal need not wait
         self._next_ms = self._started_ms + (LINE_MS if self._bar is None else 0)
-        #: what is shown on the last line; None while there is none
+        #: (done, note) of the last line; None before the first line
         self._shown: tuple[int, str] | None = None
 
     def update(self, done: int, note: str = "") -> None:
-        """Say that `done` are done. Cheap: most calls show nothing."""
+        """Report that `done` are done. Cheap, because most calls show nothing."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_ms:
             return
         self._show(done, note, now_ms)
 
     def end(self, done: int, note: str = "") -> None:
-        """Show how it ended, unless nothing was shown before, or just this."""
+        """Show the final state, unless nothing was shown before, or exactly this."""
         if self._shown not in (None, (done, note)):
             self._show(done, note, self._clock.monotonic_ms())
 
@@ -78,7 +78,7 @@ class Progress:
         self._messages.info(f"{text}  {note}" if note else text)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._messages.clear_progress()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """Messages that came through a proxy (gRPC), as records.
 
 The protocol carries neither the place in the commit log nor the flags, nor the size as
-stored: these fields are None. Loads nothing of gRPC.
+stored: these fields are None. This module does not import gRPC.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SHARDING_KEY: Final = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
 
 
 class ProxyRecord:
-    """A `ProxyMessage` under the names that records have. Satisfies `PartialMessage`.
+    """A `ProxyMessage` with the attributes of a record. Satisfies `PartialMessage`.
 
-    `properties` are those that brokers store of it, as far as the protocol carries
+    `properties` are the properties that a broker stores, as far as the protocol carries
     them: the producer's own, UNIQ_KEY, KEYS, TAGS, and the message group.
     """
 
@@ -49,7 +49,7 @@ class ProxyRecord:
 
     @property
     def queue_offset(self) -> int | None:
-        """Its place in the queue, if the proxy says it."""
+        """Its offset in the queue; None if the proxy does not report it."""
         return self._message.queue_offset
 
     @property
@@ -69,7 +69,7 @@ class ProxyRecord:
 
     @property
     def born_timestamp_ms(self) -> int | None:
-        """When its producer made it, by the producer's clock."""
+        """When its producer created it, by the producer's clock."""
         system = self._message.raw.system_properties
         if not system.HasField("born_timestamp"):
             return None

@@ -1,1 +1,1 @@
-"""What is drawn with rich, on terminals only. Imported when a terminal is there."""
+"""Drawing with rich, on terminals only. Imported only if there is a terminal."""

@@ -1,7 +1,8 @@
-"""A table that stays on the screen and changes: for `rmq lag --watch`.
+"""A table that is updated on the screen, for `rmq lag --watch`.
 
-It uses the alternate screen, so what was on the terminal before comes back when the
-view ends; the last picture is written below it. No thread redraws it: `show` does.
+It uses the alternate screen: when the view ends, the terminal shows its earlier content
+again, and the last picture is written below that. No thread redraws the screen; only
+`show` does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Picture(NamedTuple):
     warnings: Sequence[str] = ()
 
     def drawn(self, *, size: ConsoleDimensions) -> Group:
-        """The picture with as many rows as fit; further ones are counted."""
+        """Draw the picture with as many rows as fit, and the number of other rows."""
         shown = [column for column in self.columns if column.title is not None]
         table, hidden = fitted_table(self.rows, shown, width=size.width)
         # One line each: the heading, a blank, the columns' headings, the cursor.
@@ -61,9 +62,9 @@ class Picture(NamedTuple):
 
 
 class LiveScreen:
-    """A terminal whose whole screen shows a picture until the `with` block ends.
+    """Shows pictures on the whole screen of a terminal until the `with` block ends.
 
-    The last picture is written to the normal screen then. Not safe for threads.
+    Then the last picture is written to the normal screen. Not thread-safe.
     """
 
     def __init__(self, stream: TextIO, *, color: bool) -> None:
@@ -93,7 +94,7 @@ class LiveScreen:
             self._console.print(self._last)
 
     def show(self, picture: Picture) -> None:
-        """Replace what the screen shows. The terminal may have changed its size."""
+        """Replace the picture on the screen. The terminal's size may have changed."""
         size = screen_size(self._stream)
         self._console.size = ConsoleDimensions(size.columns, size.lines)
         self._last = picture.drawn(size=self._console.size)

@@ -1,8 +1,8 @@
-"""One line that shows how far work has come: a bar, counts, the time left.
+"""Draws the line that shows the progress of work: a bar, counts, the time left.
 
-The line never takes more than the terminal's width: what says least is left out first.
-`rmqcli.cli.ui.messages` puts it on the terminal and takes it away when a message has to
-be written, so the line is drawn here and shown there; no thread redraws it.
+The line is never wider than the terminal: the least important part is left out first.
+This module only makes the text. `rmqcli.cli.ui.messages` writes it to the terminal, and
+removes it when a message has to be written. No thread redraws the line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BAR_MAX: Final = 40
 
 
 class BarLine:
-    """Draws the line of one piece of work. `total` None: without bar and estimate."""
+    """Draws the line of one task; without bar and time left if `total` is None."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BarLine:
         self._task = self._progress.add_task(self._label, total=total, text="")
 
     def drawn(self, done: int, note: str) -> str:
-        """The line after `done` are done, with its colours."""
+        """Return the line when `done` are done, with its colours."""
         console = console_for(self._stream, color=self._color)
         width = max(1, console.width - 1)  # the last cell would wrap on some terminals
         self._progress.update(self._task, completed=done)
@@ -74,7 +74,7 @@ class BarLine:
         return capture.get().partition("\n")[0]
 
     def _parts(self, done: int, note: str) -> list[str]:
-        """What the line says, the most important first."""
+        """Return the parts of the line, the most important first."""
         task = self._progress.tasks[0]
         rate = f"{task.finished_speed or task.speed or 0:,.0f}/s"
         if task.total is None:

@@ -1,9 +1,10 @@
-"""Tables as a terminal shows them: as wide as it is.
+"""Draws tables that fit the width of a terminal.
 
-Columns without a value are left out. Where the rest is too wide, long cells lose their
-middle, then columns are hidden in the order of their priority; a line below the table
-names them. A name is never cut: what is still too wide continues on the next line.
-All cells are safe texts and never read as markup; their colours say what they mean.
+Columns without a value are left out, except those that are never hidden. If the others
+are too wide, long cells lose their middle; then columns are hidden in the order of
+their priority, and a line below the table names them. A name is never truncated: if it
+is still too wide, it continues on the next line. Cells are escaped texts, which are not
+interpreted as markup; their colours show the meaning of states.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.output import Column, Row
 
 _GAP: Final = 2
-#: Cells a shortened text has at least: it must still be recognised.
+#: The least width of a shortened text, which must still be recognised.
 _SHORT_MIN: Final = 16
 _STYLES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
-#: What a table shows of a field that is unknown, or holds nothing.
+#: What a table shows for an unknown value, and for an empty one.
 _EMPTY: Final = ("-", "{}")
 
 
@@ -45,13 +46,13 @@ class _Cells(NamedTuple):
 
     @property
     def can_lose(self) -> int:
-        """How many cells it may be narrower."""
+        """By how many cells the column may be narrowed."""
         least = max(_SHORT_MIN, cell_len(self.column.heading))
         return max(0, self.width - least) if self.column.shorten else 0
 
 
 def console_for(stream: TextIO, *, color: bool) -> Console:
-    """A console that writes to the terminal `stream` what it is given, as it is."""
+    """Return a console that writes text to the terminal `stream` without changes."""
     size = screen_size(stream)
     return Console(
         file=stream,
@@ -59,7 +60,7 @@ def console_for(stream: TextIO, *, color: bool) -> Console:
         height=size.lines,
         force_terminal=True,
         color_system="standard" if color else None,
-        no_color=not color,  # --color has seen NO_COLOR already
+        no_color=not color,  # `color` already takes account of NO_COLOR
         markup=False,
         emoji=False,
         highlight=False,
@@ -74,9 +75,9 @@ def print_table(
     stream: TextIO,
     left_out: str = "",
 ) -> None:
-    """Write a table that fits the terminal `stream`, and what it leaves out.
+    """Write a table that fits the terminal `stream`, and a line about what is hidden.
 
-    `left_out` names what the caller left out of `rows`.
+    `left_out` says what the caller left out of `rows`.
     """
     console = console_for(stream, color=color)
     table, hidden = fitted_table(rows, columns, width=console.width)
@@ -90,7 +91,7 @@ def print_table(
 def fitted_table(
     rows: Sequence[Row], columns: Sequence[Column], *, width: int
 ) -> tuple[Table, list[str]]:
-    """The table as it fits `width`, and the headings of the columns that do not."""
+    """Return the table that fits `width`, and the headings of columns that do not."""
     everything = [
         _Cells(column, texts, max(map(cell_len, [column.heading, *texts])))
         for column in columns
@@ -139,7 +140,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def _fit(candidates: Sequence[_Cells], width: int) -> list[_Cells]:
-    """The columns that fit `width`, in their order, some of them narrower."""
+    """Return the columns that fit `width`, in their order, some of them narrowed."""
     kept = list(candidates)
     by_priority = sorted(
         (cells for cells in candidates if cells.column.priority),
@@ -158,7 +159,7 @@ def _fit(candidates: Sequence[_Cells], width: int) -> list[_Cells]:
 
 
 def _excess(kept: Sequence[_Cells], width: int) -> int:
-    """How much too wide the columns are when all are as narrow as they may be."""
+    """Return by how much the columns exceed `width` if narrowed as far as allowed."""
     return _total(kept) - sum(cells.can_lose for cells in kept) - width
 
 
@@ -167,7 +168,7 @@ def _total(kept: Sequence[_Cells]) -> int:
 
 
 def _narrowed(kept: Sequence[_Cells], width: int) -> list[_Cells]:
-    """Take the widest cells down until all fit: their middle, then by folding."""
+    """Narrow the widest columns until all fit: cut the middle of cells, then fold."""
     found = list(kept)
     while (too_much := _total(found) - width) > 0:
         can = [index for index, cells in enumerate(found) if cells.can_lose]
