@@ -24,7 +24,7 @@ from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.guard import GUARD, children, command_of, kill
 
-#: The folders whose tests have to reach what `source` of [tool.coverage.run] lists.
+#: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
 #: The default time limit for a broker's answer, which tests in this process replace by
 #: a longer one: on a busy machine healthy brokers would count as silent ones.
@@ -48,15 +48,15 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """Take Hypothesis's deadlines away, and let signals through to commands.
+    """Switch off Hypothesis's deadlines, and make sure that signals reach commands.
 
     How long an example takes says more about a busy machine than about the code.
 
-    A run under `nohup`, or in the background of a script, starts with them ignored,
-    and processes inherit that: rmq would rightly ignore them too.
+    A run under `nohup`, or in the background of a script, starts with signals ignored,
+    and child processes inherit that: rmq would rightly ignore them, too.
     """
-    # gRPC closes its descriptors in a process that is forked, also where the child only
-    # starts another program: Java did not start then, when gRPC was in use elsewhere.
+    # gRPC closes its descriptors in a forked process, even if the child only starts
+    # another program. So Java did not start when gRPC was in use elsewhere.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     settings.register_profile(
         "rmq", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -73,17 +73,17 @@ def pytest_configure():
 
 
 def pytest_unconfigure():
-    """Kill what is left of what tests started; when this one is killed, too."""
+    """Kill processes that tests left; the guard does so even if pytest is killed."""
     GUARD.sweep()
 
 
-@pytest.hookimpl(trylast=True)  # after -m: parts are of what is left
+@pytest.hookimpl(trylast=True)  # after -m has deselected tests
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests of other versions, and put those that take minutes first.
+    """Deselect tests of other versions, and put those that take minutes first.
 
-    With --cov, measure only where a floor is. Measuring makes those tests take half as
-    long again, and what a command happens to pass through in the others is not tested
-    by that.
+    With --cov, measure only the tests of packages with a coverage floor. Measuring
+    makes tests take half as long again, and code that other tests merely happen to run
+    is not tested by them.
     """
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
@@ -99,10 +99,10 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _start_first(items):
-    """Let each worker begin with its share of the tests that are marked so.
+    """Let each worker begin with its share of the tests marked `starts_first`.
 
-    `--dist worksteal` deals a list out in equal parts. A test that takes minutes and
-    comes last keeps one worker busy when the others have ended.
+    `--dist worksteal` divides the list of tests into equal parts. A test that takes
+    minutes and comes last keeps one worker busy after the others have ended.
     """
     first = [item for item in items if item.get_closest_marker("starts_first")]
     rest = [item for item in items if item not in first]
@@ -116,7 +116,7 @@ def _start_first(items):
 
 
 def _has_no_version(item):
-    """Whether --rmq-versions names none that the test is for; pytest would skip it."""
+    """Whether --rmq-versions has no version of this test, which pytest would skip."""
     callspec = getattr(item, "callspec", None)
     return callspec is not None and not isinstance(
         callspec.params.get("rmq_version", ""), str
@@ -124,7 +124,7 @@ def _has_no_version(item):
 
 
 def pytest_generate_tests(metafunc):
-    """One run per version."""
+    """Run a test that takes `rmq_version` once per version."""
     if "rmq_version" in metafunc.fixturenames:
         versions = metafunc.config.getoption("--rmq-versions").split(",")
         only = metafunc.definition.get_closest_marker("rmq_versions")
@@ -143,7 +143,7 @@ def pytest_generate_tests(metafunc):
 
 
 def start_cluster(version, directory, **options):
-    """A cluster, or a skip with the reason, or a failure where it is demanded."""
+    """Start a cluster; if that is impossible, skip, or fail if it is demanded."""
     try:
         class_archive.make(CLIENT_VERSION if version == EMBEDDED else version)
         if version == EMBEDDED:
@@ -157,10 +157,10 @@ def start_cluster(version, directory, **options):
 
 @pytest.fixture(autouse=True)
 def _no_process_is_left(request):
-    """What a test started ends with it, whether it passed or not.
+    """Kill the processes that a test left running, and fail a test that left any.
 
-    Processes of fixtures that are shared were there before, those that come later are
-    watched by the guard; Spark's live as long as this process.
+    Processes of shared fixtures do not count: they were there before, or the guard
+    watches them. Spark's live as long as this process.
     """
     before = children()
     yield
@@ -179,7 +179,7 @@ def _no_process_is_left(request):
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was():
-    """A command sets up logging for its process; the next test finds none of it."""
+    """Restore logging after a test: a command sets it up for its whole process."""
     logger = logging.getLogger("rmqcli")
     before = logger.level, logger.propagate, logger.handlers[:]
     yield
@@ -188,9 +188,9 @@ def _logging_as_it_was():
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_is_not_the_users(tmp_path_factory):
-    """What commands keep of one run for the next goes into a folder of the tests.
+    """Keep the state that commands store between runs in a folder of the tests.
 
-    A session of Spark leaves no process behind that makes an archive of its classes.
+    Also, a session of Spark does not leave a process that makes a class archive.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -212,7 +212,7 @@ def start_shared(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def real_cluster(rmq_version, tmp_path_factory):
-    """One broker of `rmq_version`, shared: make topics and groups of your own."""
+    """One broker of `rmq_version`, shared: tests create their own topics and groups."""
     directory = tmp_path_factory.mktemp(f"rocketmq-{rmq_version}")
     with start_cluster(rmq_version, directory) as cluster:
         yield cluster
@@ -220,7 +220,7 @@ def real_cluster(rmq_version, tmp_path_factory):
 
 @pytest.fixture
 def fresh_cluster(rmq_version, tmp_path_factory):
-    """A function that starts a cluster of this test's own, for tests that hurt it."""
+    """A function that starts a cluster for this test alone, which may damage it."""
     with ExitStack() as stack:
 
         def start(*, brokers=1, conf=None, version=rmq_version, **options):

@@ -1,4 +1,4 @@
-"""Reads the golden vectors: what RocketMQ's own Java wrote, and what it made of it.
+"""Reads the golden vectors: bytes that RocketMQ's Java code wrote, and their meaning.
 
 `tests/golden/README.md` says what each file holds and which release made it.
 """
@@ -24,7 +24,7 @@ def path(name: str) -> Path:
 
 
 def load(name: str) -> list[dict[str, Any]]:
-    """Every case of one file, in its order; gzip is undone."""
+    """Return all cases of one file, in order; a gzip file is decompressed."""
     data = path(name).read_bytes()
     if data.startswith(b"\x1f\x8b"):
         data = gzip.decompress(data)

@@ -89,8 +89,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rmq-mutation-") as folder:
         copy = Path(folder)
         _copy_tree(copy, SCOPES[options.package])
-        # A name that no mutant has: mutmut makes them all, notes which tests run what,
-        # and ends there.
+        # A name that no mutant has: mutmut makes all mutants, notes which tests run
+        # which functions, and ends there.
         output = _mutmut(copy, "no-mutant")
         if not (copy / "mutants" / "mutmut-stats.json").exists():
             raise SystemExit(f"mutmut made no mutants:\n{output[-4000:]}")
@@ -131,7 +131,7 @@ def _copy_tree(copy: Path, scope: Scope) -> None:
 
 
 def _mutmut(copy: Path, *arguments: str) -> str:
-    """Run `mutmut run`; what it printed."""
+    """Run `mutmut run`, and return what it printed."""
     done = subprocess.run(
         ["mutmut", "run", *arguments],
         cwd=copy,

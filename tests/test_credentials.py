@@ -1,4 +1,4 @@
-"""Secrets come from private files, stdin or the environment, and never get out."""
+"""Secrets come from private files, stdin or the environment, and never leak."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_folder_and_a_link_of_another_owner_may_not_be_written(tmp_path, forei
 
 @pytest.fixture
 def foreign(tmp_path):
-    """A folder of another user, and his number."""
+    """A folder of another user, and that user's id."""
     if os.geteuid() != 0:
         return Path("/"), os.stat("/").st_uid
     folder = tmp_path / "foreign"

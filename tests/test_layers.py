@@ -85,8 +85,8 @@ MAY_IMPORT = {
 #: The types of a client's settings and of a request's call: for type checkers only.
 TYPES_ONLY = {("config", "wire"), ("config", "transport"), ("tasks", "api")}
 
-#: The parts of a package, lowest first: each may import those before it. What is not
-#: named stands above them all. Parts of one level may import each other.
+#: The parts of a package, lowest first: each may import those before it. Parts that are
+#: not named stand above them all. Parts of one level may import each other.
 PARTS: dict[str, list[tuple[str, ...]]] = {
     "wire": [
         ("codes", "fields", "frame", "ids", "version"),
@@ -170,7 +170,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 
-#: Packages that decide and never do I/O, and what they may not import therefore.
+#: Packages that decide and never do I/O, and what they therefore may not import.
 PURE = (
     "rmqcli.engine",
     "rmqcli.wire",
@@ -324,7 +324,7 @@ def impure_imports(modules: list[Module]) -> list[str]:
 
 
 def misplaced_libraries(modules: list[Module]) -> list[str]:
-    """Libraries imported by a package that has no business with them, or too early."""
+    """Libraries that a package must not import, or that it imports too early."""
     found = []
     for module in modules:
         for each in module.imports:
@@ -378,7 +378,7 @@ def large_circles(modules: list[Module]) -> list[str]:
 
 
 def plain_loggers(modules: list[Module]) -> list[str]:
-    """Loggers of the library that let a peer's newline forge a log record.
+    """Loggers of the library with which a peer's newline could forge a log record.
 
     The command line has a formatter of its own, which escapes them as well.
     """

@@ -64,7 +64,7 @@ def test_the_wheel_installs_completions_where_shells_look(wheel):
 
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is missing")
 def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
-    """Offline: the libraries it needs are lent by the environment of the tests."""
+    """Offline: the wheel's dependencies come from the environment of the tests."""
     home = tmp_path / "venv"
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"

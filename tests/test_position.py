@@ -1,4 +1,4 @@
-"""One grammar for positions: what each text means, and where a wrong one is wrong."""
+"""One grammar for positions: what each text means, and where an error is."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_positions(text, position):
         ("@2026-01-02T11:04:05+08:00", 1767323045000, "2026-01-02T11:04:05+08:00"),
         ("@2026-01-01T17:34:05-0930", 1767323045000, "2026-01-01T17:34:05-09:30"),
         ("@2026-01-02T04:04:05+01", 1767323045000, "2026-01-02T04:04:05+01:00"),
-        # Without a zone: the local clock's, said so.
+        # Without a zone: the local one, and the text says so.
         ("@2026-01-02T04:04:05", 1767323045000, "2026-01-02T04:04:05+01:00 (local)"),
         ("@2026-01-02", 1767308400000, "2026-01-02T00:00:00+01:00 (local)"),
         ("@2026-07-01", 1782856800000, "2026-07-01T00:00:00+02:00 (local)"),

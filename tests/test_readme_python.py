@@ -38,7 +38,7 @@ NAMESRV = "127.0.0.1:9876"
 
 
 def examples():
-    """Those of the library, in their order."""
+    """The README's examples of the library, in order."""
     text = README.read_text(encoding="utf-8").partition("## As a library")[2]
     return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
@@ -52,7 +52,7 @@ def cluster(rmq_cluster_factory):
 
 
 def running(cluster, number, output):
-    """An example on its way, with the cluster's address, writing to a file."""
+    """Start an example with the cluster's address, which writes to a file."""
     return subprocess.Popen(
         [
             sys.executable,
@@ -199,7 +199,7 @@ def test_the_test_of_a_consumer(tmp_path):
 
 
 def finished(cluster, number, tmp_path):
-    """The lines that an example printed until its end."""
+    """Run an example to its end, and return the lines that it printed."""
     shown = tmp_path / "shown"
     with shown.open("wb") as output, running(cluster, number, output) as process:
         assert process.wait(PATIENCE_S) == 0

@@ -33,7 +33,7 @@ FORBIDDEN = {
     "tomllib",
     "sortedcontainers",
 }
-#: Only `rmq export` may load these, and not for its help.
+#: The arguments with which each command shows its help.
 HELP_OF_EVERY_COMMAND = [[*entry.path.split(), "--help"] for entry in COMMANDS]
 
 _PROBE = """
@@ -46,7 +46,7 @@ print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
 
 
 def modules_after(arguments):
-    """Exit code, and the modules loaded, of a fresh process that ran `rmq`."""
+    """Run `rmq` in a fresh process; return its exit code and the loaded modules."""
     process = subprocess.run(
         [sys.executable, "-c", _PROBE, *arguments],
         capture_output=True,
@@ -163,7 +163,7 @@ def cluster():
 
 
 def test_lag_loads_nothing_heavy_when_it_runs():
-    """Nobody listens on port 1, so it ends after having loaded what it needs."""
+    """No server listens on port 1, so it ends after it has loaded what it needs."""
     returned, modules = modules_after(
         ["lag", "g", "-n", "127.0.0.1:1", "--timeout", "500ms"]
     )

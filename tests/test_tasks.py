@@ -16,7 +16,7 @@ from rmqcli.timers import Timers
 
 
 class ScriptedRunner:
-    """Satisfies `Runner`. Time passes in `run`; requests wait for the test.
+    """Satisfies `Runner`. Time passes in `run`; the test answers requests.
 
     A request's address is its name; one named "broken" cannot be sent.
     """
@@ -55,7 +55,7 @@ def request(name):
 
 
 def asking(name):
-    """A task of one request."""
+    """A task that makes one request."""
     return (yield request(name))
 
 
@@ -80,7 +80,7 @@ def after(delay_ms, outcome):
 
 
 def note(calls, number, pending):
-    """A callback that keeps its number and the outcome."""
+    """A callback that records its number and the outcome."""
     calls.append((number, pending.outcome()))
 
 
@@ -171,7 +171,7 @@ def test_an_unexpected_exception_ends_the_task_with_an_rmq_error(runner, caplog)
 
 
 def test_thousands_of_answers_that_are_there_at_once_cost_no_stack(runner):
-    """Deeper than Python's stack allows, if each answer were a call inside a call."""
+    """Nested calls for each answer would be deeper than Python's stack allows."""
 
     def task():
         total = 0

@@ -1,6 +1,6 @@
-"""Real RocketMQ for the tests: jars, clusters and Java clients of one version.
+"""Helpers of the tests, above all real RocketMQ: jars, clusters and Java clients.
 
-`artefacts` fetches and compiles, `cluster` runs name server and brokers,
-`java_program` runs Java producers and consumers. Nothing here uses `rmqcli`, so that
-a mistake in the package cannot hide itself; traffic stays on 127.0.0.1.
+`artefacts` fetches and compiles, `cluster` runs a name server and brokers, and
+`java_program` runs Java producers and consumers. These do not use `rmqcli`, so that a
+mistake in the package cannot hide itself. All traffic stays on 127.0.0.1.
 """

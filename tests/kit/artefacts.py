@@ -24,7 +24,7 @@ VERSIONS = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 
 KIT = Path(__file__).resolve().parent
 
-#: Pinned: a plug-in version that changes by itself is a test run that does.
+#: Pinned, so that a new version of the plug-in cannot change a test run.
 _COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _COPY_JAR_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _FETCH_TIMEOUT_S = 600
@@ -58,9 +58,9 @@ def library(version: str) -> Path:
 
 
 def jars(name: str, coordinates: Iterable[str]) -> list[Path]:
-    """The jars of `group:artifact:version`, without what they depend on.
+    """The jars of `group:artifact:version` coordinates, without their dependencies.
 
-    `name` is that of their folder: another one for other coordinates. Raises
+    `name` is the name of their folder; other coordinates need another one. Raises
     UnavailableError when tools are missing or Maven fails.
     """
 
@@ -81,16 +81,16 @@ def jars(name: str, coordinates: Iterable[str]) -> list[Path]:
 def class_path(version: str) -> str:
     """The `-cp` of a Java program: the kit's programs, then all jars.
 
-    It names jars only, because Java makes no archive of classes that lie in folders.
+    It names jars only, because Java cannot archive classes that lie in folders.
     """
     jars = library(version)
     return f"{_programs(version, jars) / 'programs.jar'}{os.pathsep}{jars}/*"
 
 
 def class_archive(class_path: str) -> Path:
-    """Where the archive of the classes of this class path is, or will be when made.
+    """The path of the class archive for this class path, which may not exist yet.
 
-    Another Java has another one. Raises UnavailableError where there is no Java.
+    Each Java installation has its own. Raises UnavailableError if there is no Java.
     """
     program = shutil.which("java")
     if program is None:
@@ -140,8 +140,9 @@ def _fetch(version: str, target: Path) -> None:
 def made_once(target: Path, make: Callable[[Path], None]) -> Path:
     """Return a folder of the cache, which `make` fills when it is absent.
 
-    It is given a folder that gets the final name when it is complete; other processes
-    wait for it. Raises UnavailableError when it is absent and Java's tools are missing.
+    `make` gets a temporary folder, which is renamed when it is complete; other
+    processes wait for that. Raises UnavailableError when the folder is absent and
+    Java's tools are missing.
     """
     if target.is_dir():
         return target

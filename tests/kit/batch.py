@@ -7,7 +7,7 @@ from rmqcli.wire.message.properties import parse_properties
 
 
 def decode_batch(data: bytes) -> list[BatchItem]:
-    """The items of a batch that must divide into whole items."""
+    """Return the items of a batch. Raises AssertionError unless all are complete."""
     spans, error = split_batch(data)
     assert not error, error
     return [

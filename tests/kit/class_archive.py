@@ -1,8 +1,8 @@
 """Makes the archive of the Java classes that a version's servers and clients load.
 
-Java reads them from it (AppCDS) instead of finding, parsing and checking each in some
-hundred jars. The tests start thousands of short Java processes, and this is most of
-their work.
+Java loads the classes from the archive (AppCDS), instead of finding, parsing and
+verifying each in some hundred jars. The tests start thousands of short Java processes,
+for which that is most of the work.
 """
 
 from __future__ import annotations

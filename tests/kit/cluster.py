@@ -1,7 +1,8 @@
 """A real name server and real brokers of one version, on 127.0.0.1 only.
 
 `RealCluster` starts them, waits until the name server knows every broker, and can
-stop, kill, suspend and restart a broker. It never outlives the process that made it.
+stop, kill, suspend and restart a broker. Its servers never outlive the process that
+started them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _REGISTERED_AFTER_S = 3
 #: Broker i listens on block + 4 (i + 1); -2 is its fast port and +1 its HA port.
 _PORTS_PER_BROKER = 4
 BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER - 1
-#: Of a proxy, from the block's first port: gRPC, and its own remoting port.
+#: Ports of a proxy, from the block's first port: gRPC, and its own remoting port.
 _PROXY_GRPC_PORT = 8
 _PROXY_REMOTING_PORT = 9
 
@@ -44,11 +45,11 @@ class RealCluster:
 
     `conf` goes into every broker.conf over the kit's defaults. With `proxy` the only
     broker runs inside a proxy (local mode, from 5.0 on), which serves gRPC at
-    `endpoints`, TLS and plaintext alike; stopping or killing the broker is then
-    stopping or killing the proxy. With `superuser` (5.3 or later) the broker and the
-    proxy serve accounts only: this one, which may do everything, and those of
-    `create_account`. `is_brief` suits a cluster that is gone after some tests: Java
-    compiles less thoroughly, which costs less CPU at the start and more under load.
+    `endpoints`, TLS and plaintext alike; to stop or kill the broker is then to stop or
+    kill the proxy. With `superuser` (5.3 or later) the broker and the proxy serve
+    accounts only: this one, which may do everything, and those of `create_account`.
+    `is_brief` suits a cluster that is closed after a few tests: Java compiles less
+    thoroughly, which costs less CPU at the start and more under load.
     Raises RuntimeError with the end of the log when a server does not start.
     """
 
@@ -190,8 +191,8 @@ class RealCluster:
     ) -> str:
         """Create or change a topic and wait until its route shows it; return its name.
 
-        Without a name makes a new one. `queues` counts per broker, for reading and
-        writing; `attributes` is 5.x's `+message.type=FIFO` form.
+        Without a name, a new one is made up. `queues` counts per broker, for reading
+        and writing; `attributes` is 5.x's `+message.type=FIFO` form.
         """
         name = topic if topic is not None else f"T-{uuid.uuid4().hex[:12]}"
         chosen = range(self.broker_count) if brokers is None else brokers
@@ -218,9 +219,9 @@ class RealCluster:
     def create_account(
         self, account: Account, rights: Mapping[str, str] | None = None
     ) -> None:
-        """Create a user, and let it do what `rights` say, such as {"Topic:T": "Pub"}.
+        """Create a user with rights, such as {"Topic:T": "Pub"}.
 
-        The action Deny takes all rights away. Only in a cluster with `superuser`.
+        The action Deny denies all actions. Only in a cluster with `superuser`.
         """
         address = self.broker_address()
         body = {"username": account.name, "password": account.secret}
@@ -260,14 +261,14 @@ class RealCluster:
         body: bytes = b"",
         broker: int = 0,
     ) -> raw.Answer:
-        """One raw request to a broker, by number: what the broker itself says."""
+        """Send a request to a broker by its code, and return the raw answer."""
         return raw.ask(self.broker_address(broker), code, ext_fields, body=body)
 
     def close(self) -> None:
         """Stop everything and give the ports back. Idempotent; keeps `directory`."""
         for index, broker in enumerate(self._brokers):
             if broker is not None:
-                # Nobody reads this store again: no need to wait for a clean flush.
+                # This store is not read again: a clean flush is not needed.
                 broker.kill()
                 self._brokers[index] = None
         if self._namesrv is not None:
@@ -352,7 +353,7 @@ class RealCluster:
             f"-Djava.io.tmpdir={self.directory}",
             f"-Drmq.logback.configurationFile={home}/conf/logback_{role}.xml",
         ]
-        if self._is_proxy:  # without TLS here it would have none for gRPC either
+        if self._is_proxy:  # with TLS disabled here, gRPC would have none either
             flags += configuration.certificate_flags()
         else:
             flags.append("-Dtls.server.mode=disabled")
@@ -387,9 +388,9 @@ class RealCluster:
     def _register(self, index: int) -> None:
         """Make a broker register at once.
 
-        5.x registers at its start only where it is connected to the name server by
-        then, and tries again 10 s later. A permission that is set, even to what it was,
-        is told to the name server.
+        5.x registers at its start only if it is connected to the name server by then,
+        and otherwise tries again 10 s later. When its permission is set, even to the
+        same value, a broker registers again.
         """
         setting = f"brokerPermission={self._conf.get('brokerPermission', 6)}"
         address = self.broker_address(index)

@@ -1,7 +1,7 @@
-"""What name servers and brokers are told: files of one cluster, as text.
+"""Configuration files of brokers and proxies, and of their logging, as text.
 
 The defaults keep a broker small (64 MiB commit log files instead of 1 GiB, no 420 MB
-index file) and quick to start; `LARGE_STORE` is RocketMQ's own sizes, for benches.
+index file) and quick to start; `LARGE_STORE` has RocketMQ's own sizes, for benches.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _COMMON = {
     "enablePropertyFilter": "true",
     "autoCreateTopicEnable": "true",
     "diskMaxUsedSpaceRatio": "95",
-    # A slow machine is not a busy broker.
+    # A broker on a slow machine must not count as busy.
     "waitTimeMillsInSendQueue": "2000",
     "osPageCacheBusyTimeOutMills": "5000",
-    # 5.x notes the ends of transactions in batches, and from the first batch on one
-    # thread of 5.5.0 uses a whole core (apache/rocketmq, issue 10966). It sleeps when
-    # each end is noted by itself and batches are a day apart.
+    # 5.x records the ends of transactions in batches, and from the first batch on one
+    # thread of 5.5.0 uses a whole core (apache/rocketmq, issue 10966). The thread
+    # sleeps when each end is recorded separately and batches are a day apart.
     "transactionOpMsgMaxSize": "1",
     "transactionOpBatchInterval": "86400000",
-    # From its start until this time has passed, one thread of 5.3 and 5.5 uses a whole
-    # core (TransactionMetricsFlushService); RocketMQ's own interval is 10 s.
+    # For this interval after the start, one thread of 5.3 and 5.5 uses a whole core
+    # (TransactionMetricsFlushService); RocketMQ's own interval is 10 s.
     "transactionMetricFlushInterval": "500",
-    # Each time, 5.x compares 38 MB byte by byte; by default it does so every second.
+    # At each flush, 5.x compares 38 MB byte by byte; by default it flushes each second.
     "timerFlushIntervalMs": "30000",
 }
 
@@ -67,7 +67,7 @@ def broker_properties(
     store: Path,
     conf: Mapping[str, str | int],
 ) -> str:
-    """The text of a broker.conf; `conf` wins over every default."""
+    """The text of a broker.conf; `conf` overrides the defaults."""
     values: dict[str, str | int] = {
         **_COMMON,
         **_SMALL_STORE,
@@ -90,7 +90,7 @@ class Account:
     secret: str
 
 
-#: Requests of the kit itself, which it does not sign: those of `raw`.
+#: Codes of the requests that the kit itself sends, unsigned, with `raw`.
 _UNSIGNED_CODES = "17,25,28,200,3001,3006"
 _BROKER_PROVIDERS = {
     "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication"
@@ -107,9 +107,10 @@ _PROXY_PROVIDERS = {
 
 
 def access_control(superuser: Account, *, folder: Path) -> dict[str, str | int]:
-    """What a broker.conf says so that only accounts may do what they have rights to.
+    """Return the settings of a broker.conf that switch access control on.
 
-    `superuser` may do everything. Accounts are kept below `folder`.
+    Only accounts are served: `superuser` may do everything, the others need rights. The
+    broker keeps accounts below `folder`.
     """
     user = {"username": superuser.name, "password": superuser.secret}
     inner = {"accessKey": superuser.name, "secretKey": superuser.secret}
@@ -129,9 +130,9 @@ _CERTIFICATES = Path(__file__).parents[1] / "transport" / "certs"
 
 
 def certificate_flags() -> tuple[str, ...]:
-    """Java's flags for a server with TLS that need not make itself a certificate.
+    """Return Java's flags that give a server with TLS its certificate.
 
-    A proxy makes itself up to four, and each costs a second or more.
+    Without them a proxy makes up to four certificates, each in a second or more.
     """
     return (
         "-Dtls.test.mode.enable=false",
@@ -149,7 +150,7 @@ def proxy_json(
 ) -> str:
     """The text of an rmq-proxy.json for a proxy on 127.0.0.1.
 
-    With `superuser` it asks the broker for accounts and rights.
+    With `superuser`, access control is on, and the broker has the accounts and rights.
     """
     access: dict[str, str | bool] = {}
     if superuser is not None:
@@ -178,7 +179,7 @@ def proxy_json(
 def logback(version: str, *, level: str) -> str:
     """A logback configuration that writes to standard output.
 
-    5.x carries its logback under another package name.
+    5.x contains logback under another package name.
     """
     prefix = "" if version.startswith("4.") else "org.apache.rocketmq.logging."
     return f"""<configuration>

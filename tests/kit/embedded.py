@@ -1,7 +1,7 @@
-"""The embedded cluster with the face of RealCluster: the same tests run on both.
+"""The embedded cluster with RealCluster's interface, so that tests run on both.
 
-`--rmq-versions embedded` gives every test of real brokers this one instead, with Java's
-5.5.0 clients; tests of Java's clients take it with those of other versions.
+With `--rmq-versions embedded` every test of real brokers uses this cluster, with Java's
+5.5.0 clients; tests of Java's clients use it with clients of other versions, too.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.cluster.broker import EmbeddedBroker
 
-#: What `--rmq-versions` calls it, and the version of its Java clients.
+#: Its name in `--rmq-versions`, and the version of its Java clients there.
 EMBEDDED = "embedded"
 CLIENT_VERSION = "5.5.0"
 
 
 class JavaOnEmbedded:
-    """An embedded cluster, and where Java clients of `version` find their jars.
+    """An embedded cluster, and the jars of Java clients of `version`.
 
-    `conf` has Java's names; those that are no setting of ours are left out.
+    `conf` has Java's names; settings that the embedded broker does not have are left
+    out.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class JavaOnEmbedded:
         return self._broker(index).name
 
     def store_directory(self, index: int = 0) -> Path:
-        """The broker's folder; with several brokers each has one in the cluster's."""
+        """The broker's folder; each of several brokers has one in the cluster's."""
         store: Path = self.cluster.options.store or self.directory
         return store if self.broker_count == 1 else store / self.broker_name(index)
 
@@ -104,7 +105,7 @@ class JavaOnEmbedded:
         attributes: str | None = None,
         **fields: Any,
     ) -> str:
-        """Create a topic; without a name a new one."""
+        """Create a topic, under a new name if none is given, and return its name."""
         name = topic if topic is not None else f"T-{uuid.uuid4().hex[:12]}"
         if attributes is not None:
             pairs = (each.lstrip("+").split("=") for each in attributes.split(","))
@@ -137,7 +138,7 @@ class JavaOnEmbedded:
         body: bytes = b"",
         broker: int = 0,
     ) -> raw.Answer:
-        """One raw request to a broker."""
+        """Send a request to a broker by its code, and return the raw answer."""
         return raw.ask(self.broker_address(broker), code, ext_fields, body=body)
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class JavaOnEmbedded:
 
 
 def _settings(conf: Mapping[str, str | int]) -> dict[str, object]:
-    """Java's settings under our names and as our types."""
+    """Convert Java's settings to our names and types, without those we lack."""
     kinds = {each.name: each.type for each in dataclasses.fields(BrokerSettings)}
     found: dict[str, object] = {}
     for java_name, value in conf.items():

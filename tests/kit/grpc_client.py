@@ -35,7 +35,7 @@ def code_of(response: Any) -> str:
 
 
 def ms(target: Any, value_ms: int) -> Any:
-    """Fill a Duration or Timestamp; returns it."""
+    """Set a Duration or Timestamp, and return it."""
     target.FromMilliseconds(value_ms)
     return target
 
@@ -67,7 +67,7 @@ def message(topic: str, body: bytes = b"hello", **system: Any) -> d.Message:
 def consumer_settings(
     group: str, *topics: str, kind: d.ClientType = d.ClientType.SIMPLE_CONSUMER
 ) -> d.Settings:
-    """What a consumer sends first."""
+    """The settings that a consumer sends first."""
     return d.Settings(
         client_type=kind,
         request_timeout=ms(d.Settings().request_timeout, 3_000),
@@ -87,7 +87,7 @@ def consumer_settings(
 
 
 def producer_settings(*topics: str) -> d.Settings:
-    """What a producer sends first."""
+    """The settings that a producer sends first."""
     return d.Settings(
         client_type=d.ClientType.PRODUCER,
         publishing=d.Publishing(topics=[resource(topic) for topic in topics]),
@@ -142,7 +142,7 @@ class GrpcClient:
     def call(
         self, name: str, request: Any, *, timeout_s: float | None = CALL_TIMEOUT_S
     ) -> Any:
-        """A unary call. Raises grpc.RpcError."""
+        """Make a unary call, and return the answer. Raises grpc.RpcError."""
         method = self.channel.unary_unary(
             f"/{SERVICE}/{name}",
             request_serializer=type(request).SerializeToString,
@@ -153,7 +153,7 @@ class GrpcClient:
     def start(
         self, name: str, request: Any, *, timeout_s: float | None = CALL_TIMEOUT_S
     ) -> Any:
-        """A call answered by a stream: iterate over it, or cancel it."""
+        """Start a call whose answer is a stream: iterate over it, or cancel it."""
         method = self.channel.unary_stream(
             f"/{SERVICE}/{name}",
             request_serializer=type(request).SerializeToString,
@@ -162,7 +162,7 @@ class GrpcClient:
         return method(request, timeout=timeout_s, metadata=self.metadata)
 
     def telemetry(self, settings: d.Settings | None = None) -> Telemetry:
-        """A telemetry stream; with settings it has been answered once."""
+        """Open a telemetry stream; with settings, send them and await the answer."""
         stream = Telemetry(self)
         self._streams.append(stream)
         if settings is not None:
@@ -193,7 +193,7 @@ class GrpcClient:
         attempt_id: str | None = None,
         broker_name: str = "broker-a",
     ) -> Received:
-        """ReceiveMessage, to its end."""
+        """Call ReceiveMessage, and read the answer to its end."""
         request = s.ReceiveMessageRequest(
             group=resource(group),
             message_queue=d.MessageQueue(
@@ -291,7 +291,7 @@ class Telemetry:
     """One telemetry stream."""
 
     def __init__(self, client: GrpcClient) -> None:
-        #: the first answer, where the stream was begun with settings
+        #: the first answer, if the stream was opened with settings
         self.answer: Any = None
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         method = client.channel.stream_stream(
@@ -305,15 +305,15 @@ class Telemetry:
         self._commands.put(command)
 
     def receive(self) -> Any:
-        """The next command of the proxy. Raises StopIteration, grpc.RpcError."""
+        """Return the next command. Raises StopIteration at the end, or RpcError."""
         return next(self.stream)
 
     def receive_until(self, claim: Callable[[Any], bool]) -> Any:
-        """The first command for which the claim holds."""
+        """Return the next command for which `claim` is true."""
         return next(command for command in self.stream if claim(command))
 
     def end(self) -> None:
-        """End the client's side."""
+        """End the client's side of the stream."""
         self._commands.put(_OVER)
 
     def close(self) -> None:

@@ -1,15 +1,15 @@
 """A member of a group behind a proxy, in its own process: ours or an official one.
 
-The programs speak one protocol. Each prints lines of an event, nanoseconds of the
-machine's monotonic clock and a body, separated by tabs:
+All programs use one protocol. Each prints lines with an event, the machine's monotonic
+clock in nanoseconds and a body, separated by tabs:
 
     started       it is a member
     begin, done   a message came; it was consumed (by a simple consumer: acknowledged)
-    held          it was told to hold
-    holding       it will never end this message
+    held          it has read `hold`
+    holding       it will never finish this message
     stopped       it has left the group
 
-and obeys lines: `hold` (the next message that begins is never ended) and `stop`.
+and obeys the lines `hold` (never finish a message that begins from now on) and `stop`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STOP_S = 120
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a member."""
+    """An event that a member printed."""
 
     name: str
     #: of CLOCK_MONOTONIC, which all processes of a machine share
@@ -45,11 +45,12 @@ class Event:
 
 
 class GrpcMember:
-    """`who` is "ours", "java" or "python"; `kind` "simple", "push" or "orderly".
+    """A member of a group in its own process; the constructor waits until it is one.
 
-    Official clients learn from the group that it is orderly. `lease_s` is how long a
-    message that a simple consumer received is hidden. Returns once it is a member.
-    Raises UnavailableError where an official client cannot be fetched.
+    `who` is "ours", "java" or "python", and `kind` "simple", "push" or "orderly";
+    official clients get the consume order from the group. `lease_s` is the invisible
+    duration of the messages that a simple consumer receives. Raises UnavailableError if
+    an official client cannot be fetched.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class GrpcMember:
         """Wait for the first event of this name; a member that ends fails the test."""
 
         def is_there() -> bool:
-            # Asked first: what it printed before its end is read by then.
+            # Checked first: all that was printed before the end is read by then.
             has_ended = not self._reader.is_alive()
             if self.bodies(name):
                 return True
@@ -114,19 +115,19 @@ class GrpcMember:
         wait_until(is_there, f"{name} of {self.who}")
 
     def hold(self) -> None:
-        """Have it never end the next message that begins."""
+        """Make it never finish a message that begins from now on."""
         self._say("hold")
         self.wait_for("held")
 
     def stop(self) -> None:
-        """Have it leave, and wait for its end. Idempotent."""
+        """Make it leave the group, and wait for its process to end. Idempotent."""
         if not self._is_over:
             self._say("stop")
             self.wait_for("stopped")
             self._end(_STOP_S)
 
     def kill(self) -> None:
-        """SIGKILL: it says goodbye to nobody. Idempotent."""
+        """Kill it with SIGKILL, so that it does not unregister. Idempotent."""
         if not self._is_over:
             self._process.kill()
             self._end(_STOP_S)
@@ -140,7 +141,7 @@ class GrpcMember:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             name, tab, rest = line.rstrip("\n").partition("\t")
-            if tab:  # else it is a word of a library
+            if tab:  # otherwise a library printed the line
                 time_ns, _, body = rest.partition("\t")
                 self.events.append(Event(name, int(time_ns), body, self.who))
 

@@ -1,11 +1,12 @@
-"""Kills what a test process started when that is gone, or when a test has ended.
+"""Kills the processes that a test process started, after the end of that process.
 
-Runs as its own process (`python guard.py`) and reads `+pid` and `-pid` lines; the end
-of its input means that the parent ended, however abruptly. The prctl death signal was
-not used because it fires when the starting thread ends, not the process.
+The guard is a process of its own (`python guard.py`) that reads `+pid` and `-pid`
+lines; the end of its input means that the parent ended, however abruptly. The prctl
+death signal is not used because it fires when the starting thread ends, not the
+process.
 
-Registered process groups are killed then, and with a mark (`python guard.py MARK`)
-every process that inherited it in its environment, registered or not.
+Then the guard kills the registered process groups; with a mark (`python guard.py MARK`)
+it kills every process that inherited the mark in its environment, registered or not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 
 
 def main() -> None:
-    """Follow standard input to its end, then kill what is still registered."""
+    """Read standard input to its end, then kill what is registered or marked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     groups: set[int] = set()
     for line in sys.stdin:
@@ -32,16 +33,16 @@ def main() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
     while len(sys.argv) > 1 and (pids := marked(sys.argv[1])):
-        for pid in pids:  # once more: one of them may have started another meanwhile
+        for pid in pids:  # then repeat: they may have started others meanwhile
             kill(pid)
 
 
-#: The variable that everything started by a test process inherits.
+#: The environment variable that all processes of a test process inherit.
 MARK = "RMQ_TEST_PROCESS"
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that run with this mark in their environment."""
+    """Return the ids of the processes that have this mark in their environment."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for pid in processes("/proc"):
@@ -54,7 +55,7 @@ def marked(mark: str) -> list[int]:
 
 
 def processes(folder: str) -> list[int]:
-    """The numbers in a folder of /proc; none where the system has no such folder."""
+    """Return the numbers in a folder of /proc; none if the folder does not exist."""
     try:
         return [int(name) for name in os.listdir(folder) if name.isdigit()]
     except OSError:
@@ -62,7 +63,7 @@ def processes(folder: str) -> list[int]:
 
 
 def children() -> set[int]:
-    """The processes that this one started and that still run."""
+    """Return the ids of the running processes that this process started."""
     found: set[int] = set()
     for task in processes("/proc/self/task"):
         path = f"/proc/self/task/{task}/children"
@@ -72,7 +73,7 @@ def children() -> set[int]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether it has ended; also when it is gone."""
+    """Whether a process has ended; True also for an id that does not exist."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "Z"
@@ -81,14 +82,14 @@ def is_zombie(pid: int) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """Its command line; empty when it is gone."""
+    """Return a process's command line; empty when it has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
     return ""
 
 
 def kill(pid: int) -> None:
-    """End a process, and its group where it leads one."""
+    """Kill a process, and its process group if it leads one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
@@ -120,20 +121,20 @@ class Guard:
 
     @property
     def pid(self) -> int | None:
-        """The guard's own process, while there is one."""
+        """The id of the guard's own process; None when it does not run."""
         process = self._process
         return None if process is None else process.pid
 
     def watches(self, pid: int) -> bool:
-        """Whether somebody will `forget` that process."""
+        """Whether the process was passed to `watch` and not yet to `forget`."""
         return pid in self._pids
 
     def mark_all(self) -> None:
-        """From now on kill everything that this process starts when it ends."""
+        """Mark all processes started from now on, to kill them when this one ends."""
         mark = f"{os.getpid()}-{time.monotonic_ns()}"
         environment = {k: v for k, v in os.environ.items() if k != MARK}
         os.environ[MARK] = mark
-        # It ends by itself, with the pipe; nobody waits for it.
+        # It ends by itself when the pipe is closed, even if this process is killed.
         self._sweeper = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, mark],
             stdin=subprocess.PIPE,
@@ -143,17 +144,17 @@ class Guard:
 
     @property
     def sweeper_pid(self) -> int | None:
-        """The process that kills what is marked."""
+        """The id of the process that kills the marked ones; None without one."""
         return None if self._sweeper is None else self._sweeper.pid
 
     def sweep(self) -> None:
-        """Kill what is marked now, and mark nothing more."""
+        """Kill all marked processes now; those that start later are not killed."""
         sweeper, self._sweeper = self._sweeper, None
         if sweeper is not None:
             sweeper.communicate()
 
     def forget(self, pid: int) -> None:
-        """`pid` has been waited for; the guard ends with its last process."""
+        """Stop watching `pid`, which has ended; after the last one the guard ends."""
         with self._lock:
             self._tell(f"-{pid}")
             self._pids.discard(pid)

@@ -44,7 +44,7 @@ def read_package(package: Path) -> list[Module]:
 
 
 def read_module(path: Path, package: Path) -> Module:
-    """One file of the package."""
+    """Read one file of the package."""
     parts = path.relative_to(package.parent).with_suffix("").parts
     if parts[-1] == "__init__":
         parts = parts[:-1]
@@ -70,12 +70,14 @@ def _imports(tree: ast.Module, path: Path) -> Iterator[Import]:
         waiting += [
             (child, at_import)
             for child in ast.iter_child_nodes(node)
-            if not isinstance(child, ast.expr)  # has no imports
+            if not isinstance(child, ast.expr)  # expressions contain no imports
         ]
 
 
 def circles(modules: Iterable[Module]) -> list[set[str]]:
-    """Sets of modules that import each other, directly or not, for types included.
+    """Return the sets of modules that import each other, directly or indirectly.
+
+    Imports for type checkers count, too.
 
     Source: Tarjan's algorithm for strongly connected components.
     """

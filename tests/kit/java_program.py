@@ -1,4 +1,4 @@
-"""Runs the kit's Java programs and mqadmin against a cluster, with its own jars."""
+"""Runs the kit's Java programs and mqadmin with a cluster and the cluster's jars."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_java(
 ) -> str:
     """Run a Java program to its end and return its stdout.
 
-    Raises RuntimeError with what it said when it fails.
+    Raises RuntimeError with the program's output when it fails.
     """
     done = subprocess.run(
         command_of(cluster, main_class, arguments),
@@ -71,7 +71,7 @@ def command_of(
 
 
 def mqadmin(cluster: RealCluster, *arguments: str) -> str:
-    """What `mqadmin ARGUMENTS -n NAMESRV` prints."""
+    """Run `mqadmin ARGUMENTS -n NAMESRV`, and return what it prints."""
     return run_java(cluster, _MQADMIN_MAIN, [*arguments, "-n", cluster.namesrv])
 
 
@@ -81,7 +81,7 @@ def java_producer(
     *,
     compress_over_bytes: int = 4096,
 ) -> list[dict[str, Any]]:
-    """Send `specs` (see Producer.java) in order; one answer each."""
+    """Send `specs` (see Producer.java) in order; return an answer for each."""
     lines = "".join(json.dumps(spec) + "\n" for spec in specs)
     arguments = [cluster.namesrv, str(compress_over_bytes)]
     output = run_java(cluster, "Producer", arguments, stdin=lines)
@@ -97,14 +97,14 @@ def fill(
     batch_size: int = 200,
     keys: bool = False,
 ) -> None:
-    """Fill `topic` fast; see Filler.java for what message n is."""
+    """Fill `topic` fast; Filler.java says what each message contains."""
     numbers = [str(messages), str(body_bytes), str(batch_size), "4"]
     arguments = [cluster.namesrv, topic, *numbers, "keys" if keys else "-"]
     run_java(cluster, "Filler", arguments, timeout_s=600)
 
 
 class JavaConsumer:
-    """A push consumer in a process of its own; `messages` grows as it consumes.
+    """A push consumer in its own process; `messages` grows as it consumes.
 
     Options are those of Consumer.java. Leaving the context shuts it down cleanly,
     which commits its offsets.
@@ -129,9 +129,9 @@ class JavaConsumer:
         }
         self.messages: list[dict[str, Any]] = []
         self.client_id = ""
-        #: Whether a listener call waits for `release`; follows `wait_until`.
+        #: whether a listener call waits for `release`; updated by `wait_until`
         self.is_blocked = False
-        #: What Java complained about: shown when it ends unasked.
+        #: Java's standard error, shown when the process ends unexpectedly
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # until _end
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._process = subprocess.Popen(
@@ -160,11 +160,11 @@ class JavaConsumer:
         self.stop()
 
     def release(self) -> None:
-        """Let a consumer that was started with `block` go on."""
+        """Let a consumer that was started with `block` continue."""
         self._say("go")
 
     def wait_for(self, count: int, *, timeout_ms: int = 60_000) -> list[dict[str, Any]]:
-        """Until it has consumed `count` messages; returns all so far."""
+        """Wait until it has consumed `count` messages; return all so far."""
         self.wait_until(
             lambda: len(self.messages) >= count,
             timeout_ms=timeout_ms,
@@ -175,7 +175,7 @@ class JavaConsumer:
     def wait_until(
         self, claim: Callable[[], bool], *, what: str, timeout_ms: int = 60_000
     ) -> None:
-        """Until `claim` holds; it is asked again after each event."""
+        """Wait until `claim()` is true; it is called again after each event."""
         limit = time.monotonic() + timeout_ms / 1000
         while True:
             self._take_events()

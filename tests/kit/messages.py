@@ -1,4 +1,4 @@
-"""Messages for a cluster, and from it, by the library's own clients."""
+"""Sends messages to a cluster and receives them, with the library's own clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def send(cluster: Any, topic: str, bodies: Iterable[bytes], **fields: Any) -> None:
-    """Store messages one after the other; `fields` are those of all of them."""
+    """Send messages one after the other; `fields` apply to all of them."""
     with Producer(namesrv=cluster.namesrv) as producer:
         for body in bodies:
             producer.send(ProducerMessage(topic, body, **fields))
@@ -23,7 +23,7 @@ def send(cluster: Any, topic: str, bodies: Iterable[bytes], **fields: Any) -> No
 def receive_all(
     consumer: SimpleConsumer, count: int, **options: Any
 ) -> list[ReceivedMessage]:
-    """At least that many messages; they may come in several answers."""
+    """Receive at least `count` messages, which may come in several answers."""
     found: list[ReceivedMessage] = []
 
     def are_there() -> bool:

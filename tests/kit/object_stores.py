@@ -1,9 +1,9 @@
-"""Object stores on 127.0.0.1, each a process of its own: moto's S3, a Google one.
+"""Object stores on 127.0.0.1, each in its own process: moto's S3 and a Google one.
 
-    python -m tests.kit.object_stores          prints the port of its S3 server
+    python -m tests.kit.object_stores       runs the S3 server and prints its port
 
-They keep objects in memory. `S3Server.fail_after` makes it answer 503 from some request
-on, until `heal`.
+They keep objects in memory. `S3Server.fail_after` makes the server answer 503 after a
+number of requests, until `heal`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import urllib.request
 from tests.kit.ports import PortBlock
 from tests.kit.waiting import wait_until
 
-#: Any keys do: the server checks none unless it is told to.
+#: Any keys will do: the server does not check them unless it is configured to.
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-    # So that nothing of the machine or its account takes part.
+    # Configuration and credentials of this machine must not be used.
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
@@ -31,21 +31,21 @@ ENVIRONMENT = {
 
 
 class S3Server:
-    """The process, and what tests tell it. Made by `s3_server`."""
+    """A running S3 server and the commands for it. Made by `s3_server`."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
         self.endpoint = f"127.0.0.1:{port}"
 
     def url(self, place: str) -> str:
-        """The URL of a place, as users write it."""
+        """Return the URL of `place` (a bucket and a path), as users write it."""
         return f"s3://{place}?endpoint_override={self.endpoint}&scheme=http"
 
     def make_bucket(self, name: str) -> None:
         self._call("PUT", f"/{name}")
 
     def fail_after(self, requests: int) -> None:
-        """Answer so many requests, and then none with anything but 503."""
+        """Serve the next `requests` requests, and answer all later ones with 503."""
         self._call("GET", f"/kit/fail/{requests}")
 
     def heal(self) -> None:
@@ -66,7 +66,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def s3_server(**env):
-    """Run a server for the time of the block."""
+    """Run an S3 server during the block."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "tests.kit.object_stores"],
         stdout=subprocess.PIPE,
@@ -85,7 +85,7 @@ def s3_server(**env):
 
 @contextlib.contextmanager
 def google_server(bucket):
-    """Run gcp-storage-emulator for the time of the block, which gets HOST:PORT."""
+    """Run gcp-storage-emulator during the block, and yield its HOST:PORT."""
     block = PortBlock()
     port = block.first
     process = subprocess.Popen(
@@ -113,7 +113,7 @@ def _listens(port: int) -> bool:
 
 
 class Gate:
-    """What lies before moto's server: faults, and a correction."""
+    """A WSGI wrapper of moto's server: it injects faults and corrects one answer."""
 
     def __init__(self, app) -> None:
         self._app = app
@@ -139,7 +139,7 @@ class Gate:
         return self._post(environ, start_response)
 
     def _post(self, environ, start_response):
-        """Give the end of an upload the name that Amazon's answer has."""
+        """Rename the element that ends an upload as it is named in Amazon's answer."""
         head = []
 
         def start(status, headers, exc_info=None):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 JAVA_VERSION = "5.2.0"
 PYTHON_VERSION = "5.1.2"
 NODE_CLIENT_VERSION = "1.0.8"
-#: From PyPI, where this machine has no Node.js of its own.
+#: Fetched from PyPI if this machine has no Node.js of its own.
 NODE_VERSION = "24.19.0"
 _FETCH_TIMEOUT_S = 600
 _RUN_TIMEOUT_S = 400
@@ -37,15 +37,18 @@ _RUN_TIMEOUT_S = 400
 def run_java_tour(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
-    """What GrpcTour prints, by name. Raises UnavailableError, CalledProcessError."""
+    """Run GrpcTour, and return what it prints by name.
+
+    Raises UnavailableError if it cannot be fetched, and AssertionError if it fails.
+    """
     command = [*java_program("GrpcTour", directory), endpoints, *arguments]
     return _said(command, directory)
 
 
 def java_program(name: str, directory: Path) -> list[str]:
-    """The command of a program of `java_grpc`, which logs below `directory`.
+    """The command line of a program of `java_grpc`, which logs below `directory`.
 
-    Raises UnavailableError where the client cannot be fetched.
+    Raises UnavailableError if the client cannot be fetched.
     """
     jars = made_once(cache_root() / f"grpc-java-{JAVA_VERSION}" / "lib", _fetch_java)
     sources = sorted((KIT / "java_grpc").glob("*.java"))
@@ -71,7 +74,7 @@ def java_program(name: str, directory: Path) -> list[str]:
 def run_python_client(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
-    """What official_python.py prints, by name. Raises as `run_java_tour` does."""
+    """Run official_python.py, and return and raise as `run_java_tour` does."""
     command = [sys.executable, str(KIT / "official_python.py"), endpoints, *arguments]
     return _said(command, directory, **python_environment())
 
@@ -79,7 +82,7 @@ def run_python_client(
 def run_node_client(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
-    """What official_node.js prints, by name. Raises as `run_java_tour` does."""
+    """Run official_node.js, and return and raise as `run_java_tour` does."""
     folder = made_once(
         cache_root() / f"grpc-node-{NODE_CLIENT_VERSION}" / "lib", _fetch_node_client
     )
@@ -89,7 +92,7 @@ def run_node_client(
 
 
 def _node() -> list[str]:
-    """The command of Node.js: this machine's, else that of a package of PyPI."""
+    """The command of Node.js: this machine's own, or else a package from PyPI."""
     if shutil.which("node") is not None and shutil.which("npm") is not None:
         return ["node"]
     return [str(_node_package() / "bin" / "node")]
@@ -120,9 +123,9 @@ def _fetch_node_client(target: Path) -> None:
 
 
 def python_environment() -> dict[str, str]:
-    """What an interpreter needs to find the official Python client.
+    """The variables with which an interpreter finds the official Python client.
 
-    Raises UnavailableError where it cannot be fetched.
+    Raises UnavailableError if it cannot be fetched.
     """
     folder = made_once(
         cache_root() / f"grpc-python-{PYTHON_VERSION}" / "lib", _fetch_python
@@ -155,9 +158,9 @@ def _fetch_python(target: Path) -> None:
 
 
 def _pip(package: str, target: Path) -> None:
-    """Install a package and what it needs into a folder for PYTHONPATH.
+    """Install a package and its dependencies into a folder for PYTHONPATH.
 
-    There it comes before this environment's own packages.
+    Packages there come before this environment's own.
     """
     pip = target / "pip"
     _run([sys.executable, "-m", "venv", str(pip)], timeout_s=_FETCH_TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""What the official Python client does with a proxy; prints `name=value` lines.
+"""Uses a proxy with the official Python client, and prints `name=value` lines.
 
-Run by the interpreter of an environment that has `rocketmq-python-client`, and nothing
-of rmqcli. Arguments: endpoints, a topic, a group for a simple and one for a push
-consumer; then, for a proxy with accounts, an access key and its secret key.
+It needs an interpreter that finds `rocketmq-python-client`, and uses nothing of rmqcli.
+Arguments: endpoints, a topic, a group for a simple and one for a push consumer; then,
+for a proxy with accounts, an access key and its secret key.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown he
 
 
 def made(topic: str, body: str, tag: str) -> Message:
-    """A message of the official library."""
+    """Make a message of the official library."""
     message = Message()
     message.topic = topic
     message.body = body.encode()

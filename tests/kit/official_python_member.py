@@ -1,8 +1,8 @@
 """The official Python client as a member of a group; see tests/kit/grpc_member.py.
 
-Run by an interpreter that finds `rocketmq-python-client`, and nothing of rmqcli.
-Arguments: simple or push, endpoints, group, topic, seconds of a simple consumer's
-lease.
+It needs an interpreter that finds `rocketmq-python-client`, and uses nothing of rmqcli.
+Arguments: `simple` or `push`, endpoints, group, topic, and the invisible duration of a
+simple consumer in seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOLDS = threading.Event()
 
 
 def main() -> None:
-    """Consume until told to stop."""
+    """Consume until the test writes `stop`."""
     kind, endpoints, group, topic, lease_s = sys.argv[1:]
     configuration = ClientConfiguration(endpoints, Credentials(), request_timeout=10)
     subscription = {topic: FilterExpression()}
@@ -42,7 +42,7 @@ def main() -> None:
                 found = simple.receive(4, int(lease_s))
             except Exception as error:  # noqa: BLE001  # it raises what it likes
                 print(f"receive failed: {error}", file=sys.stderr)
-                time.sleep(0.1)  # it asks before its settings are known
+                time.sleep(0.1)  # it raises until the client has its settings
                 continue
             for message in found or ():
                 begin(message)
@@ -56,11 +56,11 @@ def main() -> None:
         STOPPED.wait()
         push.shutdown()
     say("stopped")
-    os._exit(0)  # its threads may not end
+    os._exit(0)  # its threads may never end
 
 
 class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown here
-    """Consumes everything, until it is to hold."""
+    """Consumes every message, until the test writes `hold`."""
 
     def consume(self, message: Message) -> ConsumeResult:
         begin(message)
@@ -69,7 +69,7 @@ class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown he
 
 
 def begin(message: Message) -> None:
-    """Note a message; when it is to be held, do not return."""
+    """Report a message that arrived; after `hold`, do not return."""
     body = message.body.decode()
     say("begin", body)
     if HOLDS.is_set():
@@ -78,7 +78,7 @@ def begin(message: Message) -> None:
 
 
 def follow_orders() -> None:
-    """What the test writes."""
+    """Read and obey the lines that the test writes."""
     for line in sys.stdin:
         if line.strip() == "hold":
             HOLDS.set()
@@ -89,7 +89,7 @@ def follow_orders() -> None:
 
 
 def say(event: str, body: str = "") -> None:
-    """Tell the test, in one write."""
+    """Report an event to the test, in one write."""
     sys.stdout.write(f"{event}\t{time.monotonic_ns()}\t{body}\n")
     sys.stdout.flush()
 

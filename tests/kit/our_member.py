@@ -1,7 +1,7 @@
 """Our client as a member of a group, through a proxy; see tests/kit/grpc_member.py.
 
-Arguments: simple, push or orderly, endpoints, group, topic, seconds of a
-SimpleConsumer's lease.
+Arguments: `simple`, `push` or `orderly`, endpoints, group, topic, and the invisible
+duration of a SimpleConsumer in seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOLDS = threading.Event()
 
 
 def main() -> None:
-    """Consume until told to stop."""
+    """Consume until the test writes `stop`."""
     kind, endpoints, group, topic, lease_s = sys.argv[1:]
     config = ClientConfig(endpoints=(endpoints,), plaintext=True, timeout_ms=60_000)
     threading.Thread(target=follow_orders, daemon=True).start()
@@ -42,13 +42,13 @@ def main() -> None:
 
 
 def listen(message: Any) -> None:
-    """Consumes everything, until it is to hold."""
+    """Consume every message, until the test writes `hold`."""
     begin(message)
     say("done", message.body.decode())
 
 
 def begin(message: Any) -> None:
-    """Note a message; when it is to be held, do not return."""
+    """Report a message that arrived; after `hold`, do not return."""
     body = message.body.decode()
     say("begin", body)
     if HOLDS.is_set():
@@ -57,7 +57,7 @@ def begin(message: Any) -> None:
 
 
 def follow_orders() -> None:
-    """What the test writes."""
+    """Read and obey the lines that the test writes."""
     for line in sys.stdin:
         if line.strip() == "hold":
             HOLDS.set()
@@ -68,7 +68,7 @@ def follow_orders() -> None:
 
 
 def say(event: str, body: str = "") -> None:
-    """Tell the test, in one write."""
+    """Report an event to the test, in one write."""
     sys.stdout.write(f"{event}\t{time.monotonic_ns()}\t{body}\n")
     sys.stdout.flush()
 

@@ -1,8 +1,8 @@
 """Hands out blocks of free ports on 127.0.0.1 that no other test process holds.
 
-Blocks lie below the system's ephemeral range: a port in it may be taken by anybody's
-outgoing connection between the choice and the bind. A block is held by a file lock,
-which the system drops when the holder dies.
+Blocks lie below the system's ephemeral range: any outgoing connection may take a port
+of that range between the choice and the bind. A block is held by a file lock, which the
+system releases when the holder ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _claim() -> tuple[int, IO[str]]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As Java binds; the wildcard also conflicts with a listener on one address.
+        # Bind as Java does. The wildcard address also conflicts with a listener on any
+        # single address.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))

@@ -1,4 +1,4 @@
-"""One Java process: started in its own group, watched, and always stoppable."""
+"""Java processes: their command lines, and servers in process groups of their own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: What netty and the store reach into on Java 17; older client jars do not load
-#: without. TLS on a server's remoting port is never wanted here.
+#: Packages of Java 17 that netty and the store access; older client jars do not load
+#: without these flags.
 MODULE_FLAGS = (
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-exports=java.base/sun.security.x509=ALL-UNNAMED",
@@ -23,9 +23,9 @@ MODULE_FLAGS = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
-#: Small and quick to start: several of these share two cores.
+#: Small and quick to start, because several processes share two cores.
 SMALL_FLAGS = ("-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
-#: Only the first of Java's two compilers: the second is worth its time after minutes.
+#: Only the first of Java's two compilers: the second pays off only after minutes.
 _BRIEF_FLAG = "-XX:TieredStopAtLevel=1"
 
 
@@ -39,11 +39,11 @@ def java_command(
 ) -> list[str]:
     """The command line of a Java program with the kit's common flags.
 
-    It starts from the archive of its classes where one was made: class_archive.py.
-    With `is_brief` it is compiled for a life of seconds.
+    The program loads its classes from their archive if there is one (see
+    class_archive.py). With `is_brief` Java compiles for a short-lived process.
     """
     archive = class_archive(class_path)
-    # Java starts without one that does not fit, and need not say so.
+    # Java starts without an archive that does not fit; it need not report that.
     quick = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
     return [
         "java",
@@ -60,7 +60,7 @@ def java_command(
 
 
 def java_environment(home: Path) -> dict[str, str]:
-    """The caller's environment less what would change RocketMQ's behaviour."""
+    """The environment without variables that would change RocketMQ's behaviour."""
     drop = ("NAMESRV_ADDR", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
     kept = {
         name: value
@@ -89,11 +89,11 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also its group's."""
+        """The process id, which is also the id of the process group."""
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """Return the exit code; None while the process runs."""
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
@@ -102,7 +102,7 @@ class ServerProcess:
             os.kill(self.pid, number)
 
     def stop(self, *, timeout_ms: int = 40_000) -> None:
-        """Ask it to end, wait, and kill it when it does not. Idempotent."""
+        """Send SIGTERM and wait; kill the process if it does not end. Idempotent."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
@@ -112,7 +112,7 @@ class ServerProcess:
         self._forget()
 
     def kill(self) -> None:
-        """End it at once, as a power cut would. Idempotent."""
+        """Kill the process at once, with SIGKILL. Idempotent."""
         self.send(signal.SIGKILL)
         self._process.wait()
         self._forget()
@@ -125,6 +125,6 @@ class ServerProcess:
     _forgotten = False
 
     def last_lines(self, count: int = 40) -> str:
-        """The end of its log, for an error message."""
+        """The last lines of the log, for an error message."""
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join(lines[-count:])

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
-#: Enough for the busiest machine; nothing waits so long when all is well.
+#: Enough for the busiest machine; only a hang takes this long.
 PATIENCE_S = 60
 
 
 class Program:
-    """`source` run by this Python in a process group of its own.
+    """Runs `source` with this Python, in a process group of its own.
 
     stdout is read line by line, stderr goes to a file. Leaving the context kills the
-    group, what the program forked included.
+    group, including the processes that the program started.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Program:
 
     @property
     def errors(self) -> str:
-        """What it wrote to stderr so far."""
+        """What the program has written to stderr so far."""
         return self._error_path.read_text()
 
     def line(self) -> str:
-        """The next line of its stdout, without its end; empty at the end."""
+        """Read the next line of stdout, without its newline; empty at the end."""
         assert self.process.stdout is not None
         timer = threading.Timer(PATIENCE_S, self._kill)
         timer.start()
@@ -75,7 +75,7 @@ class Program:
             timer.cancel()
 
     def rest(self) -> list[str]:
-        """The other lines, until every process that has its stdout has ended."""
+        """Read the other lines, until all processes with stdout open have ended."""
         lines = []
         while line := self.line():
             lines.append(line)
@@ -86,11 +86,14 @@ class Program:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Press Ctrl-C."""
+        """Send SIGINT, as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
 
     def exit_code(self, timeout_s: float = PATIENCE_S) -> int:
-        """Wait for its end; AssertionError with its stderr when it does not come."""
+        """Wait for the program to end, and return its exit code.
+
+        Raises AssertionError with the program's stderr when it does not end in time.
+        """
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -17,7 +17,7 @@ _START_TIMEOUT_MS = 180_000
 
 
 class RealProxy:
-    """The proxy of a RealCluster's version (5.x), which serves gRPC at `endpoints`."""
+    """A proxy of the cluster's version (5.x only), which serves gRPC at `endpoints`."""
 
     def __init__(self, cluster: RealCluster, *, heap_mb: int = 256) -> None:
         self._ports = PortBlock()
@@ -60,7 +60,7 @@ class RealProxy:
 
     @property
     def endpoints(self) -> str:
-        """`127.0.0.1:port` of gRPC."""
+        """`127.0.0.1:port` at which the proxy serves gRPC."""
         return f"127.0.0.1:{self._ports.first}"
 
     def _accepts(self) -> bool:
@@ -77,6 +77,6 @@ class RealProxy:
         self.close()
 
     def close(self) -> None:
-        """Kill it. Idempotent."""
+        """Kill the proxy. Idempotent."""
         self._process.kill()
         self._ports.close()

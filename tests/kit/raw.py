@@ -1,7 +1,7 @@
-"""One remoting request over one new connection, in JSON: the kit's own few lines.
+"""Sends one remoting request over a new connection, with a JSON header.
 
-Independent of `rmqcli` on purpose: what the tests measure it with must not share its
-mistakes. Source: RemotingCommand in apache/rocketmq.
+The code is independent of `rmqcli` on purpose: what the tests check the package with
+must not share its mistakes. Source: RemotingCommand in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AUTH_CREATE_ACL = 3006
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: `code` 0 is success."""
+    """The answer to a request; `code` 0 is success."""
 
     code: int
     remark: str | None
@@ -45,7 +45,7 @@ def ask(
     body: bytes = b"",
     timeout_ms: int = 15_000,
 ) -> Answer:
-    """Send one request and return its answer. Raises OSError when none comes."""
+    """Send one request and return its answer. Raises OSError without an answer."""
     header = json.dumps(
         {
             "code": code,
@@ -72,14 +72,14 @@ def ask(
 
 
 def accepts(address: str, *, timeout_ms: int = 1000) -> bool:
-    """Whether a server accepts connections. Raises OSError when none does."""
+    """Return True if a server accepts connections. Raises OSError if not."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout_ms / 1000):
         return True
 
 
 def wait_until(claim: Claim, *, timeout_ms: int, what: Callable[[], str]) -> None:
-    """Ask `claim` until it holds; an OSError counts as not yet.
+    """Call `claim` until it returns True; an OSError counts as False.
 
     Raises TimeoutError with `what()` when the time is over.
     """

@@ -1,4 +1,4 @@
-"""One Java process that does many things a client can do: see Scenarios.java."""
+"""One Java process that executes client actions on request: see Scenarios.java."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Scenarios:
-    """`ask(do=..., ...)` one command after the other; a context manager."""
+    """Executes one command for each `ask(do=..., ...)`. A context manager."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # until closed
@@ -31,7 +31,7 @@ class Scenarios:
         self._read()
 
     def ask(self, **spec: object) -> dict[str, Any]:
-        """What the command answered; `{"error": ...}` where Java threw."""
+        """Return the answer to a command: `{"error": ...}` if Java threw."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(spec) + "\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""Messages that a `ScriptedProxy` gives out, and how it holds receives."""
+"""Messages that a `ScriptedProxy` delivers, with long polling."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PART = service.ReceiveMessageResponse
 
 
 class Inbox:
-    """Answers receives: with what was put there, else after a wait, like a proxy."""
+    """Answers receives with messages that were put in, or with none after a wait."""
 
     def __init__(self, proxy):
         self._changed = threading.Condition()
         self._numbers: list[int] = []
         self._is_over = False
-        #: how many receives wait for a message
+        #: the number of receives that wait for a message
         self.waiting = 0
         proxy.answers["ReceiveMessage"] = self._answer
 

@@ -1,7 +1,7 @@
-"""A proxy whose answers a test writes: gRPC on a port of 127.0.0.1, in this process.
+"""A proxy with scripted answers: gRPC on a port of 127.0.0.1, in this process.
 
-Independent of `rmqcli.proxy` on purpose: it uses the generated messages alone. It is
-gRPC's threaded server, because a second event loop in the process would take events
+It is independent of `rmqcli.proxy` on purpose, and uses only the generated messages. It
+is gRPC's threaded server, because a second event loop in the process would take events
 away from the one that is tested.
 """
 
@@ -35,7 +35,7 @@ UNARY = (
     "SyncLiteSubscription",
     "QueryOffset",
 )
-#: What RocketMQ's proxies up to 5.5.0 do not implement.
+#: Methods that RocketMQ's proxies up to 5.5.0 do not implement.
 NOT_IMPLEMENTED = ("QueryOffset", "PullMessage")
 OK = pb.Status(code=pb.Code.OK, message="OK")
 
@@ -48,10 +48,10 @@ def status(name: str, message: str = "") -> pb.Status:
 class ScriptedProxy:
     """A server with one broker, `broker-a`, and four queues for every topic.
 
-    `requests` has what was asked, as (method, request, metadata) in its order.
+    `requests` lists the requests as (method, request, metadata), in order.
     `answers[method]` replaces an answer: a function of the request and gRPC's context,
-    whose result is sent; for ReceiveMessage and PullMessage it yields. `telemetry` has
-    the commands that clients sent.
+    whose result is sent; for methods that answer with a stream it is a generator.
+    `telemetry` lists the commands that clients sent.
     """
 
     def __init__(self, *, tls: tuple[bytes, bytes] | None = None) -> None:
@@ -60,7 +60,7 @@ class ScriptedProxy:
         self.telemetry: list[service.TelemetryCommand] = []
         self.streams_opened = 0
         self.answers: dict[str, Callable[[Any, grpc.ServicerContext], Any]] = {}
-        #: what a telemetry stream answers settings with; None: nothing
+        #: makes the answer to a client's settings; None: they are not answered
         self.settings: Callable[[pb.Settings], pb.Settings] | None = _settings
         self._streams: list[queue.Queue[service.TelemetryCommand | None]] = []
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class ScriptedProxy:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Listen, after a stop on the port of before."""
+        """Listen; after a stop, on the same port as before."""
         self._server = grpc.server(
             futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)]
         )
@@ -134,7 +134,7 @@ class ScriptedProxy:
                 each.put(command)
 
     def asked(self, method: str) -> list[Any]:
-        """The requests of one method, in their order."""
+        """The requests of one method, in order."""
         return [request for name, request, _ in list(self.requests) if name == method]
 
     def __enter__(self) -> Self:
@@ -144,14 +144,14 @@ class ScriptedProxy:
         self.stop()
 
     def route(self, topic: str, queues: int = 4) -> service.QueryRouteResponse:
-        """The route that it answers with."""
+        """Return the default answer to QueryRoute."""
         answer = service.QueryRouteResponse(status=OK)
         for queue_id in range(queues):
             answer.message_queues.append(self.queue(topic, queue_id))
         return answer
 
     def queue(self, topic: str, queue_id: int) -> pb.MessageQueue:
-        """One of its queues."""
+        """Return one of a topic's queues."""
         host = pb.Address(host="127.0.0.1", port=self.port)
         endpoints = pb.Endpoints(scheme=pb.AddressScheme.IPv4, addresses=[host])
         return pb.MessageQueue(
@@ -253,7 +253,7 @@ class ScriptedProxy:
 
 
 def _settings(asked: pb.Settings) -> pb.Settings:
-    """The client's settings with what a proxy fills in; short delays."""
+    """Return the client's settings as a proxy completes them, with short delays."""
     found = pb.Settings()
     found.CopyFrom(asked)
     found.backoff_policy.max_attempts = 3

@@ -15,7 +15,7 @@ from rmqcli.spark.java import find_java
 
 
 def no_java() -> str | None:
-    """Why Spark cannot run here, None where it can."""
+    """Return why Spark cannot run here, or None if it can."""
     try:
         find_java(os.environ)
     except ConfigError as error:
@@ -23,13 +23,13 @@ def no_java() -> str | None:
     return None
 
 
-#: What Spark says when a Python process took more than 10 s to start: a limit that a
-#: busy machine reaches and no setting moves.
+#: Spark's error when a Python process takes more than 10 s to start: a limit that a
+#: busy machine reaches and that no setting changes.
 _SLOW_START = "Python worker failed to connect back"
 
 
 def patiently(run):
-    """What `run()` returns; it is tried again where Spark lost patience with Python."""
+    """Return what `run()` returns; retry while Python starts too slowly for Spark."""
     for _ in range(9):
         try:
             return run()

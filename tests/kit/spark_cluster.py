@@ -1,7 +1,7 @@
 """A standalone cluster of Spark, and a Spark Connect server: PySpark's own programs.
 
-Everything listens on 127.0.0.1 and on ports that the system chose. A worker is a
-process group of its own, so it can be killed with its executors, as a machine is lost.
+Everything listens on 127.0.0.1, on ports that the system chooses. Each worker leads a
+process group, so it can be killed with its executors, as when a machine fails.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 class SparkProcesses:
     """Processes of Spark with one environment, which end with the block.
 
-    `defaults` is their spark-defaults.conf, `env` are further variables. `path` are the
-    folders on the path of their Python workers, which run `python`.
+    `defaults` has the settings of their spark-defaults.conf, and `env` further
+    environment variables. `path` lists the folders on the PYTHONPATH of their Python
+    workers, which run `python`.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class SparkProcesses:
             kill_group(process)
 
     def start(self, name, *command):
-        """Start one of Spark's programs; the process and its log."""
+        """Start one of Spark's programs; return the process and its log file."""
         log = self.folder / f"{name}-{len(self._started)}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
@@ -79,7 +80,7 @@ class SparkProcesses:
         return process, log
 
     def wait_for(self, started, pattern):
-        """Wait for a line in the log of what was started; what matched."""
+        """Wait until `pattern` is in the log of a started program; return the match."""
         process, log = started
         found = re.compile(pattern)
 
@@ -91,7 +92,7 @@ class SparkProcesses:
 
 
 class SparkCluster(SparkProcesses):
-    """A master and its workers, each with one core; `url` is the master's."""
+    """A master and its workers, each with `cores` cores; `url` is the master's."""
 
     def __init__(self, folder, *, workers, cores=1, **settings):
         super().__init__(folder, **settings)
@@ -110,7 +111,7 @@ class SparkCluster(SparkProcesses):
         return self.wait_for(daemon, pattern)[1]
 
     def add_workers(self, count):
-        """Start so many workers, and wait until the master knows them."""
+        """Start `count` workers, and wait until the master has registered them."""
         arguments = ("--cores", self._cores, "--memory", "1g", self.url)
         daemons = [self._daemon("Worker", *arguments) for _ in range(count)]
         for daemon in daemons:
@@ -118,12 +119,12 @@ class SparkCluster(SparkProcesses):
             self._workers.append(daemon[0])
 
     def kill_worker(self):
-        """Kill a worker with its executors, without a word to the master."""
+        """Kill a worker with its executors, without notice to the master."""
         kill_group(self._workers.pop())
 
     @property
     def workers(self):
-        """How many workers are alive."""
+        """The number of workers that are alive."""
         return len(self._workers)
 
     def _daemon(self, name, *arguments):
@@ -135,7 +136,7 @@ class SparkCluster(SparkProcesses):
 
 
 class ConnectServer(SparkProcesses):
-    """A Spark Connect server with the executors of `master`; `url` is its own."""
+    """A Spark Connect server with executors of `master`; `url` is the server's."""
 
     def __init__(self, folder, *, master="local[2]", **settings):
         super().__init__(folder, **settings)
@@ -173,9 +174,9 @@ def kill_group(process):
 
 
 def executors_path(folder, *, packages=PACKAGES):
-    """Make a folder with what executors have: compiled packages, and these tests.
+    """Make a folder of what executors import: compiled packages, and these tests.
 
-    Without rmqcli, which has to be sent to them.
+    It does not contain rmqcli, which has to be sent to the executors.
     """
     folder = Path(folder)
     folder.mkdir()
@@ -192,5 +193,5 @@ def executors_path(folder, *, packages=PACKAGES):
 
 
 def bare_python():
-    """The Python below this environment: the same version, without its packages."""
+    """The base interpreter: the same version, without this environment's packages."""
     return getattr(sys, "_base_executable", sys.executable)

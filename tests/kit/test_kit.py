@@ -1,4 +1,4 @@
-"""The kit itself: every version starts, takes messages, and can be hurt and healed."""
+"""The kit itself: every version starts, works, and recovers from kills and stops."""
 
 from __future__ import annotations
 

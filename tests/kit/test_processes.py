@@ -1,4 +1,4 @@
-"""What the kit holds is its own and goes with its process; needs no Java."""
+"""The kit's processes end with the tests, and port blocks do not overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.guard import is_zombie
 from tests.kit.ports import BLOCK_PORTS, PortBlock
 from tests.kit.waiting import wait_until
 
-#: Starts a process that would outlive it, says its id, and waits to be killed.
+#: Starts a process that would outlive it, prints "ready", and waits to be killed.
 _PARENT = """
 import subprocess, sys
 from tests.kit.guard import GUARD
@@ -36,11 +36,12 @@ def test_what_a_killed_test_process_started_ends_with_it():
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
         parent.send_signal(signal.SIGKILL)
-        # The child and the guard hold the pipe's other end: it ends when they have.
+        # The child and the guard hold the pipe's other end: read() returns when both
+        # have ended.
         assert parent.stdout.read() == b""
 
 
-#: A file of tests that start processes and do not end them, and one that looks.
+#: A file of tests that start processes and do not end them.
 _TESTS = """
 import subprocess, time
 
@@ -73,7 +74,7 @@ from tests.conftest import _no_process_is_left, pytest_configure, pytest_unconfi
 
 
 def run_tests(tmp_path, choice):
-    """pytest over the file above, as a process whose output is a pipe."""
+    """Run pytest on the file above, in a process whose output is a pipe."""
     (tmp_path / "conftest.py").write_text(_HOOKS)
     (tmp_path / "test_leaving.py").write_text(_TESTS)
     words = ["-q", "-s", "-p", "no:cacheprovider", "-k", choice, "--rootdir"]

@@ -1,8 +1,8 @@
 """How tests wait: for a condition, with a limit that only a hang reaches.
 
-A test that passes needs a fraction of the limit even on a machine that does ten other
-things; the limit is for the one that would never end. It lies below the time-out of a
-test (`timeout` in pyproject.toml), so that the failure names the condition.
+A test that passes needs only a fraction of the limit, even on a very busy machine; the
+limit is for a test that would never end. It is below the time-out of a test (`timeout`
+in pyproject.toml), so that the failure names the condition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _POLL_S = 0.005
 
 
 def wait_until(claim, what="", *, timeout_s=PATIENCE_S):
-    """Ask again and again until `claim()` is true; return what it returned."""
+    """Call `claim()` until its result is true, and return that result."""
     end = time.monotonic() + timeout_s
     never = threading.Event()
     while not (found := claim()):

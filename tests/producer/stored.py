@@ -27,5 +27,5 @@ def stored(cluster, topic):
 
 
 def bodies(cluster, topic):
-    """Their bodies, sorted."""
+    """The bodies of a topic's messages, sorted."""
     return sorted(message.body for message in stored(cluster, topic))

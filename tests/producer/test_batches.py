@@ -1,4 +1,4 @@
-"""Messages in order become full batches, and a broker that is away is waited for."""
+"""Messages in order become full batches, and the sender waits for an absent broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def message(body=b"x", **fields):
 
 
 def gathered(messages):
-    """The lengths of the batches of messages, and that no message moved."""
+    """Gather messages, check that their order is kept, and return the batch lengths."""
     gather: Gathered[ProducerMessage] = Gathered()
     batches = [batch for each in messages for batch in gather.add(each)]
     batches += gather.rest()

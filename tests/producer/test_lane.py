@@ -1,4 +1,4 @@
-"""What waits for a queue is cut into requests that a broker takes, in order."""
+"""Messages that wait for a queue are divided, in order, into acceptable requests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_batch_stays_under_its_limit_of_bytes():
 
 
 def test_properties_count_too():
-    """Of 40 messages with 32 KiB of them a broker's 4 MiB would be full."""
+    """40 messages with 32,000 bytes of properties each do not fit into one batch."""
     lane = lane_of(*(slot(n, properties_bytes=32_000) for n in range(40)))
     assert [len(request) for request in taken(lane)] == [32, 8]
 

@@ -1,4 +1,4 @@
-"""What RocketMQ would refuse, or lose without a word, is refused before it is sent."""
+"""Messages that RocketMQ would refuse, or lose silently, are refused before a send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--rate`: evenly, never faster, and with a pause said before each wait."""
+"""`--rate`: sends are spread evenly, never faster, and each wait is announced."""
 
 from __future__ import annotations
 

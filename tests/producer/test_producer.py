@@ -196,7 +196,7 @@ def test_a_callback_may_send_but_not_wait(rmq_cluster, rmq_topic, producer):
         sent.add_done_callback(lambda _: ended.set())
 
     broker = rmq_cluster.broker()
-    broker.hang()  # answered before, the callback would run in this thread
+    broker.hang()  # once answered, the callback would run in this thread
     sent = producer.send_async(ProducerMessage(rmq_topic, b"first"), timeout_ms=60_000)
     sent.add_done_callback(then)
     broker.resume()
@@ -283,7 +283,7 @@ def test_with_a_limit_for_each_attempt_a_hung_broker_is_followed_by_another(two)
 
 
 def test_a_lost_connection_is_tried_again_under_the_same_id(rmq_cluster, rmq_topic):
-    """As with Java's producer the message can be stored twice; its id tells."""
+    """As with Java's producer, the message can be stored twice, under the same id."""
     rmq_cluster.faults.next(faults.disconnect(is_handled=True), code=SEND)
     with Producer(namesrv=rmq_cluster.namesrv) as producer:
         result = producer.send(ProducerMessage(rmq_topic, b"x"), timeout_ms=60_000)

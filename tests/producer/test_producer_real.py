@@ -19,7 +19,7 @@ pytestmark = pytest.mark.java
 
 
 def found(cluster, topic):
-    """Body to message, of everything in the topic."""
+    """All messages in the topic, by body."""
     with Admin(namesrv=cluster.namesrv) as admin:
         return {message.body: message for message in admin.read(topic, to="latest")}
 
@@ -97,7 +97,7 @@ def test_transactions_end_as_they_were_decided(fresh_cluster):
     def on_check(message):
         asked.append(message.body)
         if message.body == b"rollback":
-            # 5.x writes ends down every 3 s, and may ask once more until then.
+            # 5.x stores the ends every 3 s, and may check once more until then.
             return LocalTransactionState.ROLLBACK_MESSAGE
         return LocalTransactionState.COMMIT_MESSAGE
 

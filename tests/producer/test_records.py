@@ -85,7 +85,7 @@ def test_what_clients_and_brokers_wrote_is_not_sent_again(name):
         ('"x"', "not a JSON object but text"),
         ("null", "not a JSON object but null"),
         ('{"body_json":NaN}', "NaN is not a JSON value"),
-        # Python reads it as infinity, which no JSON text says.
+        # Python reads it as infinity, which JSON cannot express.
         ('{"body_json":[1e999]}', "too large to keep"),
         ("[" * 100_000, "nested too deeply"),
         ({"tags": "A"}, "one of body, body_json, body_b64 is needed: none"),

@@ -1,4 +1,4 @@
-"""Sending over scripted brokers: retries, refusals, order, and what is never silent."""
+"""Sending to scripted brokers: retries, refusals, order, and no silent failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.transport.peer import Peer, free_port, silent
 
 
 class Broker:
-    """Stores what it is sent; `answer_code(body)` may refuse."""
+    """A broker that stores what it receives; `answer_code(bodies)` may refuse it."""
 
     def __init__(self, answer_code=lambda _bodies: 0):
         self.requests = []
@@ -67,7 +67,7 @@ def target_of(*addresses, queues=1):
 
 
 def sending(target, bodies, *, timeout_ms=60_000, **options):
-    """Outcomes, and the sender."""
+    """Send `bodies`; return the outcomes, and the sender."""
     with Client(ClientConfig(timeout_ms=timeout_ms)) as client:
         rng = random.Random(0)
         network = RemotingSend(
@@ -229,7 +229,7 @@ def test_a_dead_broker_s_messages_go_to_the_living():
 
 
 def test_it_gives_up_reading_when_nobody_can_be_reached():
-    """An endless input must not be read into nothing."""
+    """An endless input must not be read when nothing of it can be sent."""
     dead = f"127.0.0.1:{free_port()}"
     read = []
 

@@ -1,4 +1,4 @@
-"""Transactions: half messages, their ends, and the broker's questions about them."""
+"""Transactions: half messages, their ends, and the broker's checks of them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def never_asked(*messages):
 
 
 def is_committed(cluster):
-    """Whether x is there; twice, where a check came before the answer to the last."""
+    """Whether x is stored; twice, if a check came before the last was answered."""
     return set(bodies(cluster, "orders")) == {b"x"}
 
 
 @pytest.fixture
 def impatient(rmq_cluster_factory):
-    """A cluster that asks for the end of a transaction at once."""
+    """A cluster that checks undecided transactions at once."""
     cluster = rmq_cluster_factory(
         settings={
             "transaction_timeout_ms": 1,
@@ -132,7 +132,7 @@ def test_another_producer_of_the_group_answers_for_one_that_has_left(impatient):
     with Producer(
         "shop", namesrv=impatient.namesrv, on_check=lambda _: COMMIT
     ) as second:
-        second.send(ProducerMessage("orders", b"hello"))  # to meet the broker
+        second.send(ProducerMessage("orders", b"hello"))  # to connect to the broker
         wait_until(lambda: set(bodies(impatient, "orders")) == {b"hello", b"x"})
 
 

@@ -1,6 +1,6 @@
-"""Clients and accounts: what a proxy with access control takes, and how it refuses.
+"""Clients and accounts: what a proxy with access control accepts and refuses.
 
-On the embedded proxy, and on real ones in local mode.
+The tests run on the embedded proxy, and on real ones in local mode.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tests.kit.waiting import wait_until
 
 ADMIN = Account("admin", "admin-secret")
 RIGHT = Credentials(ADMIN.name, ADMIN.secret)
-#: May send to and receive from any topic, and is in no group.
+#: May send to and receive from any topic, but has no rights to groups.
 SENDER = Account("sender", "sender-secret")
 RIGHTS = {"Topic:*": "Pub,Sub"}
 SIGN = "calls must be signed: give the credentials argument"
 CHECK = "check the credentials argument"
 
-#: Credentials, what the proxy says of them, and our hint.
+#: Credentials, the proxy's answer to them, and our hint.
 REFUSED = [
     pytest.param(
         Credentials(ADMIN.name, "wrong"), "check signature failed.", CHECK, id="secret"

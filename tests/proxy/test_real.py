@@ -1,4 +1,4 @@
-"""The client beside real proxies in local mode: what a scripted one cannot prove."""
+"""The client with real proxies in local mode: what a scripted one cannot prove."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_transaction_is_decided_at_once_or_by_the_check(
             producer.send_in_transaction(
                 ProducerMessage(topic, body), functools.partial(decide, state)
             )
-        # The broker asks 6 s after the half message at the earliest, every 30 s.
+        # The broker checks every 30 s, at the earliest 6 s after the half message.
         wait_until(lambda: checked)
         session, (queue, *_) = open_consumer(group, topic)
         found = drain(session, queue, group, count=2)
@@ -283,7 +283,7 @@ def test_a_killed_proxy_loses_nothing(rmq_version, fresh_cluster):
     bodies: set[bytes] = set()
 
     def received():
-        # Answered with an error until the telemetry has told the new proxy who asks.
+        # Answered with an error until the new proxy has the client's settings.
         call = rpc.receive_message(
             queue, group=group, batch_size=32, polling_ms=5_000, invisible_ms=30_000
         )

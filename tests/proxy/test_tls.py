@@ -1,4 +1,4 @@
-"""TLS to a proxy: verified by default, and every mismatch in one line with a hint."""
+"""TLS to a proxy: verified by default; each mismatch is one line with a hint."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_plaintext_to_a_port_with_tls(session):
 
 @pytest.mark.parametrize("plaintext", [False, True])
 def test_a_port_that_says_nothing(session, plaintext):
-    # The system takes the connections; nobody accepts or answers them.
+    # The system queues the connections; they are not accepted or answered.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoints = f"127.0.0.1:{silent.getsockname()[1]}"
         for error in ask_both_ways(session(endpoints, plaintext=plaintext), 300):

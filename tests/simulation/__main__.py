@@ -33,9 +33,10 @@ _SLICE_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one seed. `duplicates`: consumed again, as may happen.
+    """The result of one seed. `duplicates` counts repeated successes, which may happen.
 
-    `trimmed` and `skipped`: gone, or reset over, before they were consumed.
+    `trimmed` and `skipped` count messages that were deleted, or skipped by a reset,
+    before they were consumed.
     """
 
     seed: int
@@ -62,7 +63,7 @@ def simulate(
     with_faults: bool = True,
     trace: Callable[[str], None] | None = None,
 ) -> Result:
-    """Run one seed, in hours that each end healed; stop at the first violation.
+    """Simulate one seed, and heal the cluster each hour; stop at the first violation.
 
     An exception that the engine survived is a violation, too.
     """
@@ -113,7 +114,7 @@ def simulate(
 
 
 class _Defects(logging.Handler):
-    """Hands exceptions that the engine survived, which it logs, to `violation`."""
+    """Passes exceptions that the engine survived and logged to `violation`."""
 
     def __init__(self, violation: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
@@ -122,22 +123,22 @@ class _Defects(logging.Handler):
         self._level_before = self._logger.level
 
     def listen(self) -> None:
-        """Begin, whatever the level of other loggers is."""
+        """Start to receive log records, whatever the level of other loggers is."""
         self._logger.setLevel(logging.ERROR)
         self._logger.addHandler(self)
 
     def end(self) -> None:
-        """Leave the logger as it was."""
+        """Restore the logger."""
         self._logger.removeHandler(self)
         self._logger.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As logging.Handler."""
+        """See logging.Handler."""
         self._violation(self.format(record))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments say; the exit status."""
+    """Simulate what the arguments ask for, and return the exit status."""
     options = _parser().parse_args(argv)
     results = []
     for result in _results(options):
@@ -160,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _results(options: argparse.Namespace) -> Iterator[Result]:
-    """What becomes of the plans, in their order; `jobs` processes at work."""
+    """Yield the results of the plans in order, with `jobs` processes at work."""
     run = functools.partial(
         simulate,
         hours=options.hours,

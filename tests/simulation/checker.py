@@ -1,10 +1,11 @@
-"""What must hold in every simulated history, and how it is seen whether it does.
+"""What must hold in every simulated history, and the checks of it.
 
-Messages are numbered. A number is settled once a listener succeeded with it or it is a
-dead letter; a record of it is, also once a later record of the same number is stored
-(it was sent back), or once it was trimmed away. Checked: commits pass settled records
-only; nothing succeeds twice in one assignment of a queue; orderly calls of one queue do
-not overlap, and skip nothing.
+Messages are numbered. A number is settled once a listener has succeeded with it, or
+once it is a dead letter. A record is settled once its number is, and also once a later
+record of the same number is stored (the message was sent back), or once the record was
+trimmed away. The checks: commits pass settled records only; no message succeeds twice
+in one assignment of a queue; orderly calls of one queue do not overlap, and skip no
+message.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VIOLATIONS_MAX: Final = 10
 
 
 class RecordingStore(MemoryStore):
-    """Tells the checker of every record."""
+    """A store that reports every record to the checker."""
 
     def __init__(
         self, broker: str, stored: Callable[[str, str, int, int, int], None]
@@ -55,24 +56,24 @@ class RecordingStore(MemoryStore):
 
 
 class Life:
-    """One assignment of one queue to one member: what was consumed in it."""
+    """What was consumed in one assignment of a queue to a member."""
 
     __slots__ = ("done", "highest", "process_queue")
 
     def __init__(self, process_queue: ProcessQueue[Pulled]) -> None:
         self.process_queue = process_queue
         self.done: set[int] = set()
-        #: orderly: the last offset that is done with
+        #: orderly: the highest offset that was consumed
         self.highest = -1
 
 
 class Checker:
-    """Sees what happens; `violations` says what must not have."""
+    """Records what happens; `violations` lists what must not happen."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self.violations: list[str] = []
-        #: numbers that are stored and neither consumed, dead nor trimmed
+        #: numbers that are stored and not consumed, dead, trimmed or skipped
         self.pending: dict[int, None] = {}
         self.consumed: dict[int, int] = {}
         self.dead = 0
@@ -81,18 +82,18 @@ class Checker:
         self.duplicates = 0
         self.failures = 0
         self._sequence = 0
-        #: number -> sequence of its last record, and where in which log that is
+        #: number -> its last record: sequence; broker and log offset; topic and queue
         self._last: dict[int, int] = {}
         self._where: dict[int, tuple[str, int]] = {}
         self._queue: dict[int, tuple[str, int]] = {}
-        #: records that can be committed: (number, sequence) by offset
+        #: records of the topic and its retry topic: (number, sequence) by offset
         self._records: dict[Place, list[tuple[int, int]]] = {}
         self._frontier: dict[Place, int] = {}
         self._minimum: dict[Place, int] = {}
         self._lives: dict[int, Life] = {}
 
     def violation(self, what: str) -> None:
-        """Put down what must not be."""
+        """Record a violation."""
         self._schedule.note(f"VIOLATION {what}")
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"at {self._schedule.now_ms} ms: {what}")
@@ -102,7 +103,7 @@ class Checker:
     def stored(
         self, broker: str, topic: str, queue_id: int, number: int, log_offset: int
     ) -> None:
-        """A record of a number is in a queue."""
+        """Note that a record of a number was stored in a queue."""
         self._sequence += 1
         self._where[number] = (broker, log_offset)
         self._queue[number] = (topic, queue_id)
@@ -119,7 +120,7 @@ class Checker:
     def trimmed_to(
         self, broker: str, log_min: int, minimums: Mapping[Place, int]
     ) -> None:
-        """A log begins there now: what waited in a record before it is gone."""
+        """Note that a log begins at `log_min` now: earlier messages are gone."""
         for number in list(self.pending):
             where, at = self._where[number]
             if where == broker and at < log_min:
@@ -128,7 +129,7 @@ class Checker:
         self._minimum.update(minimums)
 
     def skipped_to(self, place: Place, offset: int) -> None:
-        """A queue is reset: the messages before that need not be consumed any more."""
+        """Note a reset: messages before `offset` need not be consumed any more."""
         for number, sequence in self._records.get(place, ())[:offset]:
             if number in self.pending and self._last[number] == sequence:
                 del self.pending[number]
@@ -140,16 +141,16 @@ class Checker:
         return min([at for where, at in places if where == broker], default=end)
 
     def where(self, number: int) -> str:
-        """Where the last record of a number is, for people."""
+        """Describe where the last record of a number is."""
         topic, queue_id = self._queue[number]
         return f"{number} in {topic}@{self._where[number][0]}:{queue_id}"
 
     def number_at(self, place: Place, offset: int) -> int:
-        """The number that a record is of."""
+        """The number of the message in a record."""
         return self._records[place][offset][0]
 
     def end_of(self, place: Place) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return len(self._records.get(place, ()))
 
     def places(self) -> list[Place]:
@@ -157,14 +158,14 @@ class Checker:
         return list(self._records)
 
     def is_settled(self, place: Place, offset: int) -> bool:
-        """Whether that record is not needed any more."""
+        """Whether the record at `offset` is settled."""
         if offset < self._minimum.get(place, 0):
             return True
         number, sequence = self._records[place][offset]
         return number not in self.pending or self._last[number] > sequence
 
     def first_unsettled(self, place: Place) -> int:
-        """The lowest offset that still counts."""
+        """The lowest offset whose record is not settled."""
         at, end = self._frontier.get(place, 0), self.end_of(place)
         while at < end and self.is_settled(place, at):
             at += 1
@@ -174,7 +175,7 @@ class Checker:
     def committed(
         self, broker: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
-        """A broker received a commit."""
+        """Check a commit that a broker received."""
         if group != GROUP or topic not in (TOPIC, RETRY_TOPIC):
             return
         place = (broker, topic, queue_id)
@@ -191,14 +192,14 @@ class Checker:
     # --- listeners ---
 
     def life(self, process_queue: ProcessQueue[Pulled]) -> Life:
-        """What was consumed of that assignment."""
+        """What was consumed in the assignment of this ProcessQueue."""
         found = self._lives.get(id(process_queue))
         if found is None or found.process_queue is not process_queue:
             found = self._lives[id(process_queue)] = Life(process_queue)
         return found
 
     def forget_lives(self) -> None:
-        """Let go of assignments that ended; nothing may be at work on them."""
+        """Forget assignments that ended; no listener may be working on them."""
         self._lives = {
             key: life
             for key, life in self._lives.items()
@@ -208,7 +209,7 @@ class Checker:
     def begun_in_order(
         self, queue: MessageQueue, life: Life, batch: Sequence[Pulled]
     ) -> None:
-        """An orderly listener is called: nothing before it may have been left out."""
+        """Check a call of an orderly listener: no earlier message may be left out."""
         place = (queue.broker_name, queue.topic, queue.queue_id)
         first = batch[0].queue_offset
         if first <= life.highest:
@@ -225,7 +226,7 @@ class Checker:
         *,
         is_orderly: bool,
     ) -> None:
-        """A listener is done with these."""
+        """Note messages with which a listener succeeded."""
         place = (queue.broker_name, queue.topic, queue.queue_id)
         for message in messages:
             offset = message.queue_offset
@@ -242,5 +243,5 @@ class Checker:
             self.consumed[number] = self.consumed.get(number, 0) + 1
 
     def failed(self, messages: Sequence[Pulled]) -> None:
-        """A listener is not done with these."""
+        """Count messages with which a listener failed."""
         self.failures += len(messages)

@@ -1,7 +1,7 @@
 """The simulated cluster: brokers, a name server, members, and a producer.
 
-Between faults it is healed, and must come to rest: everything consumed or dead, every
-queue owned by one member, all within LIVENESS_MS.
+Between periods of faults it is healed, and must come to rest within LIVENESS_MS: every
+message is consumed or a dead letter, and every queue is owned by one member.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
 LIVENESS_MS: Final = 120_000
-#: Delays of retries that are short enough to be seen through within LIVENESS_MS.
+#: Retry delays that are short enough for all retries to end within LIVENESS_MS.
 _DELAY_LEVELS: Final = "1s 2s 3s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s"
 _PRODUCER: Final = Peer(0, "10.0.2.1:1")
 _TIMERS_MAX: Final = 1_000
 
 
 class Plan(NamedTuple):
-    """What is simulated."""
+    """The parameters of a simulation."""
 
     seed: int
     is_orderly: bool
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 class SimCluster:
-    """Satisfies `sim_link.Cluster`."""
+    """A simulated cluster. Satisfies `link.Cluster`."""
 
     def __init__(self, plan: Plan, schedule: Schedule) -> None:
         self.plan = plan
@@ -69,7 +69,7 @@ class SimCluster:
         self.names = NameServer(schedule.now(), requests=NAMESRV_REQUESTS)
         self._peers = 0
         self._produced = 0
-        #: grows when producing ends: what was planned before is void
+        #: grows when producing ends: sends that were planned before do nothing
         self._turn = 0
         self._members = 0
         self.members: list[SimMember] = []
@@ -106,7 +106,7 @@ class SimCluster:
         return broker
 
     def queues_of(self, broker: SimBroker) -> int:
-        """How many queues the topic has there, when nothing is wrong."""
+        """The number of the topic's queues on a broker, when nothing is wrong."""
         del broker
         return max(1, self.plan.queues // self.plan.brokers)
 
@@ -117,11 +117,11 @@ class SimCluster:
         )
 
     def locks_lost_ms(self, broker_name: str) -> int:
-        """When a broker last forgot its locks; -1 for never."""
+        """When a broker last lost its locks; -1 for never."""
         return next(b.locks_lost_ms for b in self.brokers if b.name == broker_name)
 
     def lose_locks(self, broker: SimBroker) -> None:
-        """Let a broker forget who has which queue."""
+        """Let a broker forget which member has locked which queue."""
         broker.locks_lost_ms = self.schedule.now_ms
         broker.broker.locks.clear()
 
@@ -133,7 +133,7 @@ class SimCluster:
         return [each for each in self.members if not each.is_closing]
 
     def join(self) -> SimMember:
-        """A new member."""
+        """Start a new member, and return it."""
         self._members += 1
         member = SimMember(
             self,
@@ -149,7 +149,7 @@ class SimCluster:
     # --- messages ---
 
     def produce(self) -> None:
-        """Go on sending, until the next `heal`."""
+        """Send messages from now on, until the next `heal`."""
         turn = self._turn
         for broker in self.brokers:
             self.set_queues(broker, self.queues_of(broker))
@@ -201,11 +201,11 @@ class SimCluster:
 
     @property
     def produced(self) -> int:
-        """How many messages were sent."""
+        """The number of messages that were sent."""
         return self._produced
 
     def trim(self, broker: SimBroker, *, is_hard: bool) -> None:
-        """Let a broker's oldest messages be gone; hard: also some that still wait."""
+        """Delete a broker's oldest messages; if `is_hard`, also pending ones."""
         store = broker.store
         first, end = store.log_bounds()
         before = first + int((end - first) * self.schedule.rng.random())
@@ -221,7 +221,7 @@ class SimCluster:
         self.checker.trimmed_to(broker.name, store.log_bounds()[0], minimums)
 
     def reset(self, member: SimMember) -> str:
-        """Let a member move one of its queues, as request 220 and `seek` do."""
+        """Reset one of a member's queues, as request 220 and `seek` do."""
         queue = self.schedule.rng.choice(member.owned())
         place = (queue.broker_name, queue.topic, queue.queue_id)
         target = int(self.schedule.rng.random() * (self.checker.end_of(place) + 1))
@@ -240,7 +240,7 @@ class SimCluster:
             if broker.is_hung:
                 broker.resume()
             broker.restart()
-            # Wide enough that what was sent while it was expanded can be read.
+            # Enough queues to read what was sent while the topic was expanded.
             used = [
                 q for b, t, q in self.checker.places() if (b, t) == (broker.name, TOPIC)
             ]
@@ -262,7 +262,10 @@ class SimCluster:
             self.join()
 
     def settle(self) -> int | None:
-        """Run until all is at rest; ms that took. None, and a violation: it did not."""
+        """Run until the cluster is at rest, and return how many ms that took.
+
+        Returns None, and reports a violation, if it is not at rest in LIVENESS_MS.
+        """
         began_ms = self.schedule.now_ms
         while self.schedule.now_ms - began_ms < LIVENESS_MS:
             self.schedule.run_until(self.schedule.now_ms + 1_000)
@@ -283,7 +286,7 @@ class SimCluster:
         return None
 
     def _states(self) -> str:
-        """What members have of queues where something waits, for people."""
+        """Describe the members' queues with messages or without recent pulls."""
         return "; ".join(
             f"{member.name} has {each.msg_count} of {queue}, offset"
             f" {member.member.offsets.table.get(queue)}, pulled"
@@ -295,7 +298,7 @@ class SimCluster:
         )
 
     def _wrong_owners(self) -> str | None:
-        """What is wrong with who owns what; None for nothing."""
+        """Describe a queue that is not owned as it should be; None if all are."""
         wanted = {
             MessageQueue(name, broker.name, queue_id)
             for broker in self.brokers
@@ -320,7 +323,7 @@ class SimCluster:
         return 0 if config is None else config.read_queue_nums
 
     def _look(self) -> None:
-        """At rest: what each member counts is what it has, and no plans pile up."""
+        """At rest, check the members' message counts and numbers of timers."""
         for member in self.live():
             for queue, each in member.member.process_queues.items():
                 info = each.fill_info(commit_offset=0, now=member.member.now())
@@ -335,7 +338,7 @@ class SimCluster:
                 self.checker.violation(f"{member.name} has {plans} plans")
 
     def close(self) -> None:
-        """All members leave in order; everything must be committed then."""
+        """Close all members; everything must be committed then."""
         for member in self.live():
             member.close()
         self.schedule.run_until(self.schedule.now_ms + CLOSE_MS_MAX)

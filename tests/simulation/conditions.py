@@ -41,10 +41,10 @@ PULL_CODES = frozenset(
 
 @dataclass(slots=True)
 class NetworkConditions:
-    """Rates are probabilities for each command that travels.
+    """The state of the network. Rates are probabilities for each command that is sent.
 
-    `refused`: request codes that a server answers with an error, half of the time;
-    `cut`: pairs of a member's number and an address between which nothing passes.
+    `refused` are request codes that a server answers with an error, half of the time;
+    `cut` are pairs of a member's number and an address between which nothing passes.
     """
 
     delay_ms_max: int = 2

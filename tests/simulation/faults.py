@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation: faults, each for a while, as the seed says."""
+"""Faults of a simulation, chosen and timed by the seed; each lasts for a while."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _REFUSED: Final = (
 
 
 class Faults:
-    """Lets things go wrong in a cluster between `begin` and `end`."""
+    """Injects faults into a cluster between `begin` and `end`."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
         self._schedule = cluster.schedule
-        #: grows with each `end`: what was planned before is void
+        #: grows with each `end`: actions that were planned before do nothing
         self._turn = 0
         self.count = 0
         self._kinds: list[Callable[[], str]] = [
@@ -67,11 +67,11 @@ class Faults:
             self._kinds += [self._reset] * 3
 
     def begin(self) -> None:
-        """Let faults come, from now on."""
+        """Inject faults from now on."""
         self._next(self._turn)
 
     def end(self) -> None:
-        """Let no more come; those that are there are healed elsewhere."""
+        """Inject no more faults; `SimCluster.heal` ends the current ones."""
         self._turn += 1
 
     def _next(self, turn: int) -> None:
@@ -104,7 +104,7 @@ class Faults:
     # --- members ---
 
     def _storm(self) -> str:
-        """Many come and go, a second apart or less."""
+        """Let ten members join, leave or crash within ten seconds."""
         for _ in range(10):
             self._schedule.later(self._span(0, 10_000), self._come_or_go(self._turn))
         return "storm"

@@ -1,11 +1,11 @@
-"""Connections of simulated members: commands on their way, lost, late or overtaken.
+"""Connections of simulated members, whose commands are lost, delayed and reordered.
 
-`SimRemoting` stands where `transport.remoting.RemotingClient` does, without sockets:
-requests have deadlines, connections end, peers refuse. Commands travel as values: what
-bytes they are is tested elsewhere.
+`SimRemoting` takes the place of `transport.remoting.RemotingClient`, without sockets:
+requests have deadlines, connections end, and peers refuse. Commands travel as objects;
+their encoding is tested elsewhere.
 
-On one connection commands arrive in their order, unless the network conditions reorder
-them; a request to a server that is down fails soon, one that is cut off late.
+On one connection commands arrive in order, unless the network conditions reorder them.
+A request fails soon if the server is down, and late if the server is cut off.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _CONNECT_TIMEOUT_MS: Final = 3_000
 
 
 class Cluster(Protocol):
-    """Where servers are found."""
+    """The part of a cluster that connections use."""
 
     schedule: Schedule
     conditions: NetworkConditions
     servers: dict[str, SimServer]
 
     def next_peer(self) -> int:
-        """A number that no connection had."""
+        """Return a number that no connection has had."""
 
 
 class Link:
-    """One connection. `is_open` is what the member believes."""
+    """One connection. `is_open` is the member's view of it."""
 
     __slots__ = (
         "address",
@@ -64,16 +64,16 @@ class Link:
         self.server = server
         self.peer = peer
         self.is_open = True
-        #: when the last command arrived, or will: there, and back here
+        #: when the latest command arrives: at the server, and at the member
         self.there_ms = 0
         self.back_ms = 0
         self.waiting: dict[int, Reply[Any]] = {}
 
 
 class SimRemoting:
-    """What `api.client.Client` needs of a RemotingClient, for one member.
+    """The part of RemotingClient that `api.client.Client` uses, for one member.
 
-    `run(action)` runs what arrives, in the member's engine, once that is not frozen.
+    `run(action)` handles what arrives in the member's engine, once that is not frozen.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SimRemoting:
         self.is_closed = False
 
     def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
-        """As RemotingClient: never calls back from here."""
+        """See RemotingClient. Never calls back before it returns."""
         self._refuse_if_closed(reply.address)
         self._opaque += 1
         reply.opaque = self._opaque
@@ -103,7 +103,7 @@ class SimRemoting:
         self._send(link, command.with_opaque(reply.opaque))
 
     def send_oneway(self, address: str, command: RemotingCommand) -> None:
-        """As RemotingClient."""
+        """See RemotingClient."""
         self._refuse_if_closed(address)
         link = self._link(address)
         if link is not None:
@@ -113,24 +113,24 @@ class SimRemoting:
             self._send(link, oneway)
 
     def set_request_handler(self, handler: Handler | None) -> None:
-        """As RemotingClient."""
+        """See RemotingClient."""
         self._handler = handler
 
     def send_answer(self, address: str, opaque: int, answer: RemotingCommand) -> None:
-        """As RemotingClient."""
+        """See RemotingClient."""
         link = self._links.get(address)
         if link is not None:
             self._answer(link, opaque, answer)
 
     def forget(self, addresses: Iterable[str]) -> None:
-        """As RemotingClient: connections with nothing under way end."""
+        """See RemotingClient: connections without pending requests end."""
         for address in addresses:
             link = self._links.get(address)
             if link is not None and not link.waiting:
                 self.lose(link, notice_ms=0)
 
     def close(self) -> None:
-        """End all connections in order: what was sent arrives before their ends do."""
+        """Close all connections; commands that were sent before still arrive."""
         self.is_closed = True
         for link in self.links():
             self._links.pop(link.address)
@@ -140,13 +140,13 @@ class SimRemoting:
             self._schedule.at(at_ms, functools.partial(link.server.ended, link))
 
     def links(self) -> list[Link]:
-        """Those that are open, by address."""
+        """The open connections, sorted by address."""
         return [self._links[address] for address in sorted(self._links)]
 
     def lose(self, link: Link, *, notice_ms: int | None) -> None:
-        """Let a connection be gone; the server notices later, with None it knows.
+        """Break a connection; the server notices after `notice_ms` (None: it knows).
 
-        Requests under way fail, unless the member is closed.
+        Pending requests fail, unless the member is closed.
         """
         if not link.is_open:
             return
@@ -190,7 +190,7 @@ class SimRemoting:
             )
 
     def _link(self, address: str) -> Link | None:
-        """The connection, made when there is none; None where that cannot be."""
+        """Return the connection, made if necessary; None if it cannot be made."""
         link = self._links.get(address)
         if link is None:
             server = self._cluster.servers[address]

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 NAMESRV: str = "10.0.1.1:9876"
 _THREADS = 4
 _AWAIT_MS = 10_000
-#: Beyond its listeners, what a close may wait for: commits, unlocking, goodbyes.
+#: The longest close: the listeners, then commits, unlocking and unregistering.
 CLOSE_MS_MAX = _AWAIT_MS + 12_000
 
 
 class SimMember:
-    """From its start to its end. `number` is never used twice."""
+    """A member, from its start to its end. Its `number` is unique."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SimMember:
         self.is_alive = True
         self.is_closing = False
         self._frozen_until_ms = 0
-        #: what came while it was frozen
+        #: actions that arrived while the member was frozen
         self._kept: list[Callable[[], None]] = []
         self._schedule = schedule = cluster.schedule
         self._checker = cluster.checker
@@ -134,7 +134,7 @@ class SimMember:
             self._checker.violation(f"{self.name} did not start: {outcome}")
 
     def run(self, action: Callable[[], None]) -> None:
-        """Run something in the engine's thread, once it is not frozen."""
+        """Run an action of the engine now or, while it is frozen, once it thaws."""
         if not self.is_alive:
             return
         if self._schedule.now_ms < self._frozen_until_ms:
@@ -159,7 +159,7 @@ class SimMember:
             self.run(lambda: self.engine.run_due(self.member.now()))
 
     def move(self, queue: MessageQueue, offset: int) -> None:
-        """Let it consume one of its queues from there on."""
+        """Let the member consume one of its queues from `offset` on."""
 
         def move() -> None:
             process_queue = self.member.process_queues.get(queue)
@@ -177,7 +177,7 @@ class SimMember:
         self._schedule.at(self._frozen_until_ms, self._go_on)
 
     def thaw(self) -> None:
-        """Go on now, first with what came meanwhile."""
+        """Thaw now, and first run the actions that arrived meanwhile."""
         self._frozen_until_ms = self._schedule.now_ms
         self._go_on()
 
@@ -189,7 +189,7 @@ class SimMember:
             self.run(action)
 
     def crash(self, notice_ms: int) -> None:
-        """End without a word; servers notice after `notice_ms`."""
+        """End without unregistering; servers notice after `notice_ms`."""
         self._schedule.note(f"{self.name} crash")
         self._end()
         for link in self.remoting.links():
@@ -197,7 +197,7 @@ class SimMember:
         self.remoting.is_closed = True
 
     def close(self) -> None:
-        """Leave the group in order."""
+        """Close the engine, which leaves the group."""
         if self.is_closing or not self.is_alive:
             return
         self._schedule.note(f"{self.name} close")
@@ -217,5 +217,5 @@ class SimMember:
         self.watch.gone()
 
     def owned(self) -> list[MessageQueue]:
-        """The queues that it consumes."""
+        """The queues that the member consumes."""
         return [q for q, each in self.member.process_queues.items() if not each.dropped]

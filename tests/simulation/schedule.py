@@ -1,7 +1,7 @@
-"""Time, chance and history of one simulated run: all of it follows from the seed.
+"""Time, random choices and history of a simulation: all of it follows from the seed.
 
-Nothing waits and nothing runs beside: events are run one after the other, at their
-virtual moment, and those of one moment in the order in which they were planned.
+Nothing waits and nothing runs concurrently: events run one after the other at their
+virtual times, and events of the same time in the order in which they were planned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAIL_MAX: Final = 40
 
 
 class Schedule:
-    """The events of a run in their order. `trace` gets each line of the history."""
+    """The events of a simulation. `trace` is called with each line of the history."""
 
     def __init__(
         self, seed: str, *, trace: Callable[[str], None] | None = None
@@ -43,12 +43,12 @@ class Schedule:
         self.at(self.now_ms + delay_ms, action)
 
     def at(self, at_ms: int, action: Callable[[], None]) -> None:
-        """Run `action` at a moment; a past one is now."""
+        """Run `action` at `at_ms`, or now if that is in the past."""
         self._count += 1
         heapq.heappush(self._heap, (max(at_ms, self.now_ms), self._count, action))
 
     def run_until(self, end_ms: int) -> None:
-        """Run all that happens until then, and let the time be then."""
+        """Run all events up to `end_ms`, and set the time to it."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self.now_ms, _, action = heapq.heappop(heap)
@@ -57,15 +57,15 @@ class Schedule:
         self.now_ms = end_ms
 
     def now(self) -> Now:
-        """The true times."""
+        """The current time, without the skew of any member."""
         return Now(self.now_ms, EPOCH_MS + self.now_ms)
 
     def chance(self, probability: float) -> bool:
-        """Whether something happens that does so with that probability."""
+        """Return True with the given probability."""
         return probability > 0 and self.rng.random() < probability
 
     def note(self, what: str) -> None:
-        """Put a line into the history."""
+        """Add a line to the history."""
         line = f"{self.now_ms} {what}"
         self._lines.append(line)
         if self._trace is not None:
@@ -79,14 +79,14 @@ class Schedule:
         self._lines = []
 
     def history_hash(self) -> str:
-        """What tells this history from any other, in hexadecimal."""
+        """The hash of the history, in hexadecimal."""
         if self._lines:
             self._flush()
         return self._hash.hexdigest()
 
 
 class SimClock:
-    """Satisfies `rmqcli.clock.Clock`. `skew_ms`: how far the epoch's time is wrong."""
+    """Satisfies `rmqcli.clock.Clock`. `skew_ms` is the error of its epoch time."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule

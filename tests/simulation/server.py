@@ -1,7 +1,7 @@
-"""A core of the embedded cluster as one server of the simulation: up, hung or down.
+"""Servers of the simulation: cores of the embedded cluster that can hang and crash.
 
-A broker keeps its messages and topics when it crashes, and of its offsets what it had
-written: the newest may be 5 s old, as with RocketMQ.
+A broker that crashes keeps its messages, its topics and the offsets that it had stored;
+the newest of these may be 5 s old, as with RocketMQ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Core(Protocol):
 
 
 class SimServer:
-    """One address. Without a core nothing is up there."""
+    """The server at one address. Without a core it is down."""
 
     def __init__(self, cluster: Cluster, address: str) -> None:
         self.address = address
@@ -63,11 +63,11 @@ class SimServer:
         return self.core is not None
 
     def begun(self, link: Link) -> None:
-        """A connection is made."""
+        """Register a new connection."""
         self._links[link.peer.number] = link
 
     def ended(self, link: Link) -> None:
-        """A connection is gone, and this side sees it."""
+        """Handle the end of a connection, which this side notices now."""
         if self.is_hung:
             self._kept.append(lambda: self.ended(link))
             return
@@ -76,7 +76,7 @@ class SimServer:
         self.carry(self.core.closed(link.peer, self._schedule.now()))
 
     def receive(self, link: Link, command: RemotingCommand) -> None:
-        """A command arrives."""
+        """Handle a command that arrives."""
         if self.is_hung:
             self._kept.append(lambda: self.receive(link, command))
             return
@@ -100,7 +100,7 @@ class SimServer:
         self._send(link, answer)
 
     def carry(self, effects: Iterable[Effect]) -> None:
-        """Do what the core wants done, and see to when it is due next."""
+        """Carry out the core's effects, and plan its next timer."""
         for effect in effects:
             link = self._links.get(effect.peer.number)
             if link is None:
@@ -141,7 +141,7 @@ class SimServer:
         self.is_hung = True
 
     def resume(self) -> None:
-        """Go on, first with what came meanwhile."""
+        """End a hang, and first handle what arrived meanwhile."""
         self.is_hung = False
         kept, self._kept = self._kept, deque()
         for each in kept:
@@ -150,19 +150,19 @@ class SimServer:
         self._plan()
 
     def drop_dead_links(self) -> None:
-        """Notice now which connections are gone."""
+        """Notice now which connections are broken."""
         for link in list(self._links.values()):
             if not link.is_open:
                 self.ended(link)
 
     def start(self, core: _Core) -> None:
-        """Be up, with that core."""
+        """Be up, with this core."""
         self.core = core
         self._wake_ms = None
         self._plan()
 
     def crash(self) -> None:
-        """Be down at once; all connections are lost."""
+        """Go down at once; all connections are lost."""
         self.core = None
         self.is_hung = False
         self._kept.clear()
@@ -172,7 +172,7 @@ class SimServer:
 
 
 class WatchedOffsets(ConsumerOffsets):
-    """Tells of every commit."""
+    """Offsets that report every commit."""
 
     def __init__(
         self, broker_name: str, committed: Callable[[str, str, str, int, int], None]
@@ -182,13 +182,13 @@ class WatchedOffsets(ConsumerOffsets):
         self._told = committed
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """As ConsumerOffsets."""
+        """See ConsumerOffsets."""
         self._told(self._name, group, topic, queue_id, offset)
         super().commit(group, topic, queue_id, offset)
 
 
 class SimBroker(SimServer):
-    """A broker that can crash and come back."""
+    """A broker that can crash and restart."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class SimBroker(SimServer):
         self._committed = committed
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._delays: dict[int, int] = {}
-        #: when orderly locks were last forgotten
+        #: when orderly locks were last lost; -1 for never
         self.locks_lost_ms = -1
         self.broker = self._make(None)
         self.start(self.broker)
@@ -236,13 +236,13 @@ class SimBroker(SimServer):
         self._delays = dict(self.broker.schedule.offsets)
 
     def crash(self) -> None:
-        """Be down: the name server forgets it too."""
+        """Go down at once; the name server forgets the broker, too."""
         self._names.unregister(self.broker, self._schedule.now())
         self.locks_lost_ms = self._schedule.now_ms
         super().crash()
 
     def restart(self) -> None:
-        """Come back with what was kept."""
+        """Start again after a crash, with what was stored."""
         if self.core is None:
             self.broker = self._make(self.broker)
             self.start(self.broker)

@@ -1,4 +1,4 @@
-"""The simulation: repeatable, green, and not blind."""
+"""The simulation is repeatable, finds no violation, and would find one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_members_that_join_while_a_broker_hangs_share_the_other_one(is_orderly, 
 def test_after_a_broker_restarts_its_queues_have_owners_in_time(
     is_orderly,
 ):
-    """Whenever it comes back: 40 s, with the period of 20 s that is the default."""
+    """Within 40 s of any restart, with the default rebalance period of 20 s."""
     for down_ms in (1_000, 35_000, 70_000):
         schedule = Schedule(f"restart {down_ms}")
         cluster = SimCluster(Plan(seed=5, is_orderly=is_orderly, brokers=2), schedule)
@@ -111,7 +111,7 @@ def test_nothing_comes_twice_when_nothing_goes_wrong(is_orderly: bool):
 def test_a_member_that_was_asked_to_leave_while_frozen_leaves_once_thawed(
     is_orderly: bool,
 ):
-    """Seed 22, orderly: healed on its last day, it was to leave a minute too late."""
+    """Seed 22, orderly: after the last healing, a member left a minute too late."""
     schedule = Schedule("1")
     cluster = SimCluster(Plan(seed=1, is_orderly=is_orderly), schedule)
     member = cluster.join()

@@ -58,8 +58,8 @@ def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms,
 def test_a_commit_goes_back_only_where_an_orderly_queue_s_offset_was_asked_for_again(
     is_orderly, is_asked, is_pulled, count
 ):
-    """The last owner's commit of 226 came late, so that the queue begins there under
-    the lock, and not at 230."""
+    """The previous owner's commit of 226 came late, so that the queue begins there
+    under the lock, and not at 230."""
     schedule = Schedule("1")
     checker = Checker(schedule)
     watch = Watch(schedule, checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
@@ -81,7 +81,7 @@ def test_a_commit_goes_back_only_where_an_orderly_queue_s_offset_was_asked_for_a
     ids=["there", "elsewhere", "lost meanwhile"],
 )
 def test_what_was_reset_is_pulled_from_there(is_lost, offset, count):
-    """Unless it was lost and got again: then it begins where it was committed."""
+    """Unless it was lost and gained again: then it begins at its committed offset."""
     checker = Checker(Schedule("1"))
     watch = Watch(
         Schedule("1"), checker, Working(), name="m1", locks_lost_ms=lambda _: -1

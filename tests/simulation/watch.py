@@ -1,8 +1,9 @@
 """Checks the listener calls, pulls and commits of one member while it runs.
 
-Checked here: one live pull a queue; what was reset is pulled from there; no commit
-grows after its queue was dropped, and none goes back while it is not; a queue's orderly
-calls never overlap, unless a broker has lost its locks or the lock has run out.
+It checks that a queue has one live pull at a time, and is pulled from the offset of a
+reset; that its committed offset does not grow after the queue was dropped, and does not
+go back before; and that orderly calls of a queue never overlap, unless a broker has
+lost its locks or the lock has expired.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
     from tests.simulation.checker import Checker
     from tests.simulation.schedule import Schedule
 
-#: A lock counts as lost for calls that took it so long before the loss, or later.
+#: A lock counts as lost even if it was taken up to this long after the loss.
 _LOST_LOCK_MS: Final = 5_000
 
 
 class Working:
-    """Orderly calls under way, of all members, by queue."""
+    """The running orderly calls of all members, by queue."""
 
     def __init__(self) -> None:
         self.calls: dict[MessageQueue, list[tuple[Watch, ProcessQueue[Pulled]]]] = {}
 
 
 class Watch:
-    """What is known of one member. `locks_lost_ms`: by broker name, -1 for never."""
+    """Watches one member. `locks_lost_ms` takes a broker name; -1 is never."""
 
     def __init__(
         self,
@@ -60,11 +61,11 @@ class Watch:
         self._working = working
         self._locks_lost_ms = locks_lost_ms
         self._pulling: set[tuple[MessageQueue, int]] = set()
-        #: which ProcessQueue of a queue was pulled last
+        #: queue -> the ProcessQueue that was pulled last
         self._pulled: dict[MessageQueue, object] = {}
-        #: the last commit of a queue: of which ProcessQueue, None after its drop
+        #: queue -> ProcessQueue (None after its drop) and offset of the last commit
         self._commits: dict[MessageQueue, tuple[ProcessQueue[Pulled] | None, int]] = {}
-        #: what was reset, of which ProcessQueue, and is to be pulled from there
+        #: queue -> the ProcessQueue that was reset, and where the next one must pull
         self._moves: dict[MessageQueue, tuple[ProcessQueue[Pulled], int]] = {}
 
     def begins(
@@ -73,7 +74,7 @@ class Watch:
         process_queue: ProcessQueue[Pulled],
         batch: Sequence[Pulled],
     ) -> None:
-        """A listener is called."""
+        """Check the beginning of a listener's call."""
         first = batch[0].queue_offset
         self.schedule.note(f"{self.name} call {queue} {first} {len(batch)}")
         if self.is_orderly:
@@ -106,7 +107,7 @@ class Watch:
         done: Sequence[Pulled],
         failed: Sequence[Failed],
     ) -> None:
-        """It returned, or raised."""
+        """Note the results of a listener's call, which returned or raised."""
         kept = {id(each.message) for each in failed}
         succeeded = [each for each in done if id(each) not in kept]
         self.schedule.note(f"{self.name} end {queue} {len(succeeded)} {len(failed)}")
@@ -117,7 +118,7 @@ class Watch:
         self.checker.failed([each.message for each in failed])
 
     def gone(self) -> None:
-        """It was killed, or is closed: its calls end without a word."""
+        """Forget the calls of this member, which was killed or closed."""
         self.is_gone = True
         for calls in self._working.calls.values():
             calls[:] = [each for each in calls if each[0] is not self]
@@ -125,7 +126,7 @@ class Watch:
     def moves(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], offset: int
     ) -> None:
-        """It is to consume a queue from there on; what is before is given up."""
+        """Note a reset: earlier messages of the queue need not be consumed."""
         self.schedule.note(f"{self.name} move {queue} {offset}")
         self._moves[queue] = (process_queue, offset)
         self.checker.skipped_to(
@@ -133,7 +134,7 @@ class Watch:
         )
 
     def pulls(self, queue: MessageQueue, process_queue: object, offset: int) -> None:
-        """A pull goes out."""
+        """Check a pull that the member sends."""
         before, moved = self._moves.get(queue, (process_queue, offset))
         if before is not process_queue:
             del self._moves[queue]
@@ -148,26 +149,26 @@ class Watch:
         self._pulled[queue] = process_queue
 
     def asks(self, queue: MessageQueue, process_queue: object = None) -> None:
-        """It looks where to begin: what it knew of the queue is over.
+        """Note a query for a queue's offset: commits before it no longer count.
 
-        Also of an orderly queue that is there and was not pulled: its offset is asked
-        for again under the lock, and a late commit of the last owner may have set it
-        back.
+        They count if the queue is owned, except for an orderly queue that has not been
+        pulled: its offset is queried again under the lock, and a late commit of the
+        previous owner may have set it back.
         """
         if process_queue is None:
-            self._moves.pop(queue, None)  # it was lost meanwhile
+            self._moves.pop(queue, None)  # the queue was lost meanwhile
         life, _ = self._commits.get(queue, (None, -1))
         if life is None or (self.is_orderly and self._pulled.get(queue) is not life):
             self._commits.pop(queue, None)
 
     def pulled(self, queue: MessageQueue, process_queue: object) -> None:
-        """Its answer is there."""
+        """Note the end of a pull."""
         self._pulling.discard((queue, id(process_queue)))
 
     def commits(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled] | None, at: int
     ) -> None:
-        """An offset goes out."""
+        """Check an offset that the member commits."""
         is_live = process_queue is not None and not process_queue.dropped
         life = process_queue if is_live else None
         known_life, known = self._commits.get(queue, (None, -1))
@@ -189,7 +190,7 @@ class WatchedNetwork(RemotingNetwork):
         self.member: Member
 
     def pull(self, ask: PullAsk) -> Answer[PullAnswer]:
-        """As RemotingNetwork."""
+        """See RemotingNetwork."""
         process_queue = self.member.process_queues.get(ask.queue)
         self._watch.pulls(ask.queue, process_queue, ask.queue_offset)
         if ask.commit_offset is not None:
@@ -199,19 +200,19 @@ class WatchedNetwork(RemotingNetwork):
         return pull
 
     def query_offset(self, group: str, queue: MessageQueue) -> Task[int | None]:
-        """As RemotingNetwork."""
+        """See RemotingNetwork."""
         self._watch.asks(queue, self.member.process_queues.get(queue))
         return super().query_offset(group, queue)
 
     def update_offset(self, group: str, queue: MessageQueue, offset: int) -> Task[None]:
-        """As RemotingNetwork."""
+        """See RemotingNetwork."""
         self._commits(queue, offset)
         return super().update_offset(group, queue, offset)
 
     def update_offset_oneway(
         self, group: str, queue: MessageQueue, offset: int
     ) -> None:
-        """As RemotingNetwork."""
+        """See RemotingNetwork."""
         self._commits(queue, offset)
         super().update_offset_oneway(group, queue, offset)
 

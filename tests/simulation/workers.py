@@ -1,7 +1,7 @@
 """Consume threads of a simulated member: calls of listeners that take virtual time.
 
-The steps between two calls are those of `engine.consume`, as generators that say how
-long the call takes; what a call returned is read by `engine.consume` itself.
+The steps between two calls are those of `engine.consume`, as generators that yield how
+long the next call takes. `engine.consume` itself interprets the result of a call.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _TWENTY_MINUTES_MS: Final = 20 * 60 * 1_000
 
 
 class ListenerBehaviour:
-    """How the listeners behave; shared by all members. Healed: all succeed soon."""
+    """How listeners behave; shared by all members. Once healed, all succeed soon."""
 
     def __init__(self) -> None:
         self.fail_rate = 0.0
         self.slow_rate = 0.0
         self.stuck_rate = 0.0
-        #: numbers divisible by it never succeed; 0: none
+        #: messages whose number is divisible by it never succeed; 0: none
         self.poison = 0
 
     def heal(self) -> None:
@@ -64,7 +64,7 @@ class _Call(NamedTuple):
 
 
 class SimWorkers:
-    """Satisfies the engine's `Workers`. `run` runs an action once nothing is frozen."""
+    """Satisfies the engine's `Workers`. `run` defers actions of a frozen member."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SimWorkers:
         self._threads = self._idle = threads
         self._outcome = ""
         self._engine: PushConsumer
-        #: calls under way: when each ends, and what then
+        #: running calls: when each ends, and its further steps
         self._calls: dict[int, tuple[int, Steps]] = {}
         self._numbers = 0
         self.listener = Listener(
@@ -93,7 +93,7 @@ class SimWorkers:
         )
 
     def attach(self, engine: PushConsumer) -> None:
-        """Say whose threads these are. Once."""
+        """Set the engine whose threads these are. To be called once."""
         self._engine = engine
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
@@ -102,7 +102,7 @@ class SimWorkers:
         self._schedule.later(0, lambda: self._run(self._begin))
 
     def share(self, request: ConcurrentRequest) -> None:
-        """See Workers: as ConsumeThreads does."""
+        """See Workers. Does the same as ConsumeThreads."""
         request.is_shared = True
         batches = -(-request.left // request.batch_size)
         for _ in range(min(batches, self._threads) - 1):
@@ -114,7 +114,7 @@ class SimWorkers:
         self._schedule.later(0, lambda: self._run(self._begin))
 
     def hurry(self) -> None:
-        """Let every call that is under way end within a second."""
+        """Let every running call end within a second."""
         soon_ms = self._schedule.now_ms + 1_000
         for key, (end_ms, steps) in list(self._calls.items()):
             if end_ms > soon_ms:
@@ -151,7 +151,7 @@ class SimWorkers:
         self._schedule.later(duration_ms, lambda: self._run(end))
 
     def _concurrently(self, request: ConcurrentRequest) -> Steps:
-        """As consume.consume_concurrently."""
+        """See consume.consume_concurrently."""
         schedule, watch, queue = self._schedule, self._watch, request.message_queue
         request.begun.append(None)
         is_single = request.batch_size == 1
@@ -190,7 +190,7 @@ class SimWorkers:
         )
 
     def _orderly(self, request: OrderlyRequest) -> Steps:
-        """As consume.consume_orderly."""
+        """See consume.consume_orderly."""
         schedule, watch, queue = self._schedule, self._watch, request.message_queue
         process_queue, messages = request.process_queue, request.messages
         succeeded, size = 0, request.batch_size
@@ -236,7 +236,7 @@ class SimWorkers:
         )
 
     def _plan(self, batch: Sequence[Pulled]) -> _Call:
-        """How long a call takes and how it ends."""
+        """Choose how long a call takes and how it ends."""
         behaviour, rng = self._mood, self._schedule.rng
         chance = rng.random()
         if chance < behaviour.stuck_rate:

@@ -1,4 +1,4 @@
-"""A producer through the embedded proxy: what the brokers have stored then."""
+"""A producer that sends through the embedded proxy: what the brokers store."""
 
 from __future__ import annotations
 

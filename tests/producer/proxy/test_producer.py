@@ -1,4 +1,4 @@
-"""A producer with endpoints: what goes to the proxy, and what becomes of failures."""
+"""A producer with endpoints: what it sends to the proxy, and how it meets failures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def message(body=b"x", **options):
 
 
 def sent(proxy):
-    """All messages that the proxy was sent, as protobuf."""
+    """All messages that the proxy received, as protobuf."""
     return [each for request in proxy.asked("SendMessage") for each in request.messages]
 
 
