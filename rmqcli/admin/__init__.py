@@ -1,6 +1,6 @@
-"""An operator's questions and changes: lag, resets, tail, topics, groups and brokers.
+"""Administration of a cluster: lag, resets, tail, topics, groups and brokers.
 
-`Admin` in `admin` is what programs use; each command uses the functions of its subject.
-Modules decide in pure code and act through `api`. Nothing here prints, asks a person or
-ends the process.
+Programs use `Admin` in `admin`; each command uses the functions of its own subject.
+Modules decide in pure code and act through `api`. Nothing here prints, prompts the user
+or ends the process.
 """

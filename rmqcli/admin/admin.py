@@ -1,4 +1,4 @@
-"""`Admin`: an operator's questions and changes, as the commands ask and make them.
+"""`Admin`: what the administrative commands of `rmq` do, as a library.
 
 ```python
 from rmqcli import Admin
@@ -10,8 +10,9 @@ with Admin(namesrv="127.0.0.1:9876") as admin:
 ```
 
 Each method is a thin layer over the functions that the command of that subject uses,
-and returns the same values. Nothing here prints or asks a person. No thread is started:
-methods do their I/O in the caller's thread, and one thread at a time uses an Admin.
+and returns the same values. Nothing here prints or prompts the user. No thread is
+started: methods do their I/O in the caller's thread, and only one thread at a time may
+use an Admin.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReset:
-    """What a reset would do, and what it was planned for.
+    """A planned reset: what it would do, and the target that it was planned for.
 
     `plan` shows every queue with its committed offset and its target; `undo_of` is the
     id of the backup that it restores, empty for any other reset.
@@ -80,7 +81,7 @@ class PlannedReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetResult:
-    """What became of a reset, queue by queue, as it was read back.
+    """The result of a reset, queue by queue, as read back from the brokers.
 
     `backup_id` names the backup of the offsets that were committed before; None when
     there was nothing to do. `errors` says why queues were not set or not read back.
@@ -98,15 +99,16 @@ class ResetResult:
 
 
 class Admin:
-    """Questions to a cluster, and changes of it. For one thread at a time.
+    """Queries a cluster and changes it. Only one thread at a time may use it.
 
     `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
-    127.0.0.1:9876); `client` replaces it where credentials, TLS or another timeout are
+    127.0.0.1:9876); pass `client` instead when credentials, TLS or another timeout are
     needed. `backups` is the folder of the backups that resets save (default: that of
-    `rmq reset-offset`). Nothing is opened before the first question.
+    `rmq reset-offset`). No connection is opened before the first request.
 
     Every method raises TransportError when no server can be reached in time,
-    DeniedError without permission, and NotFoundError for what does not exist.
+    DeniedError when permission is denied, and NotFoundError when what was asked for
+    does not exist.
     """
 
     def __init__(
@@ -136,18 +138,18 @@ class Admin:
     # --- lag ---
 
     def lag(self, group: str, *, topics: Collection[str] = ()) -> GroupLag:
-        """How far a group is behind, by topic and queue.
+        """Return how far a group is behind, by topic and queue.
 
-        Lags count messages, ages are ms. A number that a broker did not give is None,
-        and its queue's state says why. Raises NotFoundError when no broker knows the
-        group.
+        Lags are in messages, ages in ms. A number that a broker did not report is None,
+        and the state of its queue says why. Raises NotFoundError when no broker knows
+        the group.
         """
         return self.lags([group], topics=topics)[0]
 
     def lags(
         self, groups: Collection[str] = (), *, topics: Collection[str] = ()
     ) -> list[GroupLag]:
-        """The lag of several groups, or of all when none is named; sorted by name."""
+        """Return the lag of the given groups, or of all groups, sorted by name."""
         from rmqcli.admin.lag.assemble import LagQuery
         from rmqcli.admin.lag.gather import LagGatherer
         from rmqcli.admin.lag.model import compute_lag
@@ -171,12 +173,14 @@ class Admin:
         queues: Collection[MessageQueue] = (),
         include_retry: bool = False,
     ) -> PlannedReset:
-        """What a reset of a group's offsets would do; nothing is changed.
+        """Plan a reset of a group's committed offsets; nothing is changed.
 
-        Give one of `to`, a position such as "earliest", "-1h", "@2026-01-02T03:04:05Z"
-        or "group:other"; `shift`, a number of messages forward or (negative) back; and
-        `past_message`, the id of a message to skip. `queues` limits it to some queues
-        of the topic. Look at `plan.queues`, `plan.warnings` and `plan.refusals`.
+        Pass exactly one of `to`, a position such as "earliest", "-1h",
+        "@2026-01-02T03:04:05Z" or "group:other"; `shift`, a number of messages forward
+        or (negative) back; and `past_message`, the id of a message to skip. `queues`
+        limits the reset to some queues of the topic; `include_retry` also resets the
+        group's retry topic. Before you apply the result, check its `plan.queues`,
+        `plan.warnings` and `plan.refusals`.
         """
         from rmqcli.admin.reset import target as targets
 
@@ -198,8 +202,11 @@ class Admin:
     def backups(
         self, *, group: str | None = None, topic: str | None = None
     ) -> list[Backup]:
-        """The offsets that resets have saved, of all groups and topics or of one, of
-        whatever cluster; oldest first. Files that cannot be read are left out."""
+        """List the backups of offsets that resets have saved, oldest first.
+
+        They are of any cluster; `group` and `topic` restrict them to one group or
+        topic. Files that cannot be read are left out.
+        """
         from rmqcli.admin.reset.backup import list_backups
 
         return list_backups(self._backup_folder(), group=group, topic=topic)
@@ -212,13 +219,13 @@ class Admin:
         backup_id: str | None = None,
         other_cluster: bool = False,
     ) -> PlannedReset:
-        """What it would do to restore the offsets that a reset has saved.
+        """Plan to restore the offsets that a reset has saved; nothing is changed.
 
-        Without `backup_id` the newest backup of this cluster that is not itself of an
-        undo. `other_cluster` allows a backup that was made on another cluster, or on
-        this one before all its brokers moved; it needs a `backup_id`. Raises
-        NotFoundError without a backup, RefusedError for one of another group, topic or
-        cluster.
+        Without `backup_id`, this uses the newest backup of this cluster that was not
+        saved by an undo. `other_cluster` allows a backup that was made on another
+        cluster, or on this one before all its brokers moved; it needs a `backup_id`.
+        Raises NotFoundError without a backup, and RefusedError for a backup of another
+        group, topic or cluster.
         """
         from rmqcli.admin.reset import backup as backups
         from rmqcli.admin.reset.cluster_identity import identity_of
@@ -253,14 +260,14 @@ class Admin:
         )
 
     def apply_reset(self, planned: PlannedReset, *, watch: bool = False) -> ResetResult:
-        """Carry a plan out, and read back what is committed then.
+        """Carry out a plan, and read back the committed offsets.
 
-        The committed offsets are saved first; `undo_reset` restores them. Members that
-        are online are told to move, and waited for as long as `rmq reset-offset` does;
-        with `watch` also until they must have stored their own offsets again. Raises
-        RefusedError, with nothing changed, for a plan with queues that could not be
-        read, for one that would not hold (`plan.refusals`), and when offsets have moved
-        since it was made; the result says what failed after that.
+        The previous offsets are saved first; `undo_reset` restores them. If members are
+        online, this waits for them to move, as long as `rmq reset-offset` does; with
+        `watch` it also waits until they must have stored their own offsets again.
+        Raises RefusedError, before anything is changed, for a plan with queues that
+        could not be read, for a plan that would not last (`plan.refusals`), and when
+        offsets have moved since the plan was made. The result reports later failures.
         """
         from rmqcli.admin.reset.apply import ResetRun, recheck
         from rmqcli.admin.reset.backup import save_backup
@@ -312,7 +319,7 @@ class Admin:
         backup_id: str | None = None,
         other_cluster: bool = False,
     ) -> ResetResult:
-        """`apply_reset` of `plan_undo`; raises as both of them."""
+        """Plan an undo as `plan_undo` does, and apply it; raises the errors of both."""
         planned = self.plan_undo(
             group, topic, backup_id=backup_id, other_cluster=other_cluster
         )
@@ -353,11 +360,11 @@ class Admin:
     # --- topics, groups, brokers ---
 
     def topics(self) -> TopicList:
-        """Every topic, and the brokers that did not answer."""
+        """List all topics, and the brokers that did not answer."""
         return topics_admin.list_topics(self._client)
 
     def topic(self, topic: str) -> TopicDetail:
-        """One topic: its settings on each broker, its queues, and its groups."""
+        """Return one topic: its settings on each broker, its queues and its groups."""
         return topics_admin.show_topic(self._client, topic)
 
     def create_topic(
@@ -373,12 +380,13 @@ class Admin:
     ) -> list[StepResult]:
         """Create a topic, or change the given settings of one, and wait for its route.
 
-        `queue_nums` counts per broker (8 by default), `perm` is 2 to write, 4 to read
-        or 6. It is created on `brokers`, else on all masters of `cluster`, which need
-        not be named when it is the only one. A result for each broker; where the topic
-        is like that already nothing is done, so that the call can be repeated. Raises
-        PartialError when it succeeded on some brokers only, and the broker's error when
-        it succeeded on none.
+        `queue_nums` is the number of queues on each broker (8 by default); `perm` is 2
+        to write, 4 to read or 6 for both. The topic is created on `brokers`, or else on
+        all masters of `cluster`, which may be omitted when there is only one cluster.
+        Returns a result for each broker, and with `order` for each name server. A
+        broker that already has the topic with these settings is left alone, so that the
+        call can be repeated. Raises PartialError when only some servers succeeded, and
+        the first broker's error when none did.
         """
         check_topic(topic)
         if cluster is not None and brokers:
@@ -401,14 +409,14 @@ class Admin:
             )
         return _checked(steps, f"topic {topic}")
 
-    #: The same call creates and changes: what is not given stays as it is.
+    #: The same call creates and changes; settings that are not given keep their values.
     update_topic = create_topic
 
     def delete_topic(self, topic: str) -> list[StepResult]:
         """Delete a topic and its messages on every broker and name server.
 
-        Raises NotFoundError for an unknown one, RefusedError for one of RocketMQ's own,
-        and as `create_topic` when some servers failed.
+        Raises NotFoundError for an unknown topic, RefusedError for a system topic, and
+        the same errors as `create_topic` when servers failed.
         """
         route = topics_admin.check_may_delete(self._client, topic)
         steps = topics_admin.delete_topic(self._client, route)
@@ -416,11 +424,11 @@ class Admin:
         return _checked(steps, f"topic {topic}")
 
     def groups(self) -> GroupList:
-        """Every consumer group, and the brokers that did not answer."""
+        """List all consumer groups, and the brokers that did not answer."""
         return groups_admin.list_groups(self._client)
 
     def group(self, group: str) -> GroupDetail:
-        """One consumer group: its settings on each broker, its members, its topics."""
+        """Return one consumer group: its settings on each broker, members, topics."""
         return groups_admin.show_group(self._client, group)
 
     def create_group(
@@ -431,10 +439,12 @@ class Admin:
         brokers: Collection[str] = (),
         **settings: bool | int,
     ) -> list[GroupResult]:
-        """Create a consumer group on brokers as `create_topic` does.
+        """Create a consumer group.
 
-        `settings` are the fields of `admin.groups.GroupChange`, such as
-        `retry_max_times=3`. A group that exists with other settings is a failure there.
+        `cluster` and `brokers` choose the brokers, as in `create_topic`. `settings` are
+        the fields of `admin.groups.GroupChange`, such as `retry_max_times=3`. Creation
+        fails on a broker where the group exists with other settings. Raises the same
+        errors as `create_topic` when brokers failed.
         """
         check_group(group)
         client = self._client
@@ -469,7 +479,7 @@ class Admin:
     ) -> list[GroupResult]:
         """Delete a group's settings, and with `remove_offsets` its committed offsets.
 
-        Raises RefusedError while members are online, unless `force` is given, and where
+        Raises RefusedError while members are online, unless `force` is given, and when
         a broker would create the group again.
         """
         client = self._client
@@ -487,20 +497,21 @@ class Admin:
         return _checked(results, f"group {group}")
 
     def brokers(self) -> list[BrokerRow]:
-        """Every broker with what it says about itself; rates are messages per second.
+        """List all brokers with their runtime information.
 
-        A broker that did not answer has an error in its row.
+        Rates are messages per second. A broker that did not answer has an error in its
+        row.
         """
         return brokers_admin.list_brokers(self._client)
 
     # --- messages ---
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read, sorted."""
+        """Return the readable queues of a topic, sorted."""
         return self._client.route(topic).read_queues()
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> Message:
-        """The message at an offset of a queue. Raises NotFoundError without one."""
+        """Return the message at an offset. Raises NotFoundError if there is none."""
         from rmqcli.api.calls.pull import pull_message
 
         address = self._client.reader_of(queue)
@@ -512,11 +523,11 @@ class Admin:
         raise _no_message(f"{queue} has no message at offset {queue_offset}")
 
     def message_by_id(self, topic: str, message_id: str) -> Message:
-        """The message of a topic that has this id: UNIQ_KEY or the broker's.
+        """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
-        Raises NotFoundError when there is none, or the index does not reach back that
-        far, and UsageError when several messages have the id, as after a second
-        attempt of a producer.
+        Raises NotFoundError when there is none, or when the index does not reach back
+        that far, and UsageError when several messages have the id, as after a producer
+        sent a message again.
         """
         from rmqcli.admin.reset.messages import find_message
 
@@ -532,10 +543,10 @@ class Admin:
         end_ms: int | None = None,
         messages_max: int = 32,
     ) -> list[Message | MessageItem]:
-        """Messages of a topic with this key, or this producer's id, by store time.
+        """Return the messages of a topic with this key or UNIQ_KEY, by store time.
 
         `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
-        each broker looks at its newest `messages_max` index entries (64 at most).
+        each broker searches its newest `messages_max` index entries (64 at most).
         """
         from rmqcli.api.calls.store import query_message
         from rmqcli.units import DAY_MS
@@ -564,7 +575,7 @@ class Admin:
                     continue
                 here = MessageQueue(topic, broker_name, message.queue_id)
                 message.origin = Origin(here, 0, 0)
-                # The index holds hashes, which several keys share.
+                # The index holds hashes of keys; different keys may share one.
                 if key == message.msg_id or key in (message.keys or "").split():
                     found.append(message)
         return sorted(found, key=lambda each: each.store_timestamp_ms)
@@ -579,17 +590,20 @@ class Admin:
         sub_expression: str = "*",
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
     ) -> Iterator[Message | MessageItem]:
-        """Iterate the messages of a range, without a group and without a commit.
+        """Iterate over the messages of a range, without a group and without a commit.
 
-        The range is pinned when the first message is asked for: half-open, `from_` and
-        `to` are positions as `plan_reset` takes them. Each queue's messages come in
-        their order, those of several queues mixed. `sub_expression` are tags,
-        `"A || B"`. At most some 16 MiB are held at a time, however long the range is.
-        Messages that a broker has deleted meanwhile are left out, with a warning in the
-        log, and so are records that hold no readable message unless `on_undecodable`
-        takes them. Raises the error of a queue that made no progress for 30 s.
+        `from_` and `to` are positions as in `plan_reset`. They are resolved to a
+        half-open range of offsets in each queue when the first message is requested.
+        The messages of each queue arrive in order, those of several queues mixed.
+        `sub_expression` selects tags, such as `"A || B"`. At most about 16 MiB are held
+        at a time, however long the range is. Messages that a broker has deleted in the
+        meantime are left out, with a warning in the log. Records that hold no readable
+        message are passed to `on_undecodable`, or else left out with an error in the
+        log. Raises the error of a queue that cannot be read, or that makes no progress
+        for 30 s.
 
-        Until the iterator has ended, or is closed, nothing else may use the Admin.
+        Until the iterator has ended or is closed, the Admin must not be used for
+        anything else.
         """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
@@ -658,7 +672,7 @@ def _group_change(settings: Mapping[str, bool | int]) -> groups_admin.GroupChang
 
 
 def _checked(results: list[ResultT], what: str) -> list[ResultT]:
-    """The results, when all of them are good."""
+    """Return the results if all servers succeeded; otherwise raise an error."""
     failed = [(each.server, each.error) for each in results if each.error is not None]
     if not failed:
         return results

@@ -1,5 +1,7 @@
-"""Every broker of a cluster, with what it says about itself; and one question to many
-brokers at once (`ask_each`, `ask_many`).
+"""Lists brokers with their runtime information, and sends requests to many brokers.
+
+`list_brokers` has a row for each broker process; `ask_each` and `ask_many` send calls
+to many brokers at once.
 
 Source: BrokerController.prepareRuntimeInfo and ClusterListSubCommand in
 apache/rocketmq.
@@ -30,7 +32,10 @@ T = TypeVar("T")
 
 
 def reader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:
-    """Broker name to an address that can be asked about settings, sorted by name."""
+    """Return an address to query for each broker, sorted by broker name.
+
+    It is the master's where there is one. Brokers without an address are left out.
+    """
     found = {broker.broker_name: reading_address(broker) for broker in brokers}
     return {name: each[1] for name, each in sorted(found.items()) if each is not None}
 
@@ -38,7 +43,7 @@ def reader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:
 def ask_each(
     client: Client, addresses: Mapping[str, str], call: Call[T]
 ) -> dict[str, T | RmqError]:
-    """`call` to every address, all at once; errors as values, by the same keys."""
+    """Send `call` to all addresses at once; return answers or errors by broker name."""
     return ask_many(client, {name: (at, call) for name, at in addresses.items()})
 
 
@@ -48,7 +53,7 @@ def ask_many(
     *,
     timeout_ms: int | None = None,
 ) -> dict[K, T | RmqError]:
-    """Every call to its address, all at once; errors as values, by the same keys."""
+    """Send each call to its address, all at once; return answers or errors by key."""
     outcomes = run_tasks(
         client,
         [Request(address, call, timeout_ms) for address, call in questions.values()],
@@ -58,10 +63,11 @@ def ask_many(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRow:
-    """One broker process. What it did not say is None; `error` says why.
+    """One broker process. Values that it did not report are None.
 
-    `in_tps` and `out_tps`: messages a second stored and read, over the last 10 s.
-    Ratios are parts of 1. `boot_timestamp_ms` is the broker's own clock's.
+    `error` is set when the broker did not answer. `in_tps` and `out_tps` are messages
+    stored and read per second, over the last 10 s. Ratios are between 0 and 1.
+    `boot_timestamp_ms` is by the broker's own clock.
     """
 
     cluster: str
@@ -78,8 +84,10 @@ class BrokerRow:
 
     @property
     def disk_ratio(self) -> float | None:
-        """Of the disks of log and queues, mostly the same one, the fuller; None: not
-        said."""
+        """The usage of the fuller disk, of commit log or consume queues.
+
+        Both are usually on the same disk. None when the broker reported neither.
+        """
         ratios = (self.commit_log_disk_ratio, self.consume_queue_disk_ratio)
         return max((each for each in ratios if each is not None), default=None)
 
@@ -90,7 +98,7 @@ class BrokerRow:
 
 
 def list_brokers(client: Client) -> list[BrokerRow]:
-    """All brokers that the name server knows, by cluster, name and id."""
+    """List all brokers that the name server knows, sorted by cluster, name and id."""
     info = client.cluster_info()
     addresses = {
         f"{name} {broker_id}": address
@@ -144,7 +152,7 @@ def _version(text: str | None) -> str | None:
 
 
 def _first_number(text: str | None) -> float | None:
-    """Of `10s 1m 10m` averages, the first."""
+    """Return the first of three averages, over 10 s, 1 min and 10 min."""
     return _number(text.split()[0]) if text and text.split() else None
 
 

@@ -1,9 +1,9 @@
 """Consumer groups: listing, showing, creating, changing and deleting them.
 
-Changes are made broker by broker, with a result for each. There is no transaction over
-several brokers: what was done stays done, and running the same again does the rest.
-Showing a group must not create it, so GET_SUBSCRIPTIONGROUP_CONFIG (352), which does,
-is not used.
+Changes are made broker by broker, with a result for each. There is no transaction
+across brokers: changes that succeeded stay in place, and repeating the call does the
+rest. Showing a group must not create it, so this module does not use
+GET_SUBSCRIPTIONGROUP_CONFIG (352), which creates a missing group.
 
 Source: SubscriptionGroupManager, MixAll.isSysConsumerGroup, UpdateSubGroupSubCommand
 and DeleteSubscriptionGroupCommand in apache/rocketmq.
@@ -51,9 +51,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One group. `members` is None when a broker that may know some did not answer.
+    """One group in a list.
 
-    `consume_type` and `message_model` are Java's names, None while no member is online.
+    `members` counts the online members that brokers reported; it is None when none was
+    reported and a broker did not answer. `consume_type` and `message_model` are Java's
+    names, None while no member is online.
     """
 
     group: str
@@ -66,19 +68,22 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupList:
-    """Groups by name, and the brokers that did not answer."""
+    """Groups sorted by name, and the errors of brokers that did not answer."""
 
     groups: list[GroupRow]
     errors: dict[str, RmqError] = field(hash=False)
 
 
 def group_kind(group: str) -> str:
-    """`system` or `normal`. Pure."""
+    """Return `system` or `normal`. Pure."""
     return "system" if is_system_group(group) else "normal"
 
 
 def list_groups(client: Client) -> GroupList:
-    """All groups that a broker has settings of, system ones too, sorted by name."""
+    """List all groups for which a broker has settings, sorted by name.
+
+    System groups are included.
+    """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     configs = ask_each(client, addresses, get_all_subscription_group_config())
     errors: dict[str, RmqError] = {}
@@ -132,7 +137,7 @@ def _row(
     )
 
 
-#: Members are asked to compare them: of larger groups, some.
+#: At most this many members of a group are asked for their subscriptions.
 _MEMBERS_ASKED_MAX = 64
 #: A client that does not answer must not slow down the rest.
 _MEMBER_TIMEOUT_MS = 1_000
@@ -142,8 +147,8 @@ _MEMBER_TIMEOUT_MS = 1_000
 class GroupMember:
     """One client, and the brokers it is connected to.
 
-    `subscriptions` are what it says itself; None when it did not answer or was not
-    asked.
+    `subscriptions` are those that the client itself reported; None when it did not
+    answer or was not asked.
     """
 
     connection: Connection
@@ -153,11 +158,11 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDetail:
-    """Everything about one group; `configs` and `errors` by broker name.
+    """Everything about one group; `configs` and `errors` are keyed by broker name.
 
-    `topics` are those with committed offsets or a subscription. Where members differ
-    in what they subscribe to, the broker has the subscriptions of the last heartbeat,
-    and `mismatches` names the members that differ, a sentence each.
+    `topics` are those with committed offsets or a subscription. When members subscribe
+    differently, a broker keeps the subscriptions of the last heartbeat, and
+    `mismatches` describes the differences, one sentence each.
     """
 
     group: str
@@ -174,7 +179,10 @@ class GroupDetail:
 
 
 def show_group(client: Client, group: str) -> GroupDetail:
-    """Ask every broker. Raises NotFoundError when all answer and none knows it."""
+    """Query every broker for everything about a group.
+
+    Raises NotFoundError when all brokers answer and none of them knows the group.
+    """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     settings = ask_each(client, addresses, get_all_subscription_group_config())
     errors = {n: a for n, a in settings.items() if isinstance(a, RmqError)}
@@ -234,7 +242,10 @@ def _clients(
     connections: Mapping[str, ConsumerConnection],
     addresses: Mapping[str, str],
 ) -> dict[str, ClientQueues]:
-    """What members say of themselves, asked through a broker that sees them."""
+    """Return what members report about themselves, by client id.
+
+    Each member is asked through a broker that it is connected to.
+    """
     at = {
         member.client_id: addresses[broker_name]
         for broker_name, connection in connections.items()
@@ -263,7 +274,10 @@ def _topics(
     addresses: Mapping[str, str],
     errors: dict[str, RmqError],
 ) -> set[str]:
-    """Topics with committed offsets. 4.x only has a request for those of all groups."""
+    """Return the topics in which the group has committed offsets.
+
+    Brokers of 4.x can only report the offsets of all groups at once.
+    """
     names: set[str] = set()
     is_new = {n: client.broker_version(a) >= V5_0_0 for n, a in addresses.items()}
     single = ask_many(
@@ -319,7 +333,7 @@ _MEMBERS_LISTED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """What to set; None keeps what is, or takes the default of a new group."""
+    """Settings to change; None keeps the current value, or a new group's default."""
 
     consume_enable: bool | None = None
     consume_from_min_enable: bool | None = None
@@ -332,17 +346,18 @@ class GroupChange:
     notify_consumer_ids_changed_enable: bool | None = None
 
     def given(self) -> dict[str, bool | int]:
-        """The settings that are to be written, by their names."""
+        """Return the settings that are not None, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """What one server did: `created`, `changed`, `unchanged`, `deleted` or `failed`.
+    """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`.
 
-    `name` is the group, or one of its topics that was deleted with it. `config` is what
-    the broker has now, None for a group that is not there or not known.
+    `name` is the group, or one of its topics that was deleted with it. `config` is the
+    broker's settings of the group after the change; None when the group does not exist
+    there or its settings are not known.
     """
 
     name: str
@@ -356,11 +371,12 @@ class GroupResult:
 def create_group(
     client: Client, group: str, masters: Mapping[str, str], change: GroupChange
 ) -> list[GroupResult]:
-    """Create `group` on `masters`; one result for each.
+    """Create `group` on `masters`; return one result for each.
 
-    Where it exists with the settings of `change` nothing is done, so that a creation
-    that failed on one broker can be repeated; with others it fails there. Raises
-    UnsupportedError, with nothing done, for a setting that a broker does not know.
+    A broker that already has the group with the settings of `change` is left alone, so
+    that a creation that failed on some brokers can be repeated. Where the group exists
+    with other settings, the result is `failed`. Raises UnsupportedError, before
+    anything is changed, for a setting that a broker does not support.
     """
     config = replace(SubscriptionGroupConfig(group_name=group), **change.given())  # type: ignore[arg-type]  # by name
     results: dict[str, GroupResult] = {}
@@ -385,11 +401,11 @@ def create_group(
 def update_group(
     client: Client, group: str, masters: Mapping[str, str], change: GroupChange
 ) -> list[GroupResult]:
-    """Change settings of `group` on those of `masters` that have it; other settings
-    stay as they are. One result for each master, a failure where the group is missing.
+    """Change the given settings of `group`; return one result for each of `masters`.
 
-    Raises NotFoundError when all answer and none has it, and UnsupportedError as
-    `create_group` does.
+    Other settings keep their values. On a master without the group the result is
+    `failed`. Raises NotFoundError when all masters answer and none of them has the
+    group, and UnsupportedError as `create_group` does.
     """
     results: dict[str, GroupResult] = {}
     wanted: dict[str, SubscriptionGroupConfig] = {}
@@ -419,11 +435,11 @@ def check_may_delete(
     remove_offsets: bool,
     is_forced: bool,
 ) -> list[str]:
-    """Raise unless `group` may be deleted on `masters`; what a person should know.
+    """Raise unless `group` may be deleted on `masters`; return warnings for the user.
 
-    Raises NotFoundError for an unknown group, RefusedError for one of RocketMQ's own,
-    for one with members online unless `is_forced`, and where a broker would create it
-    again.
+    Raises NotFoundError for an unknown group. Raises RefusedError for a system group,
+    for a group with members online unless `is_forced`, and when a broker would create
+    the group again.
     """
     if group_kind(group) == "system":
         raise RefusedError(f"group {group} is RocketMQ's own: nothing was deleted")
@@ -460,7 +476,7 @@ def check_may_delete(
 def delete_group(
     client: Client, group: str, masters: Mapping[str, str], *, remove_offsets: bool
 ) -> list[GroupResult]:
-    """Delete `group` on `masters`; `unchanged` where it was not known."""
+    """Delete `group` on `masters`; the result is `unchanged` where it did not exist."""
     configs = _configs(client, group, masters, GroupChange())
     call = delete_subscription_group(group, clean_offset=remove_offsets)
     answers = ask_each(client, masters, call)
@@ -475,8 +491,10 @@ def delete_group(
 
 
 def delete_topics_of(client: Client, group: str) -> list[GroupResult]:
-    """Delete the group's retry topic and dead letter topic, with their messages, where
-    they exist."""
+    """Delete the group's retry topic and dead-letter topic, with their messages.
+
+    A topic that does not exist is skipped.
+    """
     results = []
     for topic in (retry_topic(group), dlq_topic(group)):
         try:
@@ -499,7 +517,10 @@ def delete_topics_of(client: Client, group: str) -> list[GroupResult]:
 def _configs(
     client: Client, group: str, masters: Mapping[str, str], change: GroupChange
 ) -> dict[str, SubscriptionGroupConfig | RmqError | None]:
-    """The group's settings on each master, None where it is not known."""
+    """Return the group's settings by master; None where the group does not exist.
+
+    Raises UnsupportedError for a setting of `change` that a broker does not support.
+    """
     tables = ask_each(client, masters, get_all_subscription_group_config())
     found: dict[str, SubscriptionGroupConfig | RmqError | None] = {}
     for name, table in tables.items():

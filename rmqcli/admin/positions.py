@@ -1,16 +1,18 @@
-"""What positions come out as on a live cluster: offsets per queue, pinned.
+"""Resolves positions to queue offsets on a live cluster.
 
-`resolve_ranges` and its siblings run one task for each queue (`resolve_in_queue`), all
-side by side and under one deadline, so that a broker that does not answer costs its own
-queues and nothing else. What one command asks it asks once: both ends of a range see
+`resolve_ranges` and similar functions run one task for each queue (`resolve_in_queue`),
+all side by side and under one deadline, so that a broker that does not answer affects
+only its own queues. One call sends the same request only once: both ends of a range see
 the same min and max offset.
 
-What a broker's search by time answers depends on its version: up to 5.1.0 the *nearest*
-message and never the max offset, later the first one not older, but perhaps below the
-min offset. So its answer is only where to begin: the store times of the messages around
-it decide. The result is the first offset stored at or after the time, in every version.
+The answer to a broker's search by time depends on its version: up to 5.1.0 it is the
+*nearest* message and never the max offset; later it is the first message that is not
+older, but perhaps below the min offset. So it only tells where to begin, and the store
+times of the messages around it decide. The result is the first offset stored at or
+after the time, in every version.
 
-Pulls as TOOLS_CONSUMER without a commit: nothing is left on the broker.
+Messages are pulled as TOOLS_CONSUMER without a commit, which leaves nothing on the
+broker.
 
 Source: ConsumeQueue#getOffsetInQueueByTime, DefaultMessageStore#getOffsetInQueueByTime,
 DefaultMQAdminExtImpl and MQAdminImpl in apache/rocketmq.
@@ -67,8 +69,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Messages of one pull for store times: enough to see both sides of a moment, few
-#: enough that large bodies do not cost much.
+#: Number of messages in one pull for store times: enough to see both sides of a moment,
+#: few enough that large bodies do not cost much.
 _PULL_MESSAGES = 4
 
 _RUNTIME = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
@@ -78,11 +80,11 @@ _NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedPosition:
-    """What a position came out as in one queue.
+    """A position resolved in one queue.
 
-    `offset` lies in `min_offset..max_offset`; it is None only where a group has
-    committed nothing. `wanted` is the offset before it was brought into that range.
-    `note` says what a person should know, or is empty.
+    `offset` lies in `min_offset..max_offset`, both included; it is None only where a
+    group has committed nothing. `wanted` is the offset before it was clamped to that
+    range. `note` is a remark for the user, or empty.
     """
 
     offset: int | None
@@ -104,8 +106,8 @@ class ResolvedRange:
     def offsets(self) -> OffsetRange:
         """The offsets to read; empty when the end is before the start.
 
-        Where a group has committed nothing the min offset stands in: as a start nothing
-        is missed, as an end there is nothing before it.
+        Where a group has committed nothing, the min offset is used: as a start it
+        misses no message, and as an end it makes the range empty.
         """
         start, end = _offset_or_min(self.start), _offset_or_min(self.end)
         return OffsetRange(self.queue, start, max(start, end))
@@ -114,7 +116,7 @@ class ResolvedRange:
 def resolve(
     client: Client, queues: Iterable[MessageQueue], position: Position
 ) -> dict[MessageQueue, ResolvedPosition]:
-    """What `position` is in each queue. Raises the first queue's error, if any."""
+    """Resolve `position` in each queue. Raises the error of the first that failed."""
     return _all_or_raise(resolve_each(client, queues, position))
 
 
@@ -125,9 +127,9 @@ def resolve_each(
     *,
     own: Mapping[MessageQueue, Position] | None = None,
 ) -> dict[MessageQueue, ResolvedPosition | RmqError]:
-    """Like `resolve`, with each queue's error in its place.
+    """Resolve `position` in each queue; the value of a queue that failed is its error.
 
-    Queues in `own` have a position of their own.
+    `own` gives some queues another position.
     """
     own = own or {}
     return _run_for_each(
@@ -140,7 +142,7 @@ def resolve_each(
 def resolve_ranges(
     client: Client, queues: Iterable[MessageQueue], start: Position, end: Position
 ) -> dict[MessageQueue, ResolvedRange]:
-    """The range in each queue, pinned now. Raises the first queue's error, if any."""
+    """Resolve a range in each queue. Raises the error of the first that failed."""
     return _all_or_raise(resolve_ranges_each(client, queues, start, end))
 
 
@@ -153,9 +155,9 @@ def resolve_ranges_each(
     own_starts: Mapping[MessageQueue, Position] | None = None,
     own_ends: Mapping[MessageQueue, Position] | None = None,
 ) -> dict[MessageQueue, ResolvedRange | RmqError]:
-    """Like `resolve_ranges`, with each queue's error in its place.
+    """Resolve a range in each queue; the value of a queue that failed is its error.
 
-    Queues in `own_starts` and `own_ends` have a start and an end of their own.
+    `own_starts` and `own_ends` give some queues another start or end.
     """
     own_starts, own_ends = own_starts or {}, own_ends or {}
     return _run_for_each(
@@ -171,7 +173,7 @@ def _resolve_range(
     queue: MessageQueue, live: QueueRequests, start: Position, end: Position
 ) -> Task[ResolvedRange]:
     if isinstance(end, PlusN):
-        # Counted from where the start came out, so not together with it.
+        # Counted from the resolved start, so the two cannot be resolved together.
         first = yield from resolve_in_queue(live, start)
         last = yield from resolve_in_queue(
             live, end, start_offset=_offset_or_min(first)
@@ -209,7 +211,7 @@ def _run_for_each(
 
 
 def format_ranges(ranges: Mapping[MessageQueue, ResolvedRange | RmqError]) -> list[str]:
-    """A line per queue for people: what the range came out as, and why it is odd."""
+    """Describe each queue's range in a line for the user, with any remarks."""
     lines = []
     for queue in sorted(ranges):
         found = ranges[queue]
@@ -239,33 +241,34 @@ def _all_or_raise(
 
 
 class QueueRequests(Protocol):
-    """What a search may ask about one queue."""
+    """The requests about one queue that resolving a position may send."""
 
     def min_offset(self) -> Pending[int]:
-        """The oldest offset still there."""
+        """The oldest offset that still exists."""
 
     def max_offset(self) -> Pending[int]:
         """The next offset to be written."""
 
     def offset_by_time(self, epoch_ms: int) -> Pending[int]:
-        """The answer of the broker's own search; only a hint."""
+        """The answer of the broker's own search by time; only a hint."""
 
     def store_times(self, queue_offset: int) -> Pending[StoreTimes]:
-        """StoreTimes of the messages from an offset on."""
+        """The store times of the first messages from an offset on."""
 
     def broker_clock(self) -> Pending[BrokerClock]:
-        """BrokerClock: the broker's present time."""
+        """The broker's current time."""
 
     def committed(self, group: str) -> Pending[int | None]:
-        """What a group has committed, or None for nothing."""
+        """The offset that a group has committed, or None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreTimes:
-    """The beginning of what a pull from an offset gives.
+    """The store times of the messages that one pull returned.
 
-    `entries` are `(queue_offset, store_timestamp_ms)` in order; `next_offset` is where
-    the broker would go on, above the offset asked for unless nothing more is there.
+    `entries` are `(queue_offset, store_timestamp_ms)` in order. `next_offset` is where
+    the broker suggests to pull next; it is above the requested offset unless there are
+    no more messages.
     """
 
     entries: tuple[tuple[int, int], ...]
@@ -274,7 +277,7 @@ class StoreTimes:
 
 @dataclass(frozen=True, slots=True)
 class BrokerClock:
-    """A broker's present time, to the second, and what is odd about it."""
+    """A broker's current time, accurate to the second, and a remark for the user."""
 
     epoch_ms: int
     note: str = ""
@@ -283,10 +286,10 @@ class BrokerClock:
 def resolve_in_queue(
     queue: QueueRequests, position: Position, *, start_offset: int | None = None
 ) -> Task[ResolvedPosition]:
-    """Find what `position` means in one queue.
+    """Resolve `position` in one queue.
 
-    `start_offset` is where the range begins, when `position` is its end: `+10` counts
-    from there, else from the min offset.
+    When `position` is the end of a range, `start_offset` is the range's start: `+10`
+    counts from there, and otherwise from the min offset.
     """
     match position:
         case AtTime(epoch_ms):
@@ -307,7 +310,7 @@ def resolve_in_queue(
         case AtOffset(queue_offset):
             wanted = queue_offset
         case LastN(count):
-            # Fewer messages than asked for is not worth a note.
+            # That the queue has fewer messages is not worth a note.
             wanted = max(min_offset, max_offset - count)
         case PlusN(count):
             wanted = (min_offset if start_offset is None else start_offset) + count
@@ -317,7 +320,7 @@ def resolve_in_queue(
 
 
 def bounded(wanted: int, min_offset: int, max_offset: int) -> ResolvedPosition:
-    """`wanted` brought into what the queue holds, with a note where that changed it."""
+    """Clamp `wanted` to the queue's range, with a note if that changes it."""
     note = ""
     if wanted < min_offset:
         note = f"{wanted} is expired, the oldest is {min_offset}"
@@ -333,7 +336,10 @@ def bounded(wanted: int, min_offset: int, max_offset: int) -> ResolvedPosition:
 
 
 def _checked_ends(min_offset: int, max_offset: int) -> tuple[int, int]:
-    """The ends as a range: a queue being trimmed or made may answer out of order."""
+    """Return the ends as a valid range, `0 <= min <= max`.
+
+    The answers may be out of order while the queue is being trimmed or created.
+    """
     low, high = max(0, min_offset), max(0, max_offset)
     return min(low, high), high
 
@@ -375,11 +381,12 @@ def _at_group(queue: QueueRequests, group: str) -> Task[ResolvedPosition]:
 def _lower_bound(
     queue: QueueRequests, epoch_ms: int, min_offset: int, max_offset: int, near: int
 ) -> Task[ResolvedPosition]:
-    """The first offset stored at or after `epoch_ms`, else the max offset.
+    """Find the first offset stored at or after `epoch_ms`, or else the max offset.
 
-    Everything below `low` is older. From `high` on nothing is older and before `found`,
-    the smallest offset that is not older as far as is known, nothing exists. Each round
-    moves `low` up or `high` down, so it ends; with a good hint after one round.
+    Invariants: all messages below `low` are older, and no message from `high` on is.
+    `found` is the first known offset that is not older, and no message exists between
+    `high` and `found`. Each round moves `low` up or `high` down, so the search ends;
+    with a good hint it takes one round.
     """
     low, high, found = min_offset, max_offset, max_offset
     probe, step = near - 1, 1
@@ -393,7 +400,7 @@ def _lower_bound(
         else:
             young = [offset for offset, stored in entries if stored >= epoch_ms]
             if young:
-                # Neighbours of one answer: nothing exists between them.
+                # Entries of one answer are adjacent: no message exists between them.
                 found = young[0]
                 break
             low = entries[-1][0] + 1
@@ -409,7 +416,7 @@ def _lower_bound(
 def _first_entries(
     queue: QueueRequests, queue_offset: int, end: int
 ) -> Task[list[tuple[int, int]]]:
-    """The first messages that exist in `queue_offset..end`, holes jumped over."""
+    """Return the first existing messages in `queue_offset <= o < end`."""
     while True:
         times: StoreTimes = yield queue.store_times(queue_offset)
         entries = [e for e in times.entries if queue_offset <= e[0] < end]
@@ -419,7 +426,7 @@ def _first_entries(
 
 
 def _every(*parts: Part) -> Task[list[Any]]:
-    """The results of parts that run side by side. Raises the first error."""
+    """Run parts side by side and return their results. Raises the first error."""
     outcomes: list[Any] = yield All(parts)
     for outcome in outcomes:
         if isinstance(outcome, RmqError):
@@ -428,8 +435,10 @@ def _every(*parts: Part) -> Task[list[Any]]:
 
 
 class _BrokerAnswers:
-    """What one command asks one broker, each question once. The same one is answered
-    the same for the rest of the command."""
+    """The answers of one broker, shared by the tasks of one call.
+
+    Each request is sent once, and all tasks that need it get the same answer.
+    """
 
     def __init__(self, client: Client, runner: ClientRunner, address: str) -> None:
         self._client = client
@@ -438,28 +447,28 @@ class _BrokerAnswers:
         self._asked: dict[object, Pending[Any]] = {}
 
     def once(self, key: object, make_part: Callable[[], Part]) -> Pending[Any]:
-        """What `make_part` made when this key was first asked for, running or ended."""
+        """Start `make_part()` on the first call for `key`; always return its answer."""
         pending = self._asked.get(key)
         if pending is None:
             pending = self._asked[key] = start(make_part(), self._runner)
         return pending
 
     def clock(self) -> Task[BrokerClock]:
-        """The broker's present time."""
+        """Query the broker's current time."""
         asked_ms = self._client.clock.epoch_ms()
         table = yield Request(self.address, get_broker_runtime_info())
         answered_ms = self._client.clock.epoch_ms()
         return broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
 
     def all_offsets(self) -> Pending[dict[tuple[str, str], dict[int, int]]]:
-        """(group, topic) -> queue id -> committed offset."""
+        """All committed offsets: (group, topic) -> queue id -> offset."""
         return self.once(
             "all offsets", lambda: Request(self.address, get_all_consumer_offset())
         )
 
 
 class _LiveQueue:
-    """Satisfies QueueRequests for a queue of a broker."""
+    """Implements QueueRequests for a queue of a live broker."""
 
     def __init__(self, queue: MessageQueue, broker: _BrokerAnswers) -> None:
         self._queue = queue
@@ -538,10 +547,11 @@ class _LiveQueue:
 def broker_clock(
     table: Mapping[str, str], *, asked_ms: int, answered_ms: int
 ) -> BrokerClock:
-    """A broker's present time out of its runtime info, which has it to the second.
+    """Return a broker's current time from its runtime info, which has it to the second.
 
-    When our own clock agrees with that, it is the finer one and is taken. Else the
-    broker's counts, for it is what store times are measured with.
+    When our own clock agrees with that, its time is used, because it is more precise.
+    Otherwise the broker's time is used, because store times are measured with its
+    clock. If the broker did not report its time, ours is used, with a note.
     """
     match = _RUNTIME.search(table.get("runtime", ""))
     boot = table.get("bootTimestamp", "")
@@ -571,11 +581,11 @@ def check_groups(
 ) -> None:
     """Raise NotFoundError when a position names a group that no broker has.
 
-    A mistyped name is an error. A group exists when a broker of the queues has its
+    This catches mistyped names. A group exists when a broker of the queues has its
     settings, an offset of it for any topic, or a member of it online; it may still have
-    committed nothing in a queue. Asks only when a position names a group. A broker that
-    does not answer may have the group, so then nothing is raised: its queues cannot be
-    read either.
+    committed nothing in a queue. Requests are sent only when a position names a group.
+    A broker that does not answer may have the group, so then nothing is raised: the
+    broker's queues cannot be read either.
     """
     groups = {p.group: None for p in positions if isinstance(p, AtGroup)}
     if not groups:
@@ -600,7 +610,7 @@ def check_groups(
 def _names_without(
     group: str, addresses: Mapping[str, str], *, is_complete: bool
 ) -> Task[set[str] | None]:
-    """The names of all groups, when this one is certainly not among them; else None."""
+    """Return the names of all groups if `group` is certainly not one, else None."""
     targets = list(dict.fromkeys(addresses.values()))
     known: set[str] = set()
     names = yield All([Request(at, get_subscription_group_names()) for at in targets])
@@ -617,8 +627,8 @@ def _names_without(
     )
     for connection in answers[: len(targets)]:
         if isinstance(connection, BrokerError) and connection.code == _NOT_SUPPORTED:
-            continue  # a folder that is read without its broker has no members
-        if connection is not None:  # it is online, or the broker did not say
+            continue  # a store folder that is read without its broker has no members
+        if connection is not None:  # the group is online, or the broker did not answer
             return None
     for table in answers[len(targets) :]:
         if isinstance(table, RmqError) or any(name == group for name, _ in table):

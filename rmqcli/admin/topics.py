@@ -1,9 +1,9 @@
 """Topics: listing, showing, creating, changing and deleting them.
 
-Brokers have a topic's settings, the name server has topics of brokers that do not
-answer now, so a list asks both. Changes are made server by server, with a result for
-each. There is no transaction over several servers: what was done stays done, and
-running the same again does the rest.
+Brokers have a topic's settings; the name server also knows the topics of brokers that
+do not answer now, so listing topics queries both. Changes are made server by server,
+with a result for each. There is no transaction across servers: changes that succeeded
+stay in place, and repeating the call does the rest.
 
 Source: TopicValidator, MixAll, UpdateTopicSubCommand, DeleteTopicSubCommand and
 DefaultMQAdminExtImpl.createOrUpdateOrderConf in apache/rocketmq.
@@ -78,7 +78,7 @@ SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
     )
 )
-#: TopicValidator.SYSTEM_TOPIC_PREFIX, and how older topics of that kind are written.
+#: TopicValidator.SYSTEM_TOPIC_PREFIX, and its spelling in older system topics.
 SYSTEM_TOPIC_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
 REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
@@ -88,7 +88,11 @@ MESSAGE_TYPE_ATTRIBUTE = "message.type"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRow:
-    """One topic. Queue counts are sums over `brokers`; None when none answered."""
+    """One topic in a list. Queue counts are sums over `brokers`.
+
+    They come from the brokers' settings, or from the route of a topic that no answering
+    broker has; None when that is not known either.
+    """
 
     topic: str
     kind: str
@@ -102,16 +106,16 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicList:
-    """Topics by name, and the brokers that did not answer."""
+    """Topics sorted by name, and the errors of brokers that did not answer."""
 
     topics: list[TopicRow]
     errors: dict[str, RmqError] = field(hash=False)
 
 
 def topic_kind(topic: str, info: ClusterInfo) -> str:
-    """`retry`, `dlq`, `system` or `normal`. Topics of clusters and brokers are system.
+    """Return `retry`, `dlq`, `system` or `normal`.
 
-    Pure.
+    Topics that are named after a cluster or a broker are system topics. Pure.
     """
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         return "retry"
@@ -128,7 +132,10 @@ def topic_kind(topic: str, info: ClusterInfo) -> str:
 
 
 def perm_text(perms: Iterable[int]) -> str | None:
-    """`rw`, `r`, `w` or `none`; where brokers differ, all with `/` between."""
+    """Return `rw`, `r`, `w` or `none`; different values are joined by `/`.
+
+    None when there are no permissions to describe.
+    """
     texts = {
         ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "")
         for perm in perms
@@ -137,9 +144,10 @@ def perm_text(perms: Iterable[int]) -> str | None:
 
 
 def message_type(configs: Iterable[TopicConfig]) -> str | None:
-    """What a 5.x broker says of the messages, e.g. `FIFO`; None when it says nothing.
+    """Return the topic's message type, e.g. `FIFO`; None when no broker reports one.
 
-    Without the attribute messages are NORMAL, but brokers before 5.0 do not know it.
+    In 5.x, a topic without the attribute has NORMAL messages; brokers before 5.0 do not
+    know the attribute. Different values are joined by `/`.
     """
     types = {
         config.attributes[MESSAGE_TYPE_ATTRIBUTE]
@@ -150,7 +158,7 @@ def message_type(configs: Iterable[TopicConfig]) -> str | None:
 
 
 def list_topics(client: Client) -> TopicList:
-    """All topics, system ones too, sorted by name."""
+    """List all topics, including system topics, sorted by name."""
     info = client.cluster_info()
     answers = ask_each(
         client, reader_addresses(info.brokers.values()), get_all_topic_config()
@@ -175,7 +183,7 @@ def list_topics(client: Client) -> TopicList:
 def _known_names(client: Client) -> list[str]:
     try:
         return client.namesrv(get_all_topic_list())
-    except BrokerError:  # 5.x can have this list switched off
+    except BrokerError:  # 5.x can be configured to refuse this request
         return []
 
 
@@ -198,7 +206,7 @@ def _row_of_configs(
 def _row_of_route(client: Client, topic: str, info: ClusterInfo) -> TopicRow:
     try:
         queues: tuple[QueueData, ...] = client.route(topic).queues
-    except RmqError:  # it went away between two questions
+    except RmqError:  # it was deleted between two requests
         queues = ()
     return TopicRow(
         topic=topic,
@@ -214,7 +222,7 @@ def _row_of_route(client: Client, topic: str, info: ClusterInfo) -> TopicRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBroker:
-    """A topic on one broker. `config` is None when it did not say: see `error`."""
+    """A topic on one broker. `config` is None when it was not reported: see `error`."""
 
     broker_name: str
     cluster: str
@@ -225,7 +233,7 @@ class TopicBroker:
 
 @dataclass(frozen=True, slots=True)
 class TopicQueue:
-    """One queue. `offset` is None when its broker did not answer."""
+    """One queue. `offset` is None when no broker reported it."""
 
     queue: MessageQueue
     offset: TopicOffset | None
@@ -233,7 +241,7 @@ class TopicQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDetail:
-    """Everything about one topic; `errors` by broker name."""
+    """Everything about one topic; `errors` is keyed by broker name."""
 
     topic: str
     kind: str
@@ -245,7 +253,10 @@ class TopicDetail:
 
 
 def show_topic(client: Client, topic: str) -> TopicDetail:
-    """Ask every broker of the topic. Raises NotFoundError for an unknown topic."""
+    """Query every broker of a topic for everything about it.
+
+    Raises NotFoundError for an unknown topic.
+    """
     route = client.route(topic)
     info = client.cluster_info()
     addresses = reader_addresses(route.brokers)
@@ -282,10 +293,11 @@ def show_topic(client: Client, topic: str) -> TopicDetail:
 def _groups_of_5_3(
     client: Client, topic: str, address: str, found: list[str]
 ) -> list[str] | RmqError:
-    """The topic's groups where the broker named the topic as a group of itself.
+    """Return the groups of a topic from a broker that listed the topic itself.
 
-    5.3.3 keeps the topic's name instead of the names of groups that are online without
-    a committed offset. Source: ConsumerManager.topicGroupTable.
+    5.3.3 lists the topic's name in place of the names of groups that are online without
+    a committed offset. So all groups of the broker are asked for their subscriptions.
+    Source: ConsumerManager.topicGroupTable.
     """
     try:
         groups = client.invoke(address, get_all_subscription_group_config())
@@ -305,10 +317,10 @@ def _groups_of_5_3(
 def topic_configs(
     client: Client, topic: str, addresses: Mapping[str, str]
 ) -> dict[str, TopicConfig | RmqError | None]:
-    """The topic's settings by broker name; None where the broker does not have it.
+    """Return the topic's settings by broker name; None where a broker lacks the topic.
 
     The brokers must have answered before, so that their versions are known: 4.x has no
-    request for one topic and never answers to that of 5.x.
+    request for a single topic, and never answers that of 5.x.
     """
     single = {n: a for n, a in addresses.items() if client.broker_version(a) >= V5_0_0}
     found: dict[str, TopicConfig | RmqError | None] = {}
@@ -347,7 +359,7 @@ def _queues(
     route: TopicRoute,
     stats: Mapping[str, dict[MessageQueue, TopicOffset] | RmqError],
 ) -> list[TopicQueue]:
-    """All queues that the route names, and those that only a broker reports."""
+    """Return all queues of the route, and those that only a broker reports."""
     offsets: dict[MessageQueue, TopicOffset | None] = {
         MessageQueue(route.topic, data.broker_name, queue_id): None
         for data in route.queues
@@ -370,7 +382,7 @@ _ROUTE_POLL_MS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """What to set; None keeps what is, or takes the default of a new topic."""
+    """Settings to change; None keeps the current value, or a new topic's default."""
 
     queue_nums: int | None = None
     perm: int | None = None
@@ -380,7 +392,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What one server did: `created`, `changed`, `unchanged`, `deleted`, `failed`."""
+    """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`."""
 
     server: str
     address: str
@@ -392,10 +404,11 @@ class StepResult:
 def choose_masters(
     client: Client, *, cluster: str | None, brokers: Collection[str]
 ) -> dict[str, str]:
-    """Broker name to address of the masters to create a topic on.
+    """Choose the masters to create a topic on; return their addresses by broker name.
 
-    Without a choice: those of the only cluster. Raises UsageError when there are
-    several, NotFoundError for a name that does not exist.
+    When neither `cluster` nor `brokers` is given, they are the masters of the only
+    cluster. Raises UsageError when there are several clusters then, and NotFoundError
+    for a name that does not exist and when no broker has a master.
     """
     info = client.cluster_info()
     masters = client.masters()
@@ -425,11 +438,12 @@ def choose_masters(
 def create_topic(
     client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
 ) -> list[StepResult]:
-    """Create `topic` on `masters`, or change what is there; one result for each.
+    """Create or change `topic` on `masters`; return one result for each.
 
-    Raises UnsupportedError, with nothing done, when attributes are asked of a 4.x.
+    Raises UnsupportedError, before anything is changed, when `change` has attributes
+    and a broker is older than 5.0.
     """
-    # Any answer has the version, which decides how the rest is asked.
+    # Any answer has the broker's version, which decides how to query the topic.
     versions = ask_each(client, masters, get_broker_runtime_info())
     failed = {n: a for n, a in versions.items() if isinstance(a, RmqError)}
     answering = {n: a for n, a in masters.items() if n not in failed}
@@ -474,7 +488,7 @@ def create_topic(
 def set_order_conf(
     client: Client, topic: str, results: Collection[StepResult]
 ) -> list[StepResult]:
-    """Give every name server the topic's fixed queues, which ordered topics need."""
+    """Store the fixed queues that an ordered topic needs in every name server."""
     parts = [
         f"{step.server}:{step.config.write_queue_nums}"
         for step in results
@@ -489,7 +503,10 @@ def set_order_conf(
 def await_route(
     client: Client, topic: str, brokers: Collection[str], *, timeout_ms: int
 ) -> bool:
-    """Wait until the name server shows the topic on all `brokers`; return whether."""
+    """Wait until the name server lists the topic on all `brokers`.
+
+    Returns False when that takes longer than `timeout_ms`.
+    """
     deadline = Deadline(client.clock, timeout_ms)
     return run_task(client, _await_route(client, topic, set(brokers), deadline))
 
@@ -514,9 +531,9 @@ def _await_route(
 
 
 def check_may_delete(client: Client, topic: str) -> TopicRoute:
-    """The route of a topic that may be deleted.
+    """Return the route of a topic that may be deleted.
 
-    Raises NotFoundError for an unknown one, RefusedError for one of RocketMQ's own.
+    Raises NotFoundError for an unknown topic, RefusedError for a system topic.
     """
     route = client.route(topic)
     if topic_kind(topic, client.cluster_info()) == "system":
@@ -527,7 +544,8 @@ def check_may_delete(client: Client, topic: str) -> TopicRoute:
 def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
     """Delete the topic on every master of its route, then in every name server.
 
-    Brokers first: one that still has the topic would announce it again.
+    The brokers come first, because a broker that still has the topic would register it
+    again.
     """
     topic = route.topic
     masters = {
@@ -538,7 +556,8 @@ def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
     deleted = ask_each(client, masters, delete_topic_in_broker(topic))
     results = _steps(masters, deleted, done="deleted")
     servers = {address: address for address in client.config.namesrv}
-    # Most topics have none, and name servers leave it out of routes by default.
+    # Errors do not matter: most topics have no such entry, and name servers leave it
+    # out of routes by default.
     ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
     answers = ask_each(client, servers, delete_topic_in_namesrv(topic))
     return results + _steps(servers, answers, done="deleted")
@@ -562,7 +581,7 @@ def _steps(
 
 
 def _changed(topic: str, known: TopicConfig | None, change: TopicChange) -> TopicConfig:
-    """The settings to write: all of them, because a broker replaces all."""
+    """Return the settings to write: all of them, because a broker replaces them all."""
     config = known or TopicConfig(
         topic_name=topic,
         read_queue_nums=QUEUE_NUMS_DEFAULT,
@@ -579,7 +598,7 @@ def _changed(topic: str, known: TopicConfig | None, change: TopicChange) -> Topi
         config = replace(config, perm=change.perm)
     if change.order is not None:
         config = replace(config, order=change.order)
-    # Attributes are written as changes: those not named stay.
+    # Attributes are written as changes: a broker keeps those that are not named.
     return replace(config, attributes=change.attributes)
 
 

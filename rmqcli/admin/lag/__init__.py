@@ -1,1 +1,1 @@
-"""How far each group is behind, and why: gathered, assembled and explained."""
+"""Consumer lag: how far each group is behind its queues, and why."""

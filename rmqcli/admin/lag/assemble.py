@@ -1,7 +1,7 @@
-"""A lag reading, put together group by group from the parts of all brokers. Pure.
+"""Assembles a group's lag reading from the parts of all brokers. Pure.
 
-A broker that failed leaves rows without numbers: its queues of the group's topics by
-their routes, or one row for all of them when no route is known.
+A broker that failed has rows without numbers: one for each of its queues in the routes
+of the group's topics, or one row for all of its queues when no route is known.
 """
 
 from __future__ import annotations
@@ -29,50 +29,56 @@ if TYPE_CHECKING:
 
 GroupTopic = tuple[str, str]
 
-#: Up to this many named groups are asked for one by one.
+#: Up to this many named groups are queried one by one.
 GROUPS_ONE_BY_ONE_MAX = 32
 
 
 @fast_dataclass
 class LagQuery:
-    """What is asked for, the same for every broker. `groups` empty: all."""
+    """What to read, the same for every broker.
+
+    Empty `groups` mean all groups, empty `topics` all topics.
+    """
 
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     process_queues: bool = False
-    #: why members are not asked for; None: they are
+    #: why brokers are not asked for members; None when they are
     members_unknown: str | None = None
 
     @property
     def is_one_by_one(self) -> bool:
-        """Whether groups are asked for by name rather than from the whole table."""
+        """Whether groups are queried by name, and not from the table of all groups."""
         return 0 < len(self.groups) <= GROUPS_ONE_BY_ONE_MAX
 
     @property
     def wants_owners(self) -> bool:
-        """Whether it is cheap enough to ask clients for what they hold, unasked."""
+        """Whether to ask clients for their queues even without `process_queues`.
+
+        This is cheap enough for a single group only.
+        """
         return len(self.groups) == 1
 
 
 @fast_dataclass
 class BrokerPart:
-    """What one broker reported, filled step by step; `failure` when it stopped."""
+    """What one broker reported, filled step by step; `failure` says why it ended."""
 
     broker_name: str
     address: str | None
     failure: RmqError | None = None
-    #: the only name server that names it; None: the one that was asked first does
+    #: a name server that lists this broker when the first one does not, else None
     only_namesrv: str | None = None
-    #: groups this broker has settings, offsets or members of
+    #: groups of which this broker has settings, offsets or members
     known_groups: set[str] = field(default_factory=set)
-    #: queue id -> offset; a queue that is not in it was never committed
+    #: queue id -> offset; the group never committed in a queue that is missing
     committed: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
     inflight: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
-    #: (min, max) by topic and queue id; a topic that is not here is None
+    #: topic -> queue id -> (min, max); None for a topic that this broker lacks
     ends: dict[str, dict[int, tuple[int, int]] | None] = field(default_factory=dict)
     spans: dict[GroupTopic, dict[int, QueueTimeSpan]] = field(default_factory=dict)
     connections: dict[str, ConsumerConnection] = field(default_factory=dict)
-    #: how many messages each group gave up on; a missing group was not reported
+    #: group -> number of its dead letters; a missing group was not reported
     dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -80,9 +86,9 @@ class BrokerPart:
 
 @fast_dataclass
 class SharedAnswers:
-    """What needs to be asked only once, whichever broker is asked."""
+    """Answers that are requested only once, from any broker."""
 
-    #: by group and client id; every broker knows all members and asks any of them
+    #: (group, client id) -> answer, None until it arrives; any broker can ask a member
     clients: dict[tuple[str, str], ConsumerRunningInfo | RmqError | None] = field(
         default_factory=dict
     )
@@ -90,16 +96,16 @@ class SharedAnswers:
     known_groups: set[str] = field(default_factory=set)
 
 
-#: Of queues that a 5.x proxy or a static topic maps to brokers.
+#: Broker name of logical queues, which a 5.x proxy or static topic maps to brokers.
 _LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
 
 
 class Assembler:
-    """Makes a GroupReading of any group that occurs in `parts`.
+    """Makes the GroupReading of any group that occurs in `parts`.
 
-    `routes` are those of what the failed brokers may have, None for topics that do
-    not exist; `now_ms` is epoch ms. `lost`: by group, the queues that it had on brokers
-    that have left the route.
+    `routes` are the routes of topics that failed brokers may have, None for topics that
+    do not exist; `now_ms` is epoch ms. `lost` maps a group to the queues that it had on
+    brokers that have left the route.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class Assembler:
             self._topics.append(topics)
 
     def assemble(self, group: str) -> GroupReading:
-        """Everything read about `group`."""
+        """Return everything that was read about `group`."""
         reading = GroupReading(
             group=group,
             at_ms=self._now_ms,
@@ -157,7 +163,7 @@ class Assembler:
         return reading
 
     def _add_held(self, reading: GroupReading) -> None:
-        """Queues that members hold on brokers that no name server names any more."""
+        """Add queues that members hold on brokers that no name server lists now."""
         known = {(q.topic, q.broker_name, q.queue_id) for q in reading.queues}
         names = {part.broker_name for part in self._parts}
         for client_id, client in sorted((reading.clients or {}).items()):
@@ -182,7 +188,7 @@ class Assembler:
                 )
 
     def _dead_letters(self, group: str) -> int | None:
-        """How many messages it gave up on; None when a broker did not report it."""
+        """Return the number of dead letters; None when a broker did not report it."""
         counts = [part.dead_letters.get(group) for part in self._parts]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -239,8 +245,8 @@ class Assembler:
                 if queue.broker_name == part.broker_name
             ]
         if not rows and topics and candidates <= self._routes.keys():
-            # A broker that the group's members use has its retry topic: this one
-            # has not, and none of its topics.
+            # A broker that the group's members use has the group's retry topic. This
+            # one has neither that nor any other of the group's topics.
             return
         reading.queues += rows or [_all_queues(part, part.failure)]
         reading.failures.append(_failure(part, part.failure))
@@ -266,7 +272,7 @@ class Assembler:
 
 
 def broker_failure(part: BrokerPart) -> BrokerFailure:
-    """Why a part has failed; only for one that has."""
+    """Return why a part has failed. Raises ValueError for one that has not."""
     if part.failure is None:
         raise ValueError(f"{part.broker_name} has not failed")
     return _failure(part, part.failure)

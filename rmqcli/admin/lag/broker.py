@@ -1,15 +1,17 @@
-"""One broker's part of a lag reading, as a task.
+"""Reads one broker's part of a lag reading, as a task.
 
-Each step is pipelined, and committed offsets are read before max offsets:
+The requests of each step are pipelined, and committed offsets are read before max
+offsets:
 
 1. committed offsets: GET_CONSUME_STATS for each of a few groups, or for many groups
-   the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; the members
-2. GET_CONSUME_STATS answers 0 where nothing was committed, too: another request finds
-   out which of the two it is
-3. the ends of each topic's queues (GET_TOPIC_STATS_INFO); also of the retry and dead
-   letter topics, in which messages may be that no group committed or subscribed to
-4. the age of the next message (QUERY_CONSUME_TIME_SPAN) where messages wait, what
-   members hold, and the ends of queues that a broker leaves out of its answer
+   the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; also the members
+2. where GET_CONSUME_STATS answered 0, whether 0 was committed: it also answers 0 where
+   nothing was committed
+3. the ends of each topic's queues (GET_TOPIC_STATS_INFO); also those of the retry and
+   dead letter topics, which may have messages although no group committed in them or
+   subscribed to them
+4. the age of the next message (QUERY_CONSUME_TIME_SPAN) where messages wait, the queues
+   that members hold, and the ends of queues that a broker leaves out of its answer
 
 Source: AdminBrokerProcessor, ConsumerManageProcessor, SubscriptionGroupManager and
 MixAll.isSysConsumerGroup in apache/rocketmq.
@@ -52,11 +54,11 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
 
-#: More doubtful zeros than this, and the broker's whole table is the smaller answer.
+#: With more ambiguous zeros than this, the broker's whole table is the smaller answer.
 _ZEROS_ONE_BY_ONE_MAX = 64
-#: Owners are an extra: a client that does not answer must not slow down the rest.
+#: Owners are optional: a client that does not answer must not slow down the rest.
 OWNER_TIMEOUT_MS = 1_000
-#: Of larger groups owners are only asked with --process-queues.
+#: In larger groups, members are asked for their queues only with --process-queues.
 OWNERS_ASKED_MAX = 16
 
 
@@ -67,9 +69,10 @@ def read_broker(
     *,
     version: Callable[[], int],
 ) -> Task[None]:
-    """Fill `part`. `version` gives the broker's version once it has answered.
+    """Fill `part` with what its broker reports.
 
-    Raises what concerns the whole broker; what was read before stays in the part.
+    `version` returns the broker's version once the broker has answered. Raises errors
+    that concern the whole broker; what was read before stays in the part.
     """
     if query.is_one_by_one:
         yield from _read_groups(part, query, version)
@@ -84,7 +87,7 @@ def read_broker(
 def _read_known_groups(
     part: BrokerPart, query: LagQuery, shared: SharedAnswers
 ) -> Task[None]:
-    """A group may have neither offsets nor members and exist all the same."""
+    """Find queried groups that exist, but have neither offsets nor members."""
     shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
     if shared.known_groups.issuperset(query.groups):
         return
@@ -123,7 +126,7 @@ def _read_groups(
 def _take_stats(
     part: BrokerPart, group: str, stats: ConsumeStats
 ) -> list[tuple[str, MessageQueue]]:
-    """Take in consume stats; return the queues whose 0 may mean nothing at all."""
+    """Record consume stats; return the queues whose 0 may mean no commit at all."""
     zeros = []
     for queue, item in stats.offsets.items():
         pair = (group, queue.topic)
@@ -141,7 +144,7 @@ def _take_stats(
 def _resolve_zeros(
     part: BrokerPart, zeros: list[tuple[str, MessageQueue]], version: int
 ) -> Task[None]:
-    # Loaded only here: a group in the middle of its work has no zeros.
+    # Imported only here: a group that has consumed for a while has no zeros.
     from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 
     if version >= V5_0_0 and len(zeros) <= _ZEROS_ONE_BY_ONE_MAX:
@@ -156,7 +159,7 @@ def _resolve_zeros(
             if not _is_failure(part, group, outcome) and outcome is not None:
                 part.committed[group, queue.topic][queue.queue_id] = outcome
         return
-    # Before 5.0 the query says 0 too, for a queue that is empty or in memory.
+    # Before 5.0 the query answers 0, too, for a queue that is empty or in memory.
     (table,) = yield _all(part, get_all_consumer_offset())
     for group, queue in zeros:
         if _is_failure(part, group, table):
@@ -200,7 +203,7 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
 
 
 def _drop_unsubscribed(part: BrokerPart) -> None:
-    """As consume stats do: of a group that is online, what it subscribes to counts."""
+    """Drop topics to which an online group does not subscribe, as consume stats do."""
     for group, topic in list(part.committed):
         seen = part.connections.get(group)
         if seen is not None and seen.subscriptions and topic not in seen.subscriptions:
@@ -208,7 +211,7 @@ def _drop_unsubscribed(part: BrokerPart) -> None:
 
 
 def _read_inflight(part: BrokerPart) -> Task[None]:
-    """Only groups that are online have pulled anything that is not committed."""
+    """Read how much is pulled and not committed; only online groups have any."""
     groups = sorted(part.connections)
     if not groups:
         return
@@ -247,7 +250,7 @@ def _read_ends(part: BrokerPart, query: LagQuery) -> Task[None]:
 def _read_waiting(
     part: BrokerPart, query: LagQuery, version: Callable[[], int]
 ) -> Task[None]:
-    """What waits for another try, and how many messages the groups gave up on.
+    """Read retry topics that consume stats left out, and count the dead letters.
 
     Consume stats leave a retry topic out when the group never committed in it, or has
     members that do not subscribe to it.
@@ -277,15 +280,16 @@ def _read_waiting(
             part.dead_letters[group] = sum(high - low for low, high in ends.values())
     if zeros:
         yield from _resolve_zeros(part, zeros, version())
-        # Maximums after the offsets, as everywhere.
+        # Max offsets are read after committed offsets, as everywhere.
         yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
 
 
 def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Task[None]:
-    """Topics that groups read at other brokers: they will read them here too.
+    """Read the ends of topics that groups consume at other brokers.
 
-    A broker at which a group never committed has nothing of it while no member is
-    online: a broker that was added, or lost its offsets.
+    The groups will consume them here, too. While no member is online, a broker where a
+    group never committed knows nothing of it: the broker was added, or lost its
+    offsets.
     """
     pairs = list(wanted)
     topics = sorted({topic for _, topic in pairs} - part.ends.keys())
@@ -309,7 +313,7 @@ def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Tas
 def _ends_of(
     part: BrokerPart, group: str, outcome: dict[MessageQueue, TopicOffset] | RmqError
 ) -> dict[int, tuple[int, int]] | None:
-    """The ends of a topic's queues, empty without the topic; None when unknown."""
+    """Return the ends of a topic's queues; empty without the topic, None if unknown."""
     if isinstance(outcome, NotFoundError):
         return {}
     if isinstance(outcome, TransportError):
@@ -334,7 +338,7 @@ def _read_ends_again(part: BrokerPart, topics: list[str]) -> Task[None]:
 
 
 def _all(part: BrokerPart, *calls: Call[Any]) -> All:
-    """These calls to the part's broker, side by side."""
+    """Send these calls to the part's broker side by side."""
     return All([Request(part.address or "", call) for call in calls])
 
 
@@ -388,14 +392,14 @@ def _has_lag(part: BrokerPart, pair: GroupTopic) -> bool:
     committed = part.committed[pair]
     is_retry = pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)
     return any(
-        # Where a group begins that never committed is known of a retry topic only.
+        # Where a group without a commit will start is only known for a retry topic.
         committed.get(queue_id, low if is_retry else high) < high
         for queue_id, (low, high) in ends.items()
     )
 
 
 def _queues_left_out(part: BrokerPart) -> Iterable[tuple[str, int]]:
-    """Queues with a committed offset beyond the write queues that brokers list."""
+    """Return the committed queues beyond the write queues that a broker lists."""
     found: set[tuple[str, int]] = set()
     for (_, topic), offsets in part.committed.items():
         ends = part.ends.get(topic)
@@ -415,12 +419,15 @@ def _clients_to_ask(
         for connection in seen.connections:
             member = (group, connection.client_id)
             if member not in shared.clients:
-                shared.clients[member] = None  # taken; the answer follows
+                shared.clients[member] = None  # reserved; the answer follows
                 yield member
 
 
 def _is_failure(part: BrokerPart, group: str, outcome: object) -> bool:
-    """Note an error that concerns one group; raise one that concerns the broker."""
+    """Return whether `outcome` is an error of one group, and record it.
+
+    Raises an error that concerns the whole broker.
+    """
     if isinstance(outcome, TransportError):
         raise outcome
     if isinstance(outcome, RmqError):

@@ -1,4 +1,4 @@
-"""Why a group is behind, in sentences. Pure."""
+"""Explains in sentences why a group is behind. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.model import GroupLag, QueueLag
     from rmqcli.admin.lag.trend import Trend
 
-#: One queue holds at least this share of the lag: a sum would hide it.
+#: A queue with at least this share of the lag is named, because a sum would hide it.
 _SKEW_SHARE = 0.5
 _SHOWN_QUEUES = 5
 
 
 def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
-    """Say what the numbers mean, the most important first."""
+    """Explain a group's lag in sentences, the most important ones first."""
     sentences = [_headline(lag)]
     sentences += _tries(lag)
     sentences += _states(lag)

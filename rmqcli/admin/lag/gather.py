@@ -1,10 +1,10 @@
 """Reads what a lag report needs from every broker, under one deadline.
 
-Each broker is a task (`broker`), so that one that does not answer costs its own rows
-and nothing else: they become UNKNOWN, its queues taken from the name server's routes. A
-broker that has left the route of the name server that answers first is searched for at
-the others; one that none of them names has the queues of the last run (`memory`), and
-those that members still hold.
+Each broker is read by a task (`broker`), so that a broker that does not answer affects
+only its own rows: they become UNKNOWN, with the queues of the name server's routes. A
+broker that is not in the list of the name server that answers first is looked up at the
+others. The queues of a broker that none of them lists come from the record of earlier
+runs (`memory`) and from what members still hold.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo
 
-#: What brokers may take of the time; the rest is for asking the name server about
-#: those that did not answer.
+#: The share of the timeout that brokers may use; the rest is for asking the name server
+#: about brokers that did not answer.
 _BROKER_SHARE = 0.9
 #: The first name server to answer is enough; others are waited for no longer than this.
 _NAMESRV_TIMEOUT_MS = 1_000
@@ -49,7 +49,7 @@ _NAMESRV_TIMEOUT_MS = 1_000
 
 @fast_dataclass
 class LagReading:
-    """Everything read at one moment. `missing`: named groups that no broker knows."""
+    """Everything read at one moment. `missing`: queried groups that no broker knows."""
 
     at_ms: int
     groups: list[GroupReading]
@@ -58,7 +58,7 @@ class LagReading:
 
 
 class LagGatherer:
-    """Reads the groups of a query, as often as wanted. Not safe across threads."""
+    """Reads the groups of a query, any number of times. Not thread-safe."""
 
     def __init__(
         self, client: Client, query: LagQuery, memory: LagMemory | None = None
@@ -68,7 +68,7 @@ class LagGatherer:
         self._memory = memory
 
     def read(self) -> LagReading:
-        """Ask every master once.
+        """Read the lag of the query's groups from every master.
 
         Raises TransportError when no name server answers or knows a broker, DeniedError
         when every broker refuses, NotFoundError when no broker has a queried topic.
@@ -122,12 +122,12 @@ class LagGatherer:
         )
 
     def _read(self, part: BrokerPart, shared: SharedAnswers) -> Task[None]:
-        """Fill one broker's part; `failure` says why it could not be done."""
+        """Fill one broker's part; after an error, set its `failure`."""
         address = part.address
         if address is None or part.failure is not None:
             return
         version = _version(self._client, address)
-        # As a task of its own, so that a defect there is a failure of the part, too.
+        # As a separate task, so that a bug in it becomes a failure of the part, too.
         (outcome,) = yield All(
             [read_broker(part, self._query, shared, version=version)]
         )
@@ -137,7 +137,7 @@ class LagGatherer:
     def _read_others(
         self, known: set[str], shared: SharedAnswers
     ) -> Task[list[BrokerPart]]:
-        """Parts of the brokers that only other name servers than the first name."""
+        """Read the brokers that other name servers list and the first one does not."""
         namesrvs = list(dict.fromkeys(self._client.config.namesrv))
         if len(namesrvs) == 1:
             return []
@@ -161,7 +161,7 @@ class LagGatherer:
     def _lost(
         self, parts: list[BrokerPart], now_ms: int
     ) -> dict[str, list[QueueReading]]:
-        """By group, what it had on brokers that no name server names any more."""
+        """Return each group's queues on brokers that no name server lists any more."""
         memory, query = self._memory, self._query
         if memory is None:
             return {}
@@ -253,9 +253,10 @@ class LagGatherer:
     def _routes(
         self, groups: list[str], parts: list[BrokerPart], failed: list[BrokerPart]
     ) -> Mapping[str, TopicRoute | None]:
-        """The routes of what a failed broker may have queues of.
+        """Return the routes of the topics that a failed broker may have queues of.
 
-        None: there is no such topic. A topic that is not in it: no server answered.
+        None stands for a topic that does not exist. A topic is missing when no name
+        server returned its route.
         """
         if not failed:
             return {}
@@ -281,7 +282,8 @@ class LagGatherer:
     ) -> None:
         """Add the queues that only this name server knows.
 
-        A topic whose route it does not give is dropped: no server has the whole of it.
+        When it fails to return a topic's route, the topic is dropped, because the route
+        would be incomplete.
         """
         routes = run_tasks(
             self._client,
@@ -307,7 +309,7 @@ class LagGatherer:
 def _part(name: str, broker: BrokerData) -> BrokerPart:
     part = BrokerPart(broker_name=name, address=broker.master_address)
     if broker.master_address is None:
-        # A slave's offsets are as old as its last copy: not the truth.
+        # A slave's offsets are only as new as its last copy of the master's.
         part.failure = ConnectError(
             f"{name} has no master now, only slaves", address=name
         )
@@ -317,12 +319,12 @@ def _part(name: str, broker: BrokerData) -> BrokerPart:
 def _absent(
     parts: list[BrokerPart],
 ) -> Iterable[tuple[BrokerPart, list[GroupTopic]]]:
-    """What groups committed at some brokers, and not at others: by each of those."""
+    """Yield each broker with the groups and topics committed only at other brokers."""
     everywhere = {
         pair
         for part in parts
         for pair in part.committed
-        if not pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)  # asked for at each
+        if not pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)  # read at each broker
     }
     for part in parts:
         wanted = sorted(
@@ -358,7 +360,7 @@ def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
 
 
 def _groups_of_retry_topics(routes: Mapping[str, TopicRoute | None]) -> Iterable[str]:
-    """Groups by their retry topics: all that is left when no broker answers."""
+    """Return groups by their retry topics: the only source when no broker answers."""
     return (
         topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
         for topic in routes

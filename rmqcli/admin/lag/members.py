@@ -1,8 +1,8 @@
-"""The members of a group, merged from what several brokers see. Pure.
+"""The members of a group, merged from what several brokers report. Pure.
 
 Members send heartbeats to every broker they use. A broker keeps one subscription table
-for a whole group, that of the last heartbeat: brokers that disagree, or a member that
-differs from them, mean that members subscribe differently. Such a group loses messages.
+for a whole group, that of the last heartbeat. So when brokers disagree, or a member
+differs from them, members subscribe differently. Such a group loses messages.
 
 Source: ConsumerConnection in apache/rocketmq.
 """
@@ -35,7 +35,7 @@ class Members:
     _expressions: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, seen: ConsumerConnection) -> None:
-        """Take in what one broker sees."""
+        """Add what one broker reports."""
         for connection in seen.connections:
             self.connections.setdefault(connection.client_id, connection)
         self.message_model = seen.message_model or self.message_model
@@ -46,7 +46,7 @@ class Members:
             self._expressions.setdefault(topic, set()).add(_expression(subscription))
 
     def mismatches(self, clients: Mapping[str, ClientQueues] | None) -> list[str]:
-        """What members or brokers disagree about, one sentence each."""
+        """Describe what members or brokers disagree about, one sentence each."""
         found = []
         for topic, expressions in sorted(self._expressions.items()):
             if len(expressions) > 1:
@@ -56,7 +56,7 @@ class Members:
 
 
 def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
-    """Topics to which members subscribe differently, and the members of each filter."""
+    """Describe the topics to which members subscribe differently, by filter."""
     tables = {
         client_id: _table(client.subscriptions)
         for client_id, client in sorted(clients.items())
@@ -68,7 +68,7 @@ def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
         for client_id, table in tables.items():
             having.setdefault(table.get(topic, "no subscription"), []).append(client_id)
         if len(having) > 1:
-            # The few first: they are the ones to check.
+            # The filter of the fewest members first: it is the one to check.
             parts = sorted(having.items(), key=lambda item: (len(item[1]), item[1]))
             shown = "; ".join(f"{_names(ids)} {text}" for text, ids in parts)
             found.append(f"members differ on {topic}: {shown}")
@@ -76,7 +76,7 @@ def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
 
 
 def _names(client_ids: list[str]) -> str:
-    """Three names and how many more, with their verb."""
+    """Return up to three client ids, the number of others, and `has` or `have`."""
     more = len(client_ids) - _NAMED_MAX
     names = ", ".join(client_ids[:_NAMED_MAX])
     if more > 0:
@@ -89,7 +89,7 @@ def _table(subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
 
 
 def _expression(subscription: SubscriptionData) -> str:
-    """The filter; tags in one order, for their order means nothing."""
+    """Return the filter, with its tags sorted because their order has no meaning."""
     kind = subscription.expression_type
     text = subscription.sub_string or "*"
     if kind not in (None, "TAG"):

@@ -1,17 +1,17 @@
-"""Which queues groups had on which broker at the last run of `rmq lag`.
+"""The record of the queues that groups had on each broker in earlier runs of `rmq lag`.
 
-A broker that dies leaves the routes, and no name server says that it was ever there, so
-that what is left seems to be complete. So each run leaves a note for the next one, a
-JSON file for each set of name servers in `$XDG_STATE_HOME/rmqcli/lag` (else
+When a broker dies, it leaves the routes, and no name server reports that it existed, so
+that the remaining numbers seem complete. So each run leaves a record for the next one:
+a JSON file for each set of name servers in `$XDG_STATE_HOME/rmqcli/lag` (else
 `~/.local/state/...`), readable by its owner only:
 
     {"version": 1, "namesrv": ["HOST:PORT"],
      "brokers": {"broker-a": {"address": "HOST:PORT", "seen_ms": 1767322800000}},
      "groups": {"GROUP": {"broker-a": {"TOPIC": [QUEUES, LAG or null]}}}}
 
-A broker is forgotten a week after it was seen last. Notes of which no broker is still
-there, by its name and address, are of another cluster and not used. Notes that cannot
-be read or written are done without: nothing here raises.
+A broker is forgotten a week after it was last seen. When no broker of the record still
+has the same name and address, the record is of another cluster and is not used. A
+record that cannot be read or written is ignored: nothing here raises.
 """
 
 from __future__ import annotations
@@ -37,26 +37,28 @@ _VERSION: Final = 1
 _KEPT_MS: Final = 7 * 24 * 3600 * 1000
 _BYTES_MAX: Final = 1 << 20
 _FILES_MAX: Final = 32
-#: A broker that says that it has more of one topic is not believed.
+#: A larger number of queues of one topic on one broker is not believed.
 _QUEUES_MAX: Final = 65_536
-#: While the queues stay the same, `--watch` writes no more often.
+#: `--watch` writes the record no more often than this.
 _SAVE_INTERVAL_MS: Final = 10_000
 
-#: Topic -> how many queues, and how many messages waited in them (None: unknown).
+#: Topic -> number of queues, and of messages that waited in them (None: unknown).
 Topics = dict[str, tuple[int, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenBroker:
-    """A broker, and when a name server named it last."""
+    """A broker, and when a name server last listed it."""
 
     address: str | None
     seen_ms: int
 
 
 def memory_directory(environ: Mapping[str, str]) -> str | None:
-    """Where the notes are. A relative XDG_STATE_HOME is ignored, as the XDG
-    specification has it."""
+    """Return the folder of the records; None when there is no home directory.
+
+    A relative XDG_STATE_HOME is ignored, as the XDG specification requires.
+    """
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = os.path.expanduser("~/.local/state")
@@ -64,7 +66,7 @@ def memory_directory(environ: Mapping[str, str]) -> str | None:
 
 
 class LagMemory:
-    """The notes about one cluster, read when this is made. Not safe across threads."""
+    """The record of one cluster, read on construction. Not thread-safe."""
 
     def __init__(
         self, directory: str | os.PathLike[str], namesrv: Sequence[str], *, now_ms: int
@@ -80,14 +82,14 @@ class LagMemory:
 
     @property
     def path(self) -> str:
-        """The file."""
+        """The path of the file that holds the record."""
         text = ";".join(self._namesrv)
         kept = "".join(c if c.isascii() and c.isalnum() else "_" for c in text[:60])
         name = f"{kept}-{zlib.crc32(text.encode()):08x}.json"
         return os.path.join(self._directory, name)
 
     def forget(self) -> None:
-        """Forget all of the cluster."""
+        """Forget everything about the cluster, and remove the file."""
         self.brokers, self._groups = {}, {}
         try:
             _remove(self.path)
@@ -95,9 +97,9 @@ class LagMemory:
             logger.debug("%s cannot be removed: %s", self.path, error)
 
     def departed(self, brokers: Mapping[str, str | None]) -> dict[str, SeenBroker]:
-        """Which brokers of the notes are not among `brokers` (name to address).
+        """Return the recorded brokers that are not among `brokers` (name to address).
 
-        Empty when the notes are of another cluster: they are forgotten then.
+        Empty when the record is of another cluster: its content is forgotten then.
         """
         if not any(
             address is not None and self.brokers[name].address == address
@@ -108,7 +110,7 @@ class LagMemory:
         return {n: seen for n, seen in self.brokers.items() if n not in brokers}
 
     def groups_on(self, brokers: Collection[str]) -> list[str]:
-        """The groups that had queues on any of these brokers, sorted."""
+        """Return the groups that had queues on any of these brokers, sorted."""
         return sorted(
             group
             for group, on in self._groups.items()
@@ -118,7 +120,7 @@ class LagMemory:
     def lost_queues(
         self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
     ) -> list[QueueReading]:
-        """The queues that `group` had on brokers that have left, without numbers."""
+        """Return the queues that `group` had on departed brokers, without numbers."""
         return [
             QueueReading(
                 topic=topic,
@@ -136,7 +138,7 @@ class LagMemory:
     def remember_brokers(
         self, brokers: Mapping[str, str | None], *, now_ms: int
     ) -> None:
-        """Note which brokers name servers name now."""
+        """Record the brokers that name servers list now."""
         for name, address in brokers.items():
             self.brokers[name] = SeenBroker(address, now_ms)
 
@@ -148,8 +150,10 @@ class LagMemory:
         *,
         topics: Collection[str] = (),
     ) -> None:
-        """Note what a group has on a broker that reported all of it; of `topics` only,
-        or of all."""
+        """Record the queues of a group on a broker that reported all of them.
+
+        When `topics` are given, what is recorded of other topics is kept.
+        """
         found: dict[str, list[int]] = {}
         unknown: set[str] = set()
         for item in queues:
@@ -170,10 +174,10 @@ class LagMemory:
             for topic, (queues, lag) in found.items()
             if queues <= _QUEUES_MAX
         }
-        self._groups[group] = on  # at the end: what was seen last is kept longest
+        self._groups[group] = on  # at the end: the groups seen last are kept longest
 
     def keep_groups(self, groups: Collection[str], brokers: Collection[str]) -> None:
-        """Of these brokers, forget all groups but these."""
+        """Forget all other groups than `groups` on these brokers."""
         for group, on in list(self._groups.items()):
             if group not in groups:
                 for name in brokers:
@@ -182,7 +186,7 @@ class LagMemory:
                 del self._groups[group]
 
     def save(self, *, now_ms: int) -> None:
-        """Write it down, unless that was done a moment ago."""
+        """Write the record to its file, unless that was done less than 10 s ago."""
         if self._saved_ms is not None and now_ms - self._saved_ms < _SAVE_INTERVAL_MS:
             return
         self._saved_ms = now_ms
@@ -225,7 +229,7 @@ class LagMemory:
             raise
 
     def _make_room(self) -> None:
-        """Remove the oldest files where there are too many."""
+        """Remove the oldest files if there are too many."""
         with os.scandir(self._directory) as entries:
             others = [
                 (entry.stat(follow_symlinks=False).st_mtime, entry.path)
@@ -269,7 +273,7 @@ class LagMemory:
 
 
 def _make_folder(path: str) -> None:
-    """A folder for its owner only, in folders with the usual permissions."""
+    """Create a folder for its owner only; its parents have the usual permissions."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -281,7 +285,7 @@ def _remove(path: str) -> None:
 
 
 def _read(path: str) -> bytes:
-    """A file of ours, whole. Raises OSError."""
+    """Read a file of this user. Raises OSError, also for a file of another user."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with os.fdopen(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())

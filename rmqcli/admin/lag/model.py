@@ -2,36 +2,37 @@
 
     lag = max - clamp(committed, min, max)
 
-The caller reads committed offsets before max offsets: the other way round a busy group
-seems to be ahead of its queue. What is not known is None with a reason, never 0 or -1.
+The caller reads committed offsets before max offsets: in the other order, a busy group
+would seem to be ahead of its queue. A number that is not known is None with a reason,
+never 0 or -1.
 
-What is known of a queue, and of a topic by its worst queue (`LagState`):
+The state of a queue, and of a topic by its worst queue (`LagState`):
 
 | state | meaning | lag |
 |---|---|---|
 | OK | min <= committed <= max | known |
-| NO_COMMIT | nothing was ever committed: where it will start is the member's choice | None; 0 if empty; all of a retry topic |
-| EXPIRED | messages were deleted before they were read | of what is left |
+| NO_COMMIT | no offset was ever committed: the members choose where to start | None; 0 if the queue is empty; all messages of a retry topic |
+| EXPIRED | messages were deleted before they were read | counts the messages that are left |
 | AHEAD | committed beyond the last message | 0 |
 | BROADCAST | members keep their offsets themselves | None |
 | UNKNOWN | the broker did not report it | None |
 
-How a group is doing (`GroupState`), one word for tables, `--watch` and JSON. One sample
-gives some of them; those with a star need a second one (`trend`). Of several that hold,
-the last in the table counts:
+The state of a group (`GroupState`), which tables, `--watch` and JSON show. Some states
+follow from one sample; what is marked with * needs a second one (`trend`). When several
+states apply, the last of them in the table is used:
 
 | state | meaning |
 |---|---|
-| OK | nothing waits; * or all that waited at the first sample was consumed by the second |
-| BEHIND | messages wait, and members are active, or that is not known |
-| GROWING * | more wait than before, and not all that waited then was consumed |
-| NO_COMMIT | it never committed where messages are, so what waits is not known |
-| BROADCAST | its members keep their offsets themselves |
-| STOPPED | messages wait, no member is active; * and nothing was committed |
-| STALLED * | messages wait in a queue of which nothing was committed, though members are at work |
-| REWOUND * | a committed offset went back |
-| AHEAD | it committed beyond the end of a queue |
-| EXPIRED | messages were deleted before it read them |
+| OK | no message waits; * or all that waited at the first sample were consumed by the second |
+| BEHIND | messages wait, and members are active, or it is not known whether they are |
+| GROWING * | the lag grew, and some messages of the first sample still wait; or it grew by more than arrives between two commits |
+| NO_COMMIT | the group never committed in queues that have messages, so its lag is not known |
+| BROADCAST | the members keep their offsets themselves |
+| STOPPED | messages wait and no member is active; * and nothing was committed between the samples |
+| STALLED * | messages wait in a queue where nothing was committed, though members are active |
+| REWOUND * | a committed offset moved back |
+| AHEAD | the group committed beyond the end of a queue |
+| EXPIRED | messages were deleted before the group read them |
 | UNKNOWN | a broker did not answer, or has left the route |
 
 Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
@@ -62,7 +63,7 @@ def fast_dataclass(cls: type[ValueT]) -> type[ValueT]:
     """Make `cls` a dataclass with slots and keyword arguments, compared by identity.
 
     Without generated `__eq__` and `__repr__` a class takes a quarter of the time to
-    make, and a dozen of them are made before the first request can go out.
+    create, and a dozen are created before the first request can be sent.
     """
     return dataclasses.dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
 
@@ -73,8 +74,8 @@ NEVER_COMMITTED = "no offset was ever committed: it starts where its members cho
 FROM_THE_START = "no offset was ever committed: members begin at its first message"
 OWN_OFFSETS = "a broadcast group: members keep their offsets themselves"
 
-#: A delay of over 30 years is the broker's clock less the -1 that it takes for the
-#: store time of a message that is not there.
+#: A delay of over 30 years is the broker's clock minus -1, which the broker uses as the
+#: store time of a message that does not exist.
 _DELAY_IS_CLOCK_MS = 10**12
 
 
@@ -83,7 +84,7 @@ QueueKey = tuple[str | None, str, int | None]
 
 
 class LagState(StrEnum):
-    """What a queue's or topic's numbers mean; the worst last."""
+    """The states of a queue or topic, the worst last."""
 
     OK = "OK"
     NO_COMMIT = "NO_COMMIT"
@@ -94,7 +95,7 @@ class LagState(StrEnum):
 
 
 class GroupState(StrEnum):
-    """How a group is doing; the worst last."""
+    """The states of a group, the worst last."""
 
     OK = "OK"
     BEHIND = "BEHIND"
@@ -114,22 +115,23 @@ _GROUP_RANK = {state: rank for rank, state in enumerate(GroupState)}
 
 
 def rank_of(state: LagState | GroupState) -> int:
-    """How bad a state is, among those of its kind: 0 is fine."""
+    """Return how bad a state is among those of its class; 0 is OK."""
     return _RANK[state] if isinstance(state, LagState) else _GROUP_RANK[state]
 
 
 def worst_state(states: Iterable[GroupState]) -> GroupState:
-    """The worst of some; OK without any."""
+    """Return the worst of some states, or OK without any."""
     return max(states, key=rank_of, default=GroupState.OK)
 
 
 @fast_dataclass
 class QueueReading:
-    """What was read of one queue for one group; treat as immutable.
+    """What was read about one queue for one group; treat as immutable.
 
-    `committed` None with `failure` None: never committed. `failure` says why the rest
-    is not known. `queue_id` None stands for all queues of a broker that did not say
-    which it has. Not frozen: a cluster has a hundred thousand.
+    When `committed` and `failure` are both None, the group never committed. `failure`
+    says why the remaining values are not known. A `queue_id` of None stands for all
+    queues of a broker that did not report which it has. Not frozen, because a cluster
+    may have a hundred thousand of these.
     """
 
     topic: str | None
@@ -143,20 +145,20 @@ class QueueReading:
     failure: str | None = None
 
     def known_lag(self) -> int | None:
-        """Max less committed, inside the queue; None when one of them is unknown."""
+        """Return max minus the clamped committed offset; None when it is not known."""
         low, high = self.min_offset, self.max_offset
         if self.failure is not None or low is None or high is None:
             return None
         if self.committed is None:
-            # Wherever a member starts in an empty queue, nothing waits for it; a retry
-            # topic's messages all do.
+            # In an empty queue nothing waits, wherever a member starts. In a retry
+            # topic all messages wait.
             return max(0, high - low) if high <= low or _is_retry(self.topic) else None
         return high - min(max(self.committed, low), high)
 
 
 @fast_dataclass
 class BrokerFailure:
-    """A broker that did not give what was requested, and why."""
+    """A broker that did not report what was requested, and why."""
 
     broker_name: str
     address: str | None
@@ -165,7 +167,7 @@ class BrokerFailure:
 
 @fast_dataclass
 class GroupReading:
-    """Everything read about one group."""
+    """Everything that was read about one group."""
 
     group: str
     at_ms: int = 0
@@ -184,7 +186,7 @@ class GroupReading:
 
 @fast_dataclass
 class QueueLag:
-    """One queue's lag. `expired` counts messages deleted unread."""
+    """The lag of one queue. `expired` counts messages that were deleted unread."""
 
     topic: str | None
     broker_name: str
@@ -208,10 +210,10 @@ class QueueLag:
 
 @fast_dataclass
 class TopicLag:
-    """A topic's queues summed up; `known_lag` leaves out the unknown ones.
+    """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
-    `expression` is the members' filter: messages it drops count as lag until a member
-    has moved past them.
+    `expression` is the members' filter. Messages that it excludes count as lag until a
+    member has moved past them.
     """
 
     topic: str | None
@@ -228,7 +230,7 @@ class TopicLag:
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
-    `state` is that of one sample, until `trend.judge` has compared two.
+    `state` follows from one sample, unless `trend.judge` has replaced it.
     """
 
     group: str
@@ -243,14 +245,14 @@ class GroupLag:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a broker did not give what was requested."""
+        """Whether a broker did not report what was requested."""
         return bool(self.reading.failures) or any(
             queue.state is LagState.UNKNOWN for queue in self.queues
         )
 
 
 def compute_lag(reading: GroupReading) -> GroupLag:
-    """Turn a reading into lag, per queue, topic and group. Queues come out sorted."""
+    """Compute the lag of each queue and topic and of the group. Queues are sorted."""
     members = reading.members
     is_broadcast = members is not None and members.message_model == BROADCASTING
     owners = _owners(reading.clients)
@@ -287,7 +289,7 @@ def _group_state(
         return GroupState.BROADCAST if is_broadcast else GroupState.NO_COMMIT
     worst = _worst(queues)
     if worst is LagState.NO_COMMIT and _sum(queues):
-        worst = LagState.OK  # messages that are to be tried again: known all the same
+        worst = LagState.OK  # messages wait in a retry topic only; how many is known
     states = [GroupState(worst)]
     if _known(queues):
         is_stopped = reading.members is None and reading.members_unknown is None
@@ -361,7 +363,10 @@ def _is_retry(topic: str | None) -> bool:
 
 
 def _age_ms(item: QueueReading, lag: int | None) -> int | None:
-    """The oldest unread message's age by the broker's clock; 0 when all is read."""
+    """Return the oldest unread message's age by the broker's clock.
+
+    0 when all messages are read, None when it is not known.
+    """
     if not lag:
         return lag
     span = item.time_span
@@ -371,7 +376,7 @@ def _age_ms(item: QueueReading, lag: int | None) -> int | None:
         return max(0, span.delay_time)
     if span.min_time_stamp <= 0:
         return None
-    # The next message is gone, so the oldest left is the oldest unread.
+    # The next message was deleted, so the oldest one left is the oldest unread one.
     return max(0, span.delay_time - 1 - span.min_time_stamp)
 
 
@@ -422,7 +427,7 @@ def _known(queues: Iterable[QueueLag]) -> int:
 
 
 def _oldest(queues: Sequence[QueueLag]) -> int | None:
-    """The greatest age known where something waits; None when not one is."""
+    """Return the greatest known age of queues with lag; None when none is known."""
     asked = [queue for queue in queues if queue.lag] or queues
     return max((q.age_ms for q in asked if q.age_ms is not None), default=None)
 
@@ -443,7 +448,7 @@ def _worst(queues: Sequence[QueueLag]) -> LagState:
 def _owners(
     clients: Mapping[str, ClientQueues] | None,
 ) -> dict[tuple[str, str, int], list[str]]:
-    """The members that hold each queue; several while queues change hands."""
+    """Return the members that hold each queue; several during a rebalance."""
     owners: dict[tuple[str, str, int], list[str]] = {}
     for client_id, client in sorted((clients or {}).items()):
         for queue in client.held_queues():

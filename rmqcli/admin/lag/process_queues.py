@@ -1,9 +1,9 @@
-"""What consumers hold of their queues, and what is wrong with it. Pure.
+"""The queues that consumers hold, and what is wrong with them. Pure.
 
 A push consumer stops pulling a queue while it caches too many messages, too many MiB,
-or (concurrently) too wide a span of offsets; the last means that one message at the
-head is not done while later ones are. The limits are the client's own where it reports
-them.
+or (if it consumes concurrently) too wide a span of offsets. A wide span means that the
+message at the head is not finished while later ones are. The limits are the client's
+own where it reports them.
 
 Source: ProcessQueue, ProcessQueueInfo, DefaultMQPushConsumerImpl#pullMessage in
 apache/rocketmq.
@@ -26,10 +26,10 @@ COUNT_LIMIT_DEFAULT = 1000  # DefaultMQPushConsumer.pullThresholdForQueue
 SIZE_LIMIT_MIB_DEFAULT = 100  # DefaultMQPushConsumer.pullThresholdSizeForQueue
 LOCK_MAX_LIVE_MS = 30_000  # ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME
 
-#: Messages are there and none was done for so long: several times what a healthy
-#: consumer takes, a quarter of what Java takes for a timeout.
+#: A queue is stuck when it has messages and none was finished for this time: several
+#: times what a healthy consumer needs, and less than Java's consumeTimeout of 15 min.
 STUCK_AFTER_MS = 60_000
-#: Not pulled for so long: Java calls a queue expired after it and drops it.
+#: After this time without a pull, Java considers a queue expired and drops it.
 PULL_MAX_IDLE_MS = 120_000  # ProcessQueue.PULL_MAX_IDLE_TIME
 
 FLOW_CONTROL = "FLOW_CONTROL"
@@ -41,7 +41,7 @@ PULL_STOPPED = "PULL_STOPPED"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """When a consumer stops pulling one queue."""
+    """The limits above which a consumer stops pulling a queue."""
 
     count: int = COUNT_LIMIT_DEFAULT
     size_mib: int = SIZE_LIMIT_MIB_DEFAULT
@@ -50,10 +50,12 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldQueue:
-    """One queue in one consumer's hands. Offsets are None while nothing is cached.
+    """One queue that a consumer holds.
 
-    `span` is last cached offset less first. `taken_*` is what an orderly consumer
-    works on now. Times are epoch ms by the consumer's clock, None for never.
+    The offsets of cached or taken messages are None while there are none. `span` is the
+    last cached offset minus the first. `taken_*` are about the messages that an orderly
+    consumer is processing now. Times are epoch ms by the consumer's clock, None for
+    never.
     """
 
     queue: MessageQueue
@@ -78,7 +80,7 @@ class HeldQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQueues:
-    """What one consumer said of itself, or why it did not (`failure`)."""
+    """What one consumer reported about itself, or why it did not (`failure`)."""
 
     client_id: str
     failure: str | None = None
@@ -87,14 +89,17 @@ class ClientQueues:
     subscriptions: tuple[SubscriptionData, ...] = ()
 
     def held_queues(self) -> list[MessageQueue]:
-        """The queues it works on, without those that rebalancing took away."""
+        """Return the consumer's queues without those that a rebalance took away."""
         return [held.queue for held in self.queues if not held.dropped]
 
 
 def read_running_info(
     client_id: str, info: ConsumerRunningInfo, *, now_ms: int
 ) -> ClientQueues:
-    """Judge what a consumer holds. `now_ms` should be near the consumer's clock."""
+    """Return the queues that a consumer holds, with flags for what is wrong.
+
+    `now_ms` should be near the consumer's clock.
+    """
     is_orderly = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
     is_broadcast = info.properties.get("messageModel") == "BROADCASTING"
     limits = _limits(info.properties)
@@ -108,7 +113,7 @@ def read_running_info(
                 item,
                 client_id=client_id,
                 limits=limits,
-                # In a broadcast group no other member has the queue: no lock.
+                # In a broadcast group every member has all queues, so there is no lock.
                 is_orderly=is_orderly and not is_broadcast,
                 now_ms=now_ms,
             )
@@ -129,7 +134,7 @@ def _limits(properties: Mapping[str, str]) -> QueueLimits:
 
 def _number(properties: Mapping[str, str], name: str, default: int) -> int:
     text = properties.get(name, "")
-    # A client may write anything here; a limit of 0 or of 20 digits is none.
+    # A client may send anything here; 0 and very long numbers are ignored.
     if text.isascii() and text.isdigit() and len(text) < 12:
         return int(text) or default
     return default
@@ -171,12 +176,13 @@ def _held_queue(
 def queue_flags(
     item: ProcessQueueInfo, *, limits: QueueLimits, is_orderly: bool, now_ms: int
 ) -> tuple[str, ...]:
-    """What is wrong with a held queue, empty when nothing is.
+    """Return flags for what is wrong with a held queue; empty when nothing is.
 
-    FLOW_CONTROL: over a limit, so it is not pulled. STUCK_HEAD: messages are there
-    and none was done for a minute, or the first holds back a span over the limit.
-    EXPIRED_LOCK: orderly without a lock of the last 30 s, so it waits. DROPPED: it
-    lost the queue in a rebalance. PULL_STOPPED: not pulled for two minutes.
+    FLOW_CONTROL: a limit is exceeded, so the queue is not pulled. STUCK_HEAD: there are
+    messages and none was finished for a minute, or the first one holds back a span
+    above the limit. EXPIRED_LOCK: an orderly consumer has no lock that was renewed in
+    the last 30 s, so it waits. DROPPED: the consumer lost the queue in a rebalance.
+    PULL_STOPPED: the queue was not pulled for two minutes.
     """
     flags = []
     is_span_over = not is_orderly and _span(item) > limits.span

@@ -1,21 +1,23 @@
-"""Where a group's lag is going: two samples of it and the time between them. Pure.
+"""The trend of a group's lag, from two samples and the time between them. Pure.
 
-Members commit every 5 s by default: what lies between two samples that are closer
-together than two such intervals says nothing about a healthy group. So `TREND_MIN_MS`
-is the least time after which a queue is called STALLED or GROWING; `Samples` keeps as
-many as `--watch` needs to compare over that time.
+Members commit every 5 s by default, so two samples that are less than two such
+intervals apart say little about a healthy group. So a queue is only called STALLED or
+GROWING after `TREND_MIN_MS`; `Samples` keeps the samples that `--watch` needs to
+compare over that time.
 
 | a queue's verdict | between two samples |
 |---|---|
-| OK | all that waited at the first is consumed, or nothing waits at the second |
-| BEHIND | some of it still waits |
-| GROWING | the same, and lag grew by more than the floor |
+| OK | the messages that waited at the first are consumed, or none waits at the second |
+| BEHIND | some of the messages that waited at the first still wait |
+| GROWING | as BEHIND or OK, but the lag grew by more than normal variation |
 | STOPPED | messages wait, nothing was committed in any queue, no active member |
 | STALLED | nothing was committed in this queue, though members are active |
-| REWOUND | the committed offset went back |
-| UNKNOWN | one of the two lags is |
+| REWOUND | the committed offset moved back |
+| UNKNOWN | one of the two lags is unknown |
 
-A group's verdict is the worst of its queues', and of what its numbers mean (`model`).
+A group's verdict is the worst of its queues' verdicts and of its own state in the
+second sample (`model`). It is also GROWING when its BEHIND queues together grew by more
+than normal variation.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ GROWTH_FLOOR = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """Messages per second in and out; `drain_ms` is None when it will not drain."""
+    """Rates in messages per second, the time to drain the lag, and the verdict.
+
+    `drain_ms` is None when the lag does not shrink or is not known.
+    """
 
     rate_in: float | None
     rate_out: float | None
@@ -67,9 +72,10 @@ class Samples:
         self._samples: deque[tuple[int, dict[str, GroupLag]]] = deque()
 
     def take(self, lags: Iterable[GroupLag], *, at_ms: int) -> dict[str, GroupTrend]:
-        """Add a sample; the trends since the newest one that is old enough, by group.
+        """Add a sample; return each group's trend since a sample that is old enough.
 
-        A group that was not in that sample, or whose first is too young, has none.
+        That is the newest sample that is at least `least_ms` old. A group that is not
+        in it has no trend, and without such a sample no group has.
         """
         now = {lag.group: lag for lag in lags}
         samples = self._samples
@@ -88,14 +94,14 @@ class Samples:
 
 
 def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
-    """The group's lag with the state that two samples give."""
+    """Return `lag` with the state that `trend` gives it; unchanged without a trend."""
     if trend is None:
         return lag
     return dataclasses.replace(lag, state=trend.group.verdict)
 
 
 def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend:
-    """The trend of a group whose lag was read twice, `elapsed_ms` apart."""
+    """Return the trend of a group between two samples, `elapsed_ms` apart."""
     elapsed_ms = max(1, elapsed_ms)
     earlier = {queue.key: queue for queue in before.queues}
     moves = {q.key: _moved(earlier.get(q.key), q) for q in after.queues}
@@ -130,8 +136,10 @@ def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend
 def _is_at_work(
     after: GroupLag, moves: Iterable[tuple[int, int] | None]
 ) -> bool | None:
-    """Whether the group consumes; None when only members that brokers were not asked
-    for might."""
+    """Return whether the group is consuming, or None when that is not known.
+
+    It is not known when brokers were not asked for members and nothing was committed.
+    """
     if after.reading.members is not None:
         return True
     # Brokers do not see a proxy's members, but they see their commits.
@@ -148,7 +156,7 @@ def _group_verdict(
     elapsed_ms: int,
     is_at_work: bool | None,
 ) -> GroupState:
-    """What the numbers mean, and what became of them; the worst of both."""
+    """Return the worst of the group's own state and its queues' verdicts."""
     states: list[GroupState] = []
     if after.state not in _OF_ONE_SAMPLE:
         states.append(after.state)
@@ -219,7 +227,7 @@ def _verdict(
     if done == 0 and lag_before > 0 and is_long and is_at_work:
         return GroupState.STALLED
     grown = lag_after - lag_before
-    # What came since the last commit may well wait still.
+    # Messages that arrived since the last commit may still wait.
     ebb = came * COMMIT_INTERVAL_MS // elapsed_ms
     if done >= lag_before and not (is_long and grown > max(GROWTH_FLOOR, ebb)):
         return GroupState.OK
@@ -229,17 +237,17 @@ def _verdict(
 
 
 def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
-    """How far max and committed went; None when that is not known."""
+    """Return how far max and committed offset moved; None when that is not known."""
     if after.max_offset == 0 and after.state not in _NOT_TOLD:
         was_there = before is not None and before.max_offset
-        # As the queue of a retry topic that was made between the samples.
+        # Such as a queue of a retry topic that was created between the samples.
         return None if was_there else (0, 0)
     if (
         before is None
         or before.max_offset is None
         or after.max_offset is None
         or not {before.state, after.state}.isdisjoint(_NOT_TOLD)
-        or after.max_offset < before.max_offset  # the topic was made anew
+        or after.max_offset < before.max_offset  # the topic was recreated
     ):
         return None
     came = after.max_offset - before.max_offset

@@ -1,9 +1,9 @@
-"""Which address of a broker's group a queue is read from.
+"""Chooses the address from which to pull a queue: its master or one of the slaves.
 
 With each answer a broker suggests which member of its group to pull from next: the
 master or a slave. A member that cannot be reached is left out until all members have
-been tried; then the route is read again, because a master that died may have got
-another address.
+been tried. After a failure the route is read again, because a master that died may have
+got another address.
 
 Source: PullAPIWrapper#recalculatePullFromWhichNode, findBrokerAddressInSubscribe
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
 
-#: Least time between two reads of a topic's route because of failures.
+#: Minimum time between two reads of a topic's route because of failures.
 _REFRESH_EVERY_MS = 2_000
 
 
@@ -29,7 +29,7 @@ _REFRESH_EVERY_MS = 2_000
 class _Choice:
     address: str | None = None
     broker_id: int = MASTER_ID
-    #: addresses that failed since the last good answer
+    #: addresses that failed; cleared when all addresses of the broker have
     tried: set[str] = field(default_factory=set)
 
 
@@ -43,7 +43,7 @@ class AddressBook:
         self._refreshed_ms: dict[str, int] = {}
 
     def address(self, queue: MessageQueue) -> str | RmqError:
-        """Return where to pull `queue` from, or why nowhere.
+        """Return the address to pull `queue` from, or an error if there is none.
 
         May read the route from the name servers after a failure.
         """
@@ -58,14 +58,14 @@ class AddressBook:
         return address
 
     def failed(self, queue: MessageQueue, address: str) -> None:
-        """Note that `address` gave no answer for `queue`: the next one is another."""
+        """Record that `address` did not answer for `queue`; the next one is another."""
         choice = self._choices[queue]
         choice.tried.add(address)
         if choice.address == address:
             choice.address = None
 
     def suggested(self, queue: MessageQueue, broker_id: int) -> None:
-        """Note that an answer came, with the broker id to pull from next."""
+        """Record that an answer suggested `broker_id` as the one to pull from next."""
         choice = self._choices[queue]
         if choice.tried:
             # The suggested broker may be the one that is down: stay for a while.

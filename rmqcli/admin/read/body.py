@@ -27,7 +27,7 @@ Span = tuple[int, int]
 class Chunk(NamedTuple):
     """The records of offsets `start <= o < end` of one queue, as a broker stores them.
 
-    `missing` are the half-open spans of it that the broker does not have, ascending.
+    `missing` are the half-open spans in it that the broker does not have, ascending.
     """
 
     queue: MessageQueue
@@ -48,11 +48,11 @@ def cut_body(body: bytes, scan: RecordScan, start: int, end: int) -> bytes:
 
 
 def cut_unscanned_body(body: bytes, start: int, end: int) -> tuple[bytes, int | None]:
-    """Return what may lie in `start <= o < end`, and the last offset found there.
+    """Return the records that may lie in `start <= o < end`, and the last offset there.
 
     For a body that `scan_records` cannot scan. A record without a readable offset is
-    kept: it may be one that was asked for. The last offset is None when no record in
-    the range has one.
+    kept, because it may be in the range. The last offset is None when no record in the
+    range has one.
     """
     pieces: list[tuple[int, bool]] = []  # where it begins, and whether it is wanted
     last: int | None = None

@@ -1,14 +1,15 @@
 """Reading a range of one queue: which offsets to pull next, what an answer means. Pure.
 
-Several pulls are in flight at once, each for the offsets where the one before should
+Several pulls are in flight at once, each from the offset where the one before should
 end. A broker may answer with fewer messages than it was asked for (8 from disk, 64 KiB,
-large messages, the edge of a file) or with more. What an answer leaves open becomes a
-hole that is pulled again, and what it has too much is cut off, so the chunks that come
-out cover the range exactly, in order.
+large messages, the edge of a file) or with more. Offsets that an answer does not cover
+become a hole that is pulled again, and surplus messages are cut off, so the resulting
+chunks cover the range exactly, in order.
 
 The numbers in an answer are believed only inside the range that was pulled. An answer
-that gets nowhere (an offset that goes back, FOUND without a message, NO_NEW_MSG below
-the end of the queue) is no progress; the caller counts those answers and slows down.
+that does not advance (an offset that goes back, FOUND without a message, NO_NEW_MSG
+below the end of the queue) is not progress; the caller counts those answers and slows
+down.
 
 Source: DefaultMessageStore#getMessage, for what brokers answer.
 """
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
     from rmqcli.model import OffsetRange
     from rmqcli.wire.pull_answer import PullAnswer
 
-#: How often in a row a broker must deny that there is a message where one should be:
-#: it also does so while a slave is behind or while the broker is starting.
+#: How often in a row a broker must answer NO_NEW_MSG where a message should be, before
+#: it is believed: it also does so while a slave is behind or the broker is starting.
 _DENIALS_NEEDED = 3
-#: Full answers in a row before a pull is for twice as many offsets.
+#: After this many full answers in a row, a pull requests twice as many offsets.
 _FULL_ANSWERS = 4
 
 
 class QueueReading:
-    """The state of reading one range. Each of its offsets is in exactly one place:
+    """The state of reading one range.
 
-    before `take_at` (taken by the caller), in a chunk that waits, in a pull in flight,
-    in a hole, or from `pull_at` on.
+    Each offset of the range is in exactly one place: before `take_at` (taken by the
+    caller), in a chunk that waits to be taken, in a pull in flight, in a hole, or from
+    `pull_at` on.
     """
 
     def __init__(
@@ -49,9 +51,12 @@ class QueueReading:
         filtered: bool = False,
         one_at_a_time: bool = False,
     ) -> None:
-        """With `filtered` the broker leaves messages out, so an offset that an answer
+        """Begin to read the range `wanted`.
+
+        With `filtered` the broker leaves messages out, so an offset that an answer
         lacks is not missing. How far such an answer reaches cannot be foreseen, so each
-        pull is for all the rest; `one_at_a_time` pulls in the same way.
+        pull requests the whole rest of the range, and pulls are sent one at a time.
+        `one_at_a_time` pulls in the same way without a filter.
         """
         self.queue = wanted.queue
         self.end = max(wanted.start, wanted.end)
@@ -61,16 +66,16 @@ class QueueReading:
         self.pull_at = wanted.start
         self.filtered = filtered
         self._one_at_a_time = filtered or one_at_a_time
-        #: how many offsets a pull is for
+        #: how many offsets a pull requests
         self.stride = MSG_NUMS_MAX
         self._full_answers = 0
         #: pulls in flight: start -> end
         self._in_flight: dict[int, int] = {}
         #: spans to be pulled again; a heap
         self._holes: list[Span] = []
-        #: start -> a chunk that waits for those before it
+        #: start -> a chunk that waits until the chunks before it are taken
         self._chunks: dict[int, Chunk] = {}
-        #: the broker has removed what lies below and was not pulled yet
+        #: the broker has removed the messages below this that were not pulled yet
         self._removed_below = wanted.start
         self._denials: tuple[int, int] = (-1, 0)  # offset, how often
 
@@ -81,20 +86,20 @@ class QueueReading:
 
     @property
     def window(self) -> int:
-        """How many pulls are in flight, or answered and not taken."""
+        """The number of pulls that are in flight, or answered and not taken."""
         return len(self._in_flight) + len(self._chunks)
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the chunks wait for a hole that no pull is in flight for.
+        """Whether the chunks wait for a hole for which no pull is in flight.
 
-        Then the next pull must be sent however full the window is: nothing else can
+        Then the next pull must be sent even if the window is full: nothing else can
         make room in it.
         """
         return bool(self._holes) and self._holes[0][0] == self.take_at
 
     def next_pull(self) -> Span | None:
-        """Return what to pull next, None when nothing is left or it must wait."""
+        """Return the span to pull next; None if nothing is left or a pull must wait."""
         if self._one_at_a_time and self._in_flight:
             return None
         while True:
@@ -130,11 +135,11 @@ class QueueReading:
         return start, end
 
     def failed(self, start: int) -> None:
-        """Note that the pull at `start` got no answer: its offsets are open again."""
+        """Record that the pull at `start` failed; its offsets are pulled again."""
         heapq.heappush(self._holes, (start, self._in_flight.pop(start)))
 
     def answered(self, start: int, answer: PullAnswer) -> bool:
-        """Take the answer to the pull at `start`; return whether it was progress."""
+        """Process the answer to the pull at `start`; return whether it was progress."""
         end = self._in_flight.pop(start)
         chunk: Chunk | None
         match answer.status:
@@ -155,7 +160,7 @@ class QueueReading:
         return True
 
     def take(self) -> list[Chunk]:
-        """Return the chunks whose turn it is, in order."""
+        """Return the chunks that follow what was taken so far, in order."""
         chunks: list[Chunk] = []
         while (chunk := self._chunks.pop(self.take_at, None)) is not None:
             chunks.append(chunk)
@@ -196,7 +201,7 @@ class QueueReading:
     def _found_unscanned(
         self, start: int, end: int, answer: PullAnswer
     ) -> Chunk | None:
-        """Go by the next offset that the broker states: some record cannot be read."""
+        """Handle FOUND with an unreadable record: the broker's next offset decides."""
         body, last = cut_unscanned_body(answer.body, start, end)
         reached = start if last is None else last + 1
         believed = self._believed(start, answer)
@@ -208,7 +213,10 @@ class QueueReading:
         return Chunk(self.queue, start, covered, body, ())
 
     def _passed_over(self, start: int, end: int, answer: PullAnswer) -> Chunk | None:
-        """Nothing matched; without a filter the broker is removing these messages."""
+        """Handle NO_MATCHED_MSG.
+
+        Without a filter it means that the broker is removing these messages.
+        """
         believed = self._believed(start, answer)
         if believed is None:
             return None
@@ -216,7 +224,10 @@ class QueueReading:
         return self._empty_chunk(start, covered, missing=not self.filtered)
 
     def _illegal(self, start: int, end: int, answer: PullAnswer) -> Chunk | None:
-        """Messages below the min offset were removed; above it this is no progress."""
+        """Handle OFFSET_ILLEGAL: messages below the min offset were removed.
+
+        For a pull that did not begin below the min offset it is not progress.
+        """
         if not start < answer.min_offset <= answer.max_offset:
             return None
         covered = min(end, answer.min_offset)
@@ -224,7 +235,7 @@ class QueueReading:
         return self._empty_chunk(start, covered, missing=True)
 
     def _denied(self, start: int, end: int, answer: PullAnswer) -> Chunk | None:
-        """NO_NEW_MSG, though the range was pinned below the max offset."""
+        """Handle NO_NEW_MSG, although the range was pinned below the max offset."""
         believed = self._believed(start, answer)
         if believed is None:
             return None
@@ -234,7 +245,7 @@ class QueueReading:
         if denials < _DENIALS_NEEDED:
             return None
         covered = min(end, believed)
-        if start == self.take_at:  # nothing is open below, so all may be passed over
+        if start == self.take_at:  # no offset before is open, so all may be skipped
             self._removed_below = max(self._removed_below, believed)
         return self._empty_chunk(start, covered, missing=True)
 
@@ -246,7 +257,7 @@ class QueueReading:
         return None
 
     def _adapt(self, got: int, wanted: int) -> None:
-        """Pull as many as the broker gives at once, and more when it gives all."""
+        """Request as many offsets as the broker returns, and more if it returns all."""
         if got < wanted:
             self.stride = got
             self._full_answers = 0

@@ -5,7 +5,7 @@ pulls, chooses addresses, and keeps the limits: pulls and bytes in flight, time 
 progress. Nothing is pulled while the caller does not iterate, so a slow caller costs no
 memory.
 
-Pulls as TOOLS_CONSUMER and commits nothing. Not safe for threads.
+Pulls as TOOLS_CONSUMER and commits nothing. Not thread-safe.
 
 Source: DefaultMQPullConsumerImpl, PullAPIWrapper#recalculatePullFromWhichNode.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.wire.pull_answer import PullAnswer
 
-#: Answers in a row that get nowhere before a queue is abandoned.
+#: Answers in a row without progress before a queue is abandoned.
 _NO_PROGRESS_MAX = 12
 _BACKOFF_FIRST_MS = 20
 _BACKOFF_LAST_MS = 2_000
@@ -38,10 +38,11 @@ _TURN_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read. With an `expression` other than `*` the broker leaves messages out.
+    """Options of a RangeReader.
 
-    A queue without any progress for `retry_for_ms` is abandoned. With `raise_abandoned`
-    that ends the reading with the queue's error, else `RangeReader.abandoned` holds it.
+    With an `expression` other than `*`, the broker leaves messages out. A queue without
+    any progress for `retry_for_ms` is abandoned. With `raise_abandoned` that ends the
+    reading with the queue's error; otherwise `RangeReader.abandoned` holds the error.
     `on_trouble` is called when a queue begins to fail. Reading ends early, with no
     queue abandoned, once `left_ms` returns 0.
     """
@@ -74,9 +75,10 @@ class _QueueState:
 
 
 class RangeReader:
-    """Iterate it once: chunks, in order and without gap or overlap within each queue.
+    """Iterates over the chunks of ranges; can be iterated once.
 
-    Raises the error of a queue that is abandoned, unless the options say otherwise.
+    The chunks of each queue are in order, without gap or overlap. Raises the error of a
+    queue that is abandoned, unless the options say otherwise.
     """
 
     def __init__(
@@ -109,8 +111,8 @@ class RangeReader:
     def pause(self, queue: MessageQueue) -> None:
         """Send no more pulls for `queue`; those in flight are still answered.
 
-        When every open queue is paused and nothing is in flight, all are resumed: the
-        caller, which waits for a chunk, could not resume one.
+        When every open queue is paused and nothing is in flight, all are resumed,
+        because the caller, which waits for a chunk, could not resume any.
         """
         self._states[queue].is_paused = True
 
@@ -122,7 +124,7 @@ class RangeReader:
         try:
             yield from self._chunks()
         finally:
-            self._open.clear()  # answers that still come are ignored
+            self._open.clear()  # answers that still arrive are ignored
 
     def _chunks(self) -> Iterator[Chunk]:
         while self._open and self._left_ms() > 0:
@@ -181,7 +183,7 @@ class RangeReader:
         return max(1, self._pulls_max() // max(1, running))
 
     def _pull(self, queue: MessageQueue, state: _QueueState) -> bool:
-        """Send one pull; False when there is none to send now."""
+        """Send one pull; return False when there is none to send now."""
         address = self._addresses.address(queue)
         if isinstance(address, RmqError):
             self._failed(queue, state, address)
@@ -241,7 +243,7 @@ class RangeReader:
         """Wait before the next pull, or abandon the queue."""
         now_ms = self._client.clock.monotonic_ms()
         if now_ms < state.not_before_ms:
-            return  # it was in flight together with one that failed already
+            return  # it was in flight together with a pull that has failed already
         if state.failing_since_ms is None:
             state.failing_since_ms = now_ms
             if self._options.on_trouble is not None:

@@ -1,13 +1,13 @@
-"""Carries a plan out and reads back what came of it: `ResetRun`.
+"""Carries out a reset plan and reads back the committed offsets: `ResetRun`.
 
 An interrupt may come at any moment: a queue is marked before its request is sent, so
-`outcomes` never hides what may have changed. The plan decides how
-offsets are set; the results are judged in `result`. Each topic and broker is a task, so
-that a broker that does not answer holds up only its own queues.
+that `outcomes` never hides what may have changed. The plan decides how offsets are set;
+the results are judged in `result`. Each topic on each broker is a task, so that a
+broker that does not answer holds up only its own queues.
 
-`recheck` is the last check before a plan is carried out: between plan and execution a
-person thinks, and others commit. An offset that moved is refused unless a live consumer
-explains it.
+`recheck` is the last check before a plan is carried out: other clients may have
+committed while the user read the plan. An offset that moved is refused unless a live
+consumer explains it.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Consumers persist their offsets every 5 s; a little more proves that one has.
+#: Consumers persist their offsets every 5 s; after a little longer, all must have.
 PERSIST_WAIT_MS = 7_000
 #: A client that is asked to reset stops, sleeps 10 s (MQClientInstance#resetOffset) and
 #: then commits; it may be busy before that.
 PUSH_WAIT_MS = 20_000
 _POLL_INTERVAL_MS = 100
 #: A client that obeyed a push commits the target and may be past it in its next pull:
-#: that moment must not be missed, or the reset seems to have done nothing.
+#: that moment must not be missed, or the reset seems to have had no effect.
 _PUSH_POLL_INTERVAL_MS = 10
 
-#: A broker that resets by itself ignores time and force when it is given an offset. One
-#: that was set to reset through clients ignores the offset instead; by this time and
-#: without force it then leaves every queue where it is.
+#: A broker that resets by itself ignores timestamp and force when an offset is given. A
+#: broker that is configured to reset through clients ignores the offset instead; with
+#: this timestamp and without force it then leaves every queue where it is.
 _HARMLESS_TIMESTAMP_MS = 253_402_300_799_999  # the year 9999
 
 #: What a broker with a pending reset answers to a commit, with code 0.
@@ -71,37 +71,37 @@ class ResetRun:
         self._plan = plan
         #: queues whose request was sent or is being sent
         self._attempted: set[MessageQueue] = set()
-        #: queues whose broker took the request and makes its members move
+        #: queues whose broker accepted the request and makes its members move
         self._moving: set[MessageQueue] = set()
-        #: queue -> why its request had no success
+        #: queue -> why its request failed
         self._errors: dict[MessageQueue, RmqError] = {}
-        #: queue -> why it could not be read back when that was last tried
+        #: queue -> why the last attempt to read it back failed
         self._read_errors: dict[MessageQueue, RmqError] = {}
-        #: queue -> where it really was sent, when a push came out differently
+        #: queue -> its target according to the answer to a push
         self._targets: dict[MessageQueue, int] = {}
         #: queue -> every different offset read back, oldest first
         self._seen: dict[MessageQueue, list[int | None]] = {}
 
     @property
     def errors(self) -> tuple[RmqError, ...]:
-        """What went wrong, queue by queue."""
+        """The errors, at most one for each queue."""
         return tuple((self._read_errors | self._errors).values())
 
     def execute(self) -> None:
-        """Send everything, and read back once; until live members have obeyed.
+        """Set all offsets, read them back, and wait for live members to move.
 
-        Members are waited for where the broker resets by itself, too: a commit that one
-        of them had sent before that undoes the reset, until the member stops,
-        takes the new offset over and commits it.
+        Members are also waited for where the broker resets by itself: a commit that a
+        member had sent before undoes the reset, until the member stops, takes over the
+        new offset and commits it. The wait ends after `PUSH_WAIT_MS` at the latest.
         """
         self._run([self._execute(key, queues) for key, queues in self._by_key()])
 
     def watch(self) -> None:
-        """Read back again and again until consumers must have persisted theirs."""
+        """Read back repeatedly until consumers must have persisted their offsets."""
         self._run([self._watch(queues) for _, queues in self._by_key()])
 
     def read_back(self, *, timeout_ms: int | None = None) -> None:
-        """Note what is committed now, in all queues of the plan that have a target."""
+        """Read the committed offsets of all queues of the plan that have a target."""
         self._run([self._read_back(self._plan.queues, timeout_ms)])
 
     def _run(self, tasks: Sequence[Task[None]]) -> None:
@@ -110,7 +110,7 @@ class ResetRun:
                 raise outcome
 
     def _by_key(self) -> Iterable[tuple[MethodKey, list[QueuePlan]]]:
-        """The queues of the plan by topic and broker."""
+        """Group the queues of the plan by topic and broker."""
         found: dict[MethodKey, list[QueuePlan]] = {}
         for each in self._plan.queues:
             found.setdefault(method_key(each.queue), []).append(each)
@@ -128,7 +128,7 @@ class ResetRun:
             yield from self._read_back(waiting)
 
     def _is_awaited(self, plan: QueuePlan) -> bool:
-        """Whether members are to move here and have not been seen to."""
+        """Whether members should move in this queue, but have not been seen to."""
         return plan.queue in self._moving and not self._outcome(plan).is_good
 
     def _watch(self, queues: list[QueuePlan]) -> Task[None]:
@@ -163,7 +163,7 @@ class ResetRun:
                 seen.append(offset)
 
     def outcomes(self) -> dict[MessageQueue, Outcome]:
-        """What became of every queue of the plan, as far as it is known now."""
+        """Return the outcome of every queue of the plan, as far as it is known now."""
         return {each.queue: self._outcome(each) for each in self._plan.queues}
 
     def _outcome(self, plan: QueuePlan) -> Outcome:
@@ -190,7 +190,7 @@ class ResetRun:
         if outcome.is_good or error is None:
             return outcome
         if isinstance(error, TransportError) and not isinstance(error, ConnectError):
-            # It may have been obeyed, or may still be.
+            # The request may have been carried out, or may still be.
             return Outcome(
                 result=Result.UNKNOWN,
                 is_good=False,
@@ -221,7 +221,7 @@ class ResetRun:
                 commit_offset=_target(each),
             ),
         )
-        # An earlier reset waits there for a client: only another one can replace it.
+        # An earlier reset there waits for a client; only another one can replace it.
         waiting = [
             each
             for each in changes
@@ -245,7 +245,7 @@ class ResetRun:
         self._moving.update(taken)
 
     def _push(self, key: MethodKey, changes: list[QueuePlan]) -> Task[None]:
-        """One push for all queues."""
+        """Reset all queues of one topic on one broker with a single push."""
         method = self._plan.methods[key]
         if method.push is None:
             return
@@ -268,12 +268,12 @@ class ResetRun:
     def _send(
         self, changes: list[QueuePlan], make: Callable[[QueuePlan], Call[T]]
     ) -> Task[dict[MessageQueue, T]]:
-        """Send what `make` makes for each queue of a broker; the good answers.
+        """Send the call that `make` returns for each queue; return the good answers.
 
-        One goes first, then all others at once: a broker that hears of a group and
-        topic for the first time makes their map in whichever thread comes, and of
-        several at once may forget all but one (7 of 80 resets with 4.6.0, 1 of 80 with
-        5.5.0). Where the first gets no answer the others are not sent.
+        One call is sent first, then all others at once. For a group and topic that are
+        new to it, a broker creates their map in the thread of the request, and of
+        several requests at once it may lose all but one (7 of 80 resets with 4.6.0, 1
+        of 80 with 5.5.0). If the first call gets no answer, the others are not sent.
         """
         answers: dict[MessageQueue, T] = {}
         first, *others = changes
@@ -316,12 +316,13 @@ def _not_attempted(note: str, *, read_back: int | None = None) -> Outcome:
 
 
 def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
-    """Read the committed offsets of `plan.changes` again; `plan` with them.
+    """Read the committed offsets of `plan.changes` again; return `plan` with them.
 
-    An offset that moved is a warning of its queue, and goes into the backup, when
-    members read there and `target` was not counted from it. Raises RefusedError when it
-    moved otherwise, or past its target, so that what was to be skipped would be
-    replayed; and a broker's error when it cannot be asked.
+    An offset may have moved where members consume and `target` is a position or a
+    backup. Then the queue has a warning, and the backup will hold the new offset.
+    Raises RefusedError for any other offset that moved, and for one that moved past its
+    target, so that messages to be skipped would be replayed or the other way round.
+    Raises a broker's error when the offset cannot be read.
     """
     changes = {each.queue: each for each in plan.changes}
     moved = {}
@@ -357,13 +358,13 @@ def _moved(plan: QueuePlan, committed: int | None) -> QueuePlan:
         plan,
         committed=committed,
         warnings=(*plan.warnings, warning),
-        first_store_ms=None,  # of other messages than those that are moved over now
+        first_store_ms=None,  # the known times are of another range of messages
         last_store_ms=None,
     )
 
 
 def _turns(before: QueuePlan, now: QueuePlan) -> bool:
-    """Whether what was a skip has become a replay, or the other way round."""
+    """Whether a skip has become a replay, or the other way round."""
     if before.delta is None or now.delta is None:
         return False
     return before.delta * now.delta < 0

@@ -1,15 +1,16 @@
-"""Backups of committed offsets: one is saved before every reset, `--undo` reads it.
+"""Backups of committed offsets: one is saved before every reset, and `--undo` reads it.
 
-A backup is a JSON file of its own, readable by its owner only, in
+Each backup is a separate JSON file, readable by its owner only, in
 `$XDG_STATE_HOME/rmqcli/reset-offset` (else `~/.local/state/...`). It appears whole or
 not at all, is on the disk before any offset changes, and is never overwritten.
 
 A backup belongs to one cluster (`cluster_identity` has the rule). A file of an earlier
-version does not say which: it is taken for the cluster's own when the two share a name
-server. Earlier versions read the files of this one and pass over what they do not know.
+version of rmq does not record it: it counts as a backup of the cluster when the two
+share a name server. Earlier versions can read the files of this version and ignore what
+they do not know.
 
-Backups are in the order in which they were saved, also after the machine's clock was
-set back: each gets a `sequence` above every other in the folder.
+Backups are ordered as they were saved, even after the machine's clock was set back:
+each gets a `sequence` above every other in the folder.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a group had committed before a reset; None: nothing.
+    """The committed offsets of a group before a reset; None where it had none.
 
-    `targets` is what the reset set. `undo_of` is the id of the backup that the reset
+    `targets` are the offsets to set. `undo_of` is the id of the backup that the reset
     restored, empty for any other reset. `cluster` is None in a file of a version that
     did not record it. `sequence` orders backups: the time in ms at which it was saved,
     or one above the highest in the folder when the clock is behind that.
@@ -72,15 +73,17 @@ class Backup:
 
 
 def backup_directory(environ: Mapping[str, str]) -> Path:
-    """The folder that holds the backups. A relative XDG_STATE_HOME is ignored, as the
-    XDG specification has it."""
+    """Return the folder that holds the backups.
+
+    A relative XDG_STATE_HOME is ignored, as the XDG specification requires.
+    """
     state = environ.get("XDG_STATE_HOME", "")
     root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return root / "rmqcli" / "reset-offset"
 
 
 def backup_id_of(created_ms: int) -> str:
-    """The id of a backup of that time, such as `20260102-030405-678` (UTC)."""
+    """Return the id of a backup of that time, such as `20260102-030405-678` (UTC)."""
     moment = _EPOCH + timedelta(milliseconds=created_ms)
     return f"{moment:%Y%m%d-%H%M%S}-{created_ms % 1000:03}"
 
@@ -99,7 +102,7 @@ def save_backup(
 ) -> str:
     """Write a backup to the disk and return its id.
 
-    Raises RmqError when that fails: then nothing may be changed.
+    Raises RmqError when that fails; the caller must then not change any offset.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,7 +131,11 @@ def save_backup(
 
 
 def load_backup(directory: Path, backup_id: str) -> Backup:
-    """Read one backup. Raises NotFoundError, or ConfigError for one that is damaged."""
+    """Read one backup.
+
+    Raises NotFoundError without one, ConfigError for a damaged or unreadable file, and
+    UsageError for an invalid id.
+    """
     name = f"{backup_id}.json"
     if not backup_id or backup_id.startswith(".") or file_name_fault(name) is not None:
         raise UsageError(f"{backup_id!r} is not the id of a backup")
@@ -148,8 +155,10 @@ def load_backup(directory: Path, backup_id: str) -> Backup:
 def list_backups(
     directory: Path, *, group: str | None = None, topic: str | None = None
 ) -> list[Backup]:
-    """The backups of a group and topic, or of all, in the order in which they were
-    saved; damaged and unreadable ones are left out."""
+    """Return the backups of a group and topic, or of all, in the order of their saving.
+
+    Damaged and unreadable files are left out.
+    """
     found = []
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         try:
@@ -178,10 +187,11 @@ def latest_backup(
     cluster: ClusterIdentity,
     namesrv: Sequence[str],
 ) -> Backup:
-    """What `--undo` without an id restores: the newest backup of this cluster that is
-    not itself of an undo, so that a second `--undo` changes nothing.
+    """Return the newest backup of this cluster that was not saved by an undo.
 
-    Raises NotFoundError, or RefusedError when all its backups are of other clusters.
+    `--undo` without an id restores it, so that a second `--undo` changes nothing.
+    Raises NotFoundError without a backup of the group and topic, and RefusedError when
+    all of them are of other clusters.
     """
     found = [
         each
@@ -203,14 +213,14 @@ def latest_backup(
 
 
 def origin_of(backup: Backup) -> str:
-    """Where `backup` was made, for people."""
+    """Describe where `backup` was made, for the user."""
     if backup.cluster is not None:
         return str(backup.cluster)
     return f"a cluster with the name servers {';'.join(backup.namesrv)}"
 
 
 def _write_new(directory: Path, backup: Backup) -> bool:
-    """Whether the file is new: another process may have taken the same millisecond."""
+    """Write the file; return False if another process took the same millisecond."""
     path = directory / f"{backup.backup_id}.json"
     data = json.dumps(_to_json(backup), indent=1) + "\n"
     temporary = write_temporary(directory, data.encode(), mode=0o600)

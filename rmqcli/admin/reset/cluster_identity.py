@@ -3,17 +3,17 @@
 Clusters often share group, topic and broker names, so a cluster is identified by the
 addresses that its brokers advertise:
 
-    same     one of its cluster names is the same, and at least one broker of the same
+    same     they have a cluster name in common, and at least one broker of the same
              name still advertises one of its addresses
     other    everything else
 
-Name servers do not decide: one cluster is reached through several addresses, and one
-address (a port that is forwarded) leads to several clusters. Advertised addresses do
-not depend on how the broker was reached, so TLS and the VIP port make no difference. A
-broker that is down, new or has moved does no harm while another one is unchanged. When
-every broker has moved, the cluster cannot be distinguished from another one and is
-refused like one: the caller may insist. Two clusters that advertise the same addresses
-(containers of the same private network range) cannot be distinguished either.
+Name servers do not decide: one cluster can be reached through several addresses, and
+one address (a port that is forwarded) can lead to several clusters. Advertised
+addresses do not depend on how the broker was reached, so TLS and the VIP port make no
+difference. A broker that is down, is new or has moved does no harm while another one is
+unchanged. When every broker has moved, the cluster cannot be distinguished from another
+one and is refused, unless the caller insists. Two clusters that advertise the same
+addresses (containers of the same private network range) cannot be distinguished either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BROKERS_LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What a topic's route says of its cluster.
+    """The identity of a cluster, from a topic's route.
 
     `names` are the cluster names, sorted. `brokers` is broker name -> the addresses
     that its master and slaves advertise, sorted.
@@ -49,7 +49,7 @@ class ClusterIdentity:
 
 
 def identity_of(route: TopicRoute) -> ClusterIdentity:
-    """The cluster that `route` is part of."""
+    """Return the identity of the cluster that `route` is part of."""
     return ClusterIdentity(
         names=tuple(sorted({broker.cluster for broker in route.brokers})),
         brokers={
@@ -68,13 +68,15 @@ def is_same_cluster(then: ClusterIdentity, now: ClusterIdentity) -> bool:
 
 
 def is_same_namesrv(then: Iterable[str], now: Iterable[str]) -> bool:
-    """Whether two lists of name servers share one: all there is to compare for a backup
-    that does not hold an identity."""
+    """Whether two lists of name servers have one in common.
+
+    For a backup without an identity there is nothing else to compare.
+    """
     return bool({each.lower() for each in then} & {each.lower() for each in now})
 
 
 def identity_json(identity: ClusterIdentity) -> dict[str, object]:
-    """The object to write into a file."""
+    """Return the JSON object to write into a file."""
     return {
         "names": list(identity.names),
         "brokers": {name: list(at) for name, at in identity.brokers.items()},

@@ -1,6 +1,6 @@
-"""Finds the members that are online, and how each broker's offsets can be set.
+"""Finds the members that are online, and how offsets can be set at each broker.
 
-Here is what has to be asked; the decisions are in `method`.
+This module sends the requests; `method` makes the decisions.
 
 Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 """
@@ -45,15 +45,16 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
 
-#: Timestamps that are tried on an old broker: a few will do, or none does.
+#: How many timestamps are tried on an old broker: if a few do not work, none will.
 _TIMESTAMPS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The group as each broker sees it, by broker name; None: no member is online.
+    """The members of the group that brokers report.
 
-    `errors` are the brokers that could not be asked, and why.
+    `seen` is broker name -> what it reported, None when no member is online there.
+    `errors` has the brokers that could not be queried, and why.
     """
 
     seen: Mapping[str, ConsumerConnection | None]
@@ -68,7 +69,7 @@ class Membership:
         )
 
     def client_ids(self, topic: str) -> tuple[str, ...]:
-        """The members that are online and read `topic`, sorted."""
+        """Return the client ids of online members that consume `topic`, sorted."""
         return tuple(
             sorted(
                 {
@@ -81,8 +82,11 @@ class Membership:
         )
 
     def is_live(self, broker_name: str, topic: str) -> bool:
-        """Whether a member reads `topic` there. Clients that assign queues to
-        themselves announce no topic and count as reading it."""
+        """Return whether a member consumes `topic` at this broker.
+
+        Clients that assign queues to themselves announce no topic, and count as
+        consuming it.
+        """
         each = self.seen.get(broker_name)
         return each is not None and (
             not each.subscriptions or topic in each.subscriptions
@@ -95,10 +99,10 @@ class Membership:
 
 
 def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
-    """Ask every broker of the topic for the group.
+    """Query every broker of the topic for the members of the group.
 
-    Raises NotFoundError when none of them knows it, and the first error when none could
-    be asked, or the others do not know the group.
+    Raises NotFoundError when all brokers answer and none of them knows the group. When
+    some could not be queried and the others do not know it, raises the first error.
     """
     names = sorted({data.broker_name for data in route.queues if data.is_readable})
     addresses: dict[str, str] = {}
@@ -151,9 +155,9 @@ def find_methods(
     every: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
 ) -> dict[MethodKey, ResetMethod]:
-    """How to set the offsets of one topic on each of its brokers.
+    """Find how to set the offsets of one topic on each of its brokers.
 
-    `every` holds all queues of the topic, `aimed` those that are to go somewhere.
+    `every` holds all queues of the topic, `aimed` those to reset.
     """
     tasks = {}
     for key in dict.fromkeys(method_key(each.queue) for each in aimed):
@@ -186,7 +190,7 @@ def _find_method(
     address: str,
     version: int,
 ) -> Task[ResetMethod]:
-    """How to set the offsets of `aimed`, which are of one topic and broker."""
+    """Find how to set the offsets of `aimed`, queues of one topic and broker."""
     topic, name = method_key(aimed[0].queue)
     is_live = members.is_live(name, topic)
     is_server_side = False
@@ -208,14 +212,17 @@ def _find_method(
 
 
 def _is_server_side(address: str, version: int) -> Task[bool]:
-    """Whether the broker resets by queue and offset. A wrong yes would be a reset to
-    timestamp 0, so the broker's own setting is asked for."""
+    """Return whether the broker resets by queue and offset.
+
+    A broker that does not would ignore the offset and go by the timestamp alone, so the
+    broker's own setting is queried.
+    """
     if version < V5_1_0:
         return False
     try:
         config = yield Request(address, get_broker_config())
     except RmqError:
-        return version >= V5_2_0  # the default; the read-back shows what came of it
+        return version >= V5_2_0  # the default; the read-back shows whether it worked
     default = "true" if version >= V5_2_0 else "false"
     return bool(config.get("useServerSideResetOffset", default) == "true")
 
@@ -283,7 +290,7 @@ def _push_queue(
 def _timestamps(
     client: Client, request: ResetRequest, aimed: Sequence[QueueFacts]
 ) -> Task[list[int]]:
-    """What might do: the ends, the time asked for, the store times of the targets."""
+    """Return timestamps to try: ends, requested time, and store times of targets."""
     timestamps = [TIMESTAMP_MAX_OFFSET, 0]
     if isinstance(request.target, ToPosition) and isinstance(
         request.target.position, AtTime

@@ -1,8 +1,8 @@
-"""Finds out what a plan has to know, and has it made: `gather_plan`.
+"""Reads from the cluster what a reset plan needs, and makes the plan: `gather_plan`.
 
-Everything is read, nothing is changed. Committed offsets are read before the ends of
-the queues. A queue that cannot be read is part of the plan as unknown, with the reason:
-half a reset must not look like a whole one.
+Nothing is changed. For a position, the ends of the queues are read again after the
+committed offsets. A queue that cannot be read is part of the plan as unknown, with the
+reason: half a reset must not look like a whole one.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from rmqcli.model import TopicRoute
 
 
-#: Positions that mean the same in a retry topic; for all others it goes to its end.
+#: Positions that mean the same in a retry topic; others move that topic to its end.
 _TIMELIKE = (Earliest, Latest, Now, AtTime, Ago)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topic:
-    """A topic of the reset: all its queues, those that are part of it, where they go.
+    """A topic of the reset: all its queues, the chosen ones, and their target.
 
     A queue of `chosen` is in `every` or, when it could not be read, in `unknown`.
     """
@@ -72,9 +72,9 @@ class _Topic:
 def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     """Make the plan for `request`.
 
-    Raises NotFoundError for an unknown topic, group or message, RefusedError on drift
-    or when skipping a message would skip others, and what a broker's error is when no
-    queue at all could be read.
+    Raises NotFoundError for an unknown topic, group or message. Raises RefusedError
+    when offsets have moved since a plan file was made, and when skipping a message
+    would skip others. Raises a broker's error when no queue at all could be read.
     """
     members = read_members(client, client.route(request.topic), request.group)
     topics, retry = _read_topics(client, request, members)
@@ -106,7 +106,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
 def _with_unknown(
     plan: ResetPlan, unknown: dict[MessageQueue, RmqError], members: Membership
 ) -> ResetPlan:
-    """`plan` with what could not be read, and a word about each broker that is why."""
+    """Return `plan` with the queues that could not be read, and warnings about them."""
     reasons: dict[str, str] = {}
     counts: dict[str, int] = {}
     for queue, error in sorted(unknown.items()):
@@ -132,7 +132,7 @@ def _with_unknown(
 def _read_topics(
     client: Client, request: ResetRequest, members: Membership
 ) -> tuple[list[_Topic], _Topic | None]:
-    """The topics of the reset, and the retry topic when it is none of them."""
+    """Return the topics of the reset, and the retry topic if it is not one of them."""
     main = _read_topic(client, client.route(request.topic), request, members)
     topics = [replace(main, chosen=_choose(request, main))]
     retry = _read_retry(client, request, members)
@@ -200,20 +200,26 @@ def _read_retry(
     except NotFoundError:
         return None  # no member ever was online
     if not route.read_queues():
-        return None  # not readable, for members either
+        return None  # members cannot read it either
     return _read_topic(client, route, request, members)
 
 
 def _retry_target(target: Target) -> Target:
-    """Time means the same in a retry topic; otherwise what waits there is dropped."""
+    """Return the target for the retry topic.
+
+    Positions in time mean the same there; for others, messages that wait are skipped.
+    """
     if isinstance(target, ToPosition) and isinstance(target.position, _TIMELIKE):
         return target
     return ToPosition(Latest())
 
 
 def _pending(facts: QueueFacts) -> int:
-    """What a member will be given of a retry queue: without a commit all of it, because
-    members begin at the start of a retry topic wherever they begin elsewhere."""
+    """Return how many messages of a retry queue will be delivered to members.
+
+    Without a committed offset all of them will, because members begin at the start of a
+    retry topic, wherever they begin elsewhere.
+    """
     start = facts.min_offset if facts.committed is None else facts.committed
     return max(0, facts.max_offset - max(start, facts.min_offset))
 
@@ -225,7 +231,7 @@ def _choose(request: ResetRequest, topic: _Topic) -> tuple[MessageQueue, ...]:
 
 
 def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ...]:
-    """The queues that a file names. Raises RefusedError for one that is gone."""
+    """Return the queues that a file names. Raises RefusedError if one is gone."""
     named = target.committed if isinstance(target, Restore) else target.targets
     mine = tuple(sorted(queue for queue in named if queue.topic == topic.topic))
     for queue in mine:
@@ -240,7 +246,7 @@ def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ..
 def _aim(
     client: Client, group: str, topic: _Topic
 ) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
-    """The chosen queues with where they are to go, and those that are unknown."""
+    """Return the chosen queues with their targets, and the queues that are unknown."""
     facts = [topic.every[queue] for queue in topic.chosen if queue in topic.every]
     unknown = {q: topic.unknown[q] for q in topic.chosen if q in topic.unknown}
     match topic.target:
@@ -282,7 +288,11 @@ def _aim_at_position(
 
 
 def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> QueueFacts:
-    """Behind the message, when the group stands at it: then nothing else is skipped."""
+    """Return the queue of the message, with the offset after it as the target.
+
+    A group that is already past the message stays where it is. Raises RefusedError when
+    other messages would be skipped, too.
+    """
     found = find_message(client, topic.topic, message_id)
     if found.queue in topic.unknown:
         raise topic.unknown[found.queue]

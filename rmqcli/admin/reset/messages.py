@@ -1,14 +1,14 @@
-"""Reads the single messages that a reset is about.
+"""Reads the single messages that a reset needs.
 
-Messages by queue and offset (`read_messages`, `with_times`): the store times of what a
-plan moves over, and the messages on each side of its targets. Pulls as TOOLS_CONSUMER
-without a commit, so that nothing is left on the broker. A message that cannot be read
-is left out, because a plan is of use without it.
+By queue and offset (`read_messages`, `with_times`): for the store times of the messages
+that a plan moves over, and the messages on each side of its targets. They are pulled as
+TOOLS_CONSUMER without a commit, so that nothing is left on the broker. A message that
+cannot be read is left out, because a plan is useful without it.
 
-The message with an id (`find_message`): offset ids and unique ids look alike. An offset
-id says where a record lies, a unique id has to be looked up in each broker's index. The
-first is tried when its host is one of the topic's brokers. Both answers are checked:
-topic and id must be the ones that were asked for.
+By id (`find_message`): offset ids and unique ids look alike. An offset id contains the
+position of a record; a unique id has to be looked up in each broker's index. An id is
+tried as an offset id first when its host is one of the topic's brokers. Answers are
+checked: they must have the requested topic and id.
 
 Source: MQAdminImpl#queryMessage, QueryMessageProcessor in apache/rocketmq.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Task
     from rmqcli.wire.pull_answer import PullAnswer
 
-#: What is shown of a body beside a target.
+#: How many characters of a body are shown beside a target.
 _PREVIEW_CHARS = 60
 
 Place = tuple["MessageQueue", int]
@@ -53,9 +53,9 @@ Place = tuple["MessageQueue", int]
 def read_messages(
     client: Client, places: Iterable[Place]
 ) -> Task[dict[Place, StoredMessage]]:
-    """The messages at `places`, asked for together; missing ones are left out.
+    """Read the messages at `places`, all at once; missing ones are left out.
 
-    The routes of their topics must be known to the client.
+    The client must already know the routes of their topics.
     """
     asked: dict[Place, Request[PullAnswer]] = {}
     for place in dict.fromkeys(places):
@@ -78,7 +78,10 @@ def read_messages(
 
 
 def with_times(client: Client, plan: ResetPlan, *, with_edges: bool) -> ResetPlan:
-    """`plan` with the store times of what it moves over, and with its edges."""
+    """Return `plan` with the store times of the messages that it moves over.
+
+    With `with_edges`, also with the messages on each side of the targets.
+    """
     places: list[Place] = []
     for each in plan.queues:
         places += _span(each) or ()
@@ -129,17 +132,18 @@ def _edge(message: StoredMessage | None) -> EdgeMessage | None:
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """Where a message is."""
+    """The queue and the offset of a message."""
 
     queue: MessageQueue
     queue_offset: int
 
 
 def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
-    """The message of `topic` that has this id, of either kind.
+    """Find the message of `topic` with this id, an offset id or a unique id.
 
-    Raises NotFoundError when there is none, UsageError when several have it: a producer
-    that sends again uses the id again.
+    Raises NotFoundError when there is none. Raises UsageError for a text that is not an
+    id, and when several messages have the id: a producer that sends a message again
+    uses its id again.
     """
     found = list(dict.fromkeys(_by_offset_id(client, topic, message_id)))
     if not found:
@@ -164,7 +168,10 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
 
 
 def _producer_of(text: str) -> str:
-    """Who made the id and when, if it is a unique id: it may be of another cluster."""
+    """Describe which process made the id and when, if it is a unique id.
+
+    This helps when the id is of another cluster.
+    """
     made = decode_unique_id(text)
     day, ms = divmod(made.since_month_start_ms, DAY_MS)
     minutes, seconds = divmod(ms // 1_000, 60)
@@ -179,7 +186,7 @@ def _by_offset_id(client: Client, topic: str, text: str) -> Iterator[FoundMessag
     try:
         wanted = decode_offset_msg_id(text)
     except UsageError:
-        # Raised again for what is no id at all; an odd port only means the other kind.
+        # Raise for text that is not an id; an invalid port only means a unique id.
         if len(text) not in (32, 56) or not text.isalnum():
             raise
         return

@@ -1,11 +1,11 @@
-"""How a broker's offsets can be set so that it holds: decided here, no I/O.
+"""Decides how offsets can be set at a broker so that the change lasts. No I/O.
 
-    no client reads         commit (15); the broker's table is all there is
+    no client reads         commit (15): only the broker's table has offsets
     clients read, 5.2+      the broker resets each queue itself (222) and refuses the
                             clients' commits until they have moved
     clients read, older     the broker asks the clients (222 -> 220): one timestamp for
-                            all queues, and only where every one of them comes out right
-    clients read, else      a commit would be overwritten at their next persist
+                            all queues, so only if each of them gets the right offset
+    otherwise               a commit would be overwritten at the clients' next persist
 
 Source: AdminBrokerProcessor#resetOffset, Broker2Client#resetOffset,
 MQClientInstance#resetOffset.
@@ -25,7 +25,7 @@ TIMESTAMP_MAX_OFFSET = -1
 
 
 class Mechanism(enum.Enum):
-    """How one broker's offsets are set. Values are what people read."""
+    """How offsets are set at one broker. The values are shown to users."""
 
     COMMIT = "commit"
     SERVER_RESET = "server-side reset"
@@ -35,7 +35,7 @@ class Mechanism(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushRequest:
-    """The one timestamp that an old broker can be given, and `isForce`."""
+    """A reset through clients: its one timestamp for all queues, and `isForce`."""
 
     timestamp_ms: int
     is_force: bool
@@ -45,7 +45,7 @@ class PushRequest:
 class ResetMethod:
     """How offsets are set at one broker. `address` is its master's.
 
-    `is_live` is whether clients read there: then a committed offset moves on by itself.
+    `is_live` is whether clients consume there: then the committed offset keeps moving.
     """
 
     address: str
@@ -57,7 +57,7 @@ class ResetMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushQueue:
-    """One queue as a client push would treat it; `target` None: leave it alone."""
+    """One queue that a client push affects; `target` is None if it must not move."""
 
     queue_id: int
     committed: int | None
@@ -74,10 +74,10 @@ def choose_method(
     push: PushRequest | None,
     wants_proof: bool,
 ) -> ResetMethod:
-    """The method for one broker.
+    """Choose the method for one broker.
 
-    `wants_proof`: the caller reads back after a persist interval, so even what may be
-    overwritten is worth trying.
+    With `wants_proof` the caller reads back after a persist interval, so even a commit
+    that may be overwritten is worth trying.
     """
     if not is_live:
         return ResetMethod(address=address, mechanism=Mechanism.COMMIT)
@@ -116,10 +116,10 @@ def find_push(
     queues: Iterable[PushQueue],
     searches: Mapping[int, Mapping[int, int]],
 ) -> PushRequest | None:
-    """The timestamp with which a push does exactly what is wanted, None without one.
+    """Find a push that moves every queue exactly as wanted; None if there is none.
 
-    `queues` are all queues the broker writes to, for it resets all of them. `searches`
-    is timestamp -> queue id -> what the broker's own search answers.
+    `queues` are all write queues of the broker, because a push resets all of them.
+    `searches` is timestamp -> queue id -> the answer of the broker's own search.
     """
     every = list(queues)
     for timestamp_ms, found in searches.items():
@@ -136,7 +136,8 @@ def _push_fits(queue: PushQueue, found: int | None, *, is_force: bool) -> bool:
     # Without a stored offset in every queue the broker refuses the whole push.
     if found is None or queue.committed is None:
         return False
-    # A queue that is to stay may not be pulled back, and moves forward only by force.
+    # Without force, a push moves a queue only back. A queue that must stay needs a push
+    # without force that does not find an earlier offset.
     target = queue.committed if queue.target is None else queue.target
     if is_force:
         return queue.target is not None and max(0, found) == target

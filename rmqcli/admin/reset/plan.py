@@ -1,8 +1,8 @@
-"""What a reset of a group's offsets would do, queue by queue: decided here, no I/O.
+"""Plans a reset of a group's offsets, queue by queue. No I/O.
 
-`make_plan` turns what was found on the cluster into a plan that says everything a
-person should know before agreeing: how many messages are skipped or replayed, and what
-is odd. How it can be carried out is in `method`, what came of it in `result`.
+`make_plan` turns what was found on the cluster into a plan that says everything the
+user should know before confirming: how many messages are skipped or replayed, and what
+is unusual. `method` decides how a plan can be carried out; `result` judges the outcome.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
 
-#: Topic and broker name: what one request of a broker can reset at most.
+#: Topic and broker name: the most that one request to a broker can reset.
 MethodKey = tuple[str, str]
 
 
 def method_key(queue: MessageQueue) -> MethodKey:
-    """Where `queue` belongs in `ResetPlan.methods`."""
+    """Return the key of `queue` in `ResetPlan.methods`."""
     return queue.topic, queue.broker_name
 
 
@@ -35,9 +35,9 @@ def method_key(queue: MessageQueue) -> MethodKey:
 class QueueFacts:
     """What was found out about one queue.
 
-    `committed` is None when the group never committed here. `wanted` is where to go,
-    not yet brought into `min_offset..max_offset`; None when there is nowhere to go, and
-    then `note` says why. `note` is also what else should be said about the target.
+    `committed` is None when the group never committed here. `wanted` is the target, not
+    yet clamped to `min_offset..max_offset`; None when there is no target, and then
+    `note` says why. Otherwise `note` is a remark about the target, or empty.
     """
 
     queue: MessageQueue
@@ -62,7 +62,7 @@ class EdgeMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """What is to happen in one queue; `target` None: nothing, `warnings` say why.
+    """The plan for one queue; without a `target` nothing is done, `warnings` say why.
 
     `first_store_ms` and `last_store_ms` are the store times of the first and last
     message that is skipped or replayed, None where there is none or it is not known.
@@ -89,12 +89,12 @@ class QueuePlan:
 
     @property
     def is_change(self) -> bool:
-        """Whether anything has to be done."""
+        """Whether the committed offset has to be changed."""
         return self.target is not None and self.target != self.committed
 
     @property
     def moved_range(self) -> tuple[int, int] | None:
-        """`start <= offset < end` of what is skipped or replayed and still there.
+        """The range `start <= o < end` of existing messages that the reset moves over.
 
         None when it is not known: a group that never committed starts where its
         consumers choose.
@@ -106,12 +106,12 @@ class QueuePlan:
 
     @property
     def skipped(self) -> int | None:
-        """Messages that will never be delivered, None when unknown."""
+        """Number of messages that will never be delivered, None when unknown."""
         return self._moved(forward=True)
 
     @property
     def replayed(self) -> int | None:
-        """Messages that will be delivered again, None when unknown."""
+        """Number of messages that will be delivered again, None when unknown."""
         return self._moved(forward=False)
 
     def _moved(self, *, forward: bool) -> int | None:
@@ -123,13 +123,14 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
-    """A whole reset: `queues` sorted, `warnings` about all of it.
+    """The plan of a whole reset; `queues` are sorted, `warnings` are about all of it.
 
-    `client_ids` are the members that are online and read the topic. `methods` says per
-    topic and broker how the offsets there can be set, `broadcast` holds why it is of no
-    use in a broadcast group. `unknown` are the queues that are part of the reset but
-    could not be read, and why: with any of them a plan is only to be looked at.
-    `cluster` is where the queues are, None when the caller did not say.
+    `client_ids` are the members that are online and consume the topic. `methods` has,
+    for each topic and broker, how offsets can be set there. `broadcast` says why the
+    reset has no effect in a broadcast group; it is empty for other groups. `unknown`
+    has the queues that are part of the reset but could not be read, and why: a plan
+    with any of them must not be applied. `cluster` is where the queues are, None when
+    the caller did not pass it.
     """
 
     group: str
@@ -148,14 +149,14 @@ class ResetPlan:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why this cannot be carried out so that it holds; empty when it can."""
+        """Why the reset would have no effect or would not last; empty otherwise."""
         methods = (self.method_of(each.queue) for each in self.changes)
         refused = [r.warning for r in methods if r.mechanism is Mechanism.REFUSED]
         return tuple(filter(None, dict.fromkeys([self.broadcast, *refused])))
 
     @property
     def changes(self) -> tuple[QueuePlan, ...]:
-        """The queues in which anything has to be done."""
+        """The queues whose committed offset has to be changed."""
         return tuple(each for each in self.queues if each.is_change)
 
     @property
@@ -168,8 +169,9 @@ class ResetPlan:
 class GroupFacts:
     """What was found out about the group as a whole.
 
-    `retry_pending` counts what waits in its retry topic, and `retry_unknown` the queues
-    of it that could not be read, while that topic is not part of the reset.
+    `retry_pending` is the number of messages that wait in its retry topic, and
+    `retry_unknown` the number of queues of that topic that could not be read. Both are
+    0 when that topic is part of the reset.
     """
 
     group: str
@@ -182,7 +184,7 @@ class GroupFacts:
 
 
 def plan_queue(facts: QueueFacts) -> QueuePlan:
-    """Decide one queue: the target inside what the queue holds, and what is odd."""
+    """Plan one queue: clamp the target to the queue's range, and add warnings."""
     warnings = []
     committed = facts.committed
     if committed is None:
@@ -216,9 +218,10 @@ def plan_queue(facts: QueueFacts) -> QueuePlan:
 
 
 def shift(facts: QueueFacts, count: int) -> QueueFacts:
-    """`facts` with the target `count` messages on, or back when it is negative.
+    """Return `facts` with a target `count` messages forward, or back when negative.
 
-    Counted from what is still there: +10 from an expired offset is 10 after the oldest.
+    Only messages that still exist count: +10 from an expired offset is 10 after the
+    oldest message.
     """
     if facts.committed is None:
         note = "nothing is committed here, so there is nothing to shift from"
@@ -228,10 +231,10 @@ def shift(facts: QueueFacts, count: int) -> QueueFacts:
 
 
 def restore(facts: QueueFacts, committed: int | None) -> QueueFacts:
-    """`facts` with the target that a backup holds.
+    """Return `facts` with `committed`, from a backup, as the target.
 
-    A queue that had nothing committed goes to its oldest message: a commit cannot be
-    taken back, and from there nothing is lost.
+    A queue that had no committed offset goes to its oldest message: a commit cannot be
+    removed, and from there no message is lost.
     """
     if committed is None:
         note = (
@@ -247,7 +250,7 @@ def make_plan(
     queues: Iterable[QueueFacts],
     methods: dict[MethodKey, ResetMethod],
 ) -> ResetPlan:
-    """Put a plan together; `messages.with_times` adds edges and store times."""
+    """Make a plan from the facts; `messages.with_times` adds edges and store times."""
     plans = tuple(plan_queue(each) for each in sorted(queues, key=lambda f: f.queue))
     changed = {method_key(each.queue) for each in plans if each.is_change}
     warnings = []
@@ -303,10 +306,11 @@ def _retry_warnings(group: GroupFacts) -> list[str]:
 def check_drift(
     plan: ResetPlan, expected: Mapping[MessageQueue, tuple[int | None, int]]
 ) -> None:
-    """Refuse `plan` when the cluster is not what its file was made for.
+    """Raise RefusedError when offsets have moved since the file of `plan` was made.
 
-    `expected` is queue -> (committed, target) of the file. A queue that is at its
-    target already is fine: so a file can be applied twice. Raises RefusedError.
+    `expected` is queue -> (committed, target) of the file. A queue that is already at
+    its target is accepted, so that a file can be applied twice. A target that is now
+    outside the queue is refused, too.
     """
     moved = []
     for each in plan.queues:

@@ -1,13 +1,13 @@
-"""Plans as files: what `--out` writes and `--apply` reads.
+"""Plan files: what `--out` writes and `--apply` reads.
 
     plan.json     the JSON of the plan, as on stdout
     plan.csv      group,topic,broker_name,queue_id,committed,target
     other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it
                   names no broker, so a queue id must exist on one broker only
 
-The JSON also says on which cluster the plan was made; a CSV does not.
+The JSON also records on which cluster the plan was made; a CSV does not.
 
-A file may come from anywhere: it is read with bounds and every value is checked.
+A file may come from anywhere: its size is limited, and every value is checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Json(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One line of a file, as text. None: the file does not say."""
+    """One queue in a file, as text; None where the file has no such value."""
 
     where: str
     group: str | None
@@ -55,9 +55,10 @@ class _Row(NamedTuple):
 
 
 def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> None:
-    """Write `plan` as JSON, which is `document`, or as CSV, by the name's ending.
+    """Write `plan` as JSON or as CSV, chosen by the extension of `path`.
 
-    The file is replaced whole or not at all. Raises UsageError for another ending.
+    `document` is the JSON of `plan`. The file is replaced as a whole or not at all.
+    Raises UsageError for another extension.
     """
     if path.suffix == ".json":
         text = json.dumps(document, indent=2) + "\n"
@@ -71,10 +72,10 @@ def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> N
 def read_plan(
     path: Path, *, group: str, topic: str, queues: Sequence[MessageQueue]
 ) -> ToOffsets:
-    """Read what `write_plan` or kafka-consumer-groups wrote.
+    """Read a file that `write_plan` or kafka-consumer-groups wrote.
 
-    `queues` are those that exist, to find the broker where a file names none. Raises
-    UsageError for a file of another group or topic, or one that makes no sense.
+    `queues` are the existing queues, to find the broker where a file names none. Raises
+    UsageError for a file of another group or topic, and for one that is not valid.
     """
     with path.open("rb") as file:
         data = file.read(_BYTES_MAX + 1)
@@ -101,7 +102,7 @@ def read_plan(
             raise UsageError(f"{row.where}: {queue} is there twice")
         target = _number(row.where, "target", row.target)
         if target is None:
-            continue  # the plan had none for it either
+            continue  # the plan had no target for this queue
         targets[queue] = target
         if row.committed is not None:
             planned_from[queue] = _number(row.where, "committed", row.committed)

@@ -1,7 +1,8 @@
-"""What a read-back says about one queue: decided here, no I/O.
+"""Judges a reset of one queue by the offsets that were read back. No I/O.
 
-A committed offset that is not the target may still be a success: a consumer that was
-online has read on from there. Whether that can be believed depends on the mechanism.
+A committed offset that is not the target may still be a success, when an online
+consumer has read on from the target. Whether that can be believed depends on the
+mechanism.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Result(enum.Enum):
-    """What became of one queue. Part of the JSON contract."""
+    """The result in one queue. The names are part of the JSON contract."""
 
     CONFIRMED = "CONFIRMED"
     UNCHANGED = "UNCHANGED"
@@ -28,9 +29,9 @@ class Result(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A result; `read_back` is the offset seen last, `note` what a person should know.
+    """A result; `read_back` is the last offset read, `note` a remark for the user.
 
-    `is_good` is whether what was wanted is so.
+    `is_good` is whether the reset did what was wanted.
     """
 
     result: Result
@@ -49,8 +50,8 @@ def judge(
 ) -> Outcome:
     """Judge one queue that was set to `target`.
 
-    `committed` is what was there before, `seen` what was read back, oldest first; None
-    in it is a queue without a committed offset.
+    `committed` is the offset before the reset. `seen` are the offsets read back, oldest
+    first; None in it means that no offset was committed.
     """
     last = seen[-1] if seen else None
     if not seen:
@@ -97,6 +98,7 @@ def _went_on(
         return False
     if committed is None or target > committed:
         return True
-    # Replaying: back at the old place it may have read all of it again, or never have
-    # left. Only what the broker or the clients did themselves is believed.
+    # In a replay, a consumer that is back at the old offset may have read everything
+    # again or may never have moved. That is believed only when the target was read back
+    # and the broker or the clients made the reset themselves.
     return last < committed or was_there

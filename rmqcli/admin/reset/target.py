@@ -1,4 +1,4 @@
-"""What a reset is asked to do: its targets and its scope. Pure."""
+"""The request for a reset: its target and its scope. Pure."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToPosition:
-    """A position, resolved in each queue; where group H stands is one of them."""
+    """A position, resolved in each queue; it may be another group's offsets."""
 
     position: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """So many messages on, or back when negative."""
+    """`count` messages forward, or back when negative."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class PastMessage:
-    """Behind one message, in its queue only. `message_id` is either kind of id."""
+    """The offset after one message, in its queue only.
+
+    `message_id` is an offset id or a unique id.
+    """
 
     message_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToOffsets:
-    """Given offsets of given queues, out of a plan file.
+    """The offsets of queues in a plan file.
 
-    `planned_from` is what was committed when the plan was made, for those queues where
-    the file says it. `cluster` is where it was made, None when the file does not say.
+    `planned_from` has the offsets that were committed when the plan was made, for the
+    queues of which the file records them. `cluster` is where the plan was made, None
+    when the file does not record it.
     """
 
     targets: Mapping[MessageQueue, int]
@@ -50,7 +54,7 @@ class ToOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What a backup holds; None where nothing was committed."""
+    """The committed offsets in a backup; None where nothing was committed."""
 
     committed: Mapping[MessageQueue, int | None]
 
@@ -60,7 +64,7 @@ Target = ToPosition | Shift | PastMessage | ToOffsets | Restore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRequest:
-    """Everything that was asked for, except whether to carry it out.
+    """The parameters of a reset, except whether to carry it out.
 
     `include_retry` also moves the group's retry topic; `wants_proof` promises a second
     read-back after a persist interval; `with_edges` also reads the messages on each

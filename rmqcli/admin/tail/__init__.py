@@ -1,1 +1,1 @@
-"""Messages of many queues in one order, as they come."""
+"""The messages of many queues in one order: the last ones, a range, and new ones."""

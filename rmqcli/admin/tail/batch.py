@@ -1,7 +1,7 @@
-"""From a chunk of stored bytes to the items that will be shown, with their times.
+"""Turns chunks of stored bytes into the items that will be shown, with their times.
 
-What an item is decides the renderer: a line, a body, a row. Rendering happens before
-merging, queue by queue, where a queue's constants are written once per batch.
+The renderer decides what an item is: a line, a body, a row. Rendering happens before
+merging, queue by queue, so that what is constant in a queue is written once per batch.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ class Batcher(Generic[T]):
         self.counts = counts
 
     def items(self, queue: MessageQueue, messages: Sequence[Record]) -> list[T]:
-        """The items of messages that were decoded and chosen elsewhere."""
+        """Render messages that were decoded and chosen elsewhere."""
         return self._render(queue, messages)
 
     def batch(self, chunk: Chunk) -> Batch[T]:
-        """The items of `chunk`; empty ones too have its end.
+        """Decode, filter and render `chunk`. A batch without items also has its end.
 
-        Their times are the latest so far in the chunk, of what is left out too, so
-        what a filter leaves out changes nothing about the order of the rest.
+        The time of an item is the latest store time so far in the chunk, including
+        messages that were filtered out, so that a filter does not change the order of
+        the rest.
         """
         decoded = decode_messages(chunk.body) if chunk.body else []
         found: list[StoredMessage | DecodeFailure] = []
@@ -80,7 +81,7 @@ class Batcher(Generic[T]):
                     continue
                 size_bytes += message.store_bytes
             else:
-                # Its time is unknown: it stays right behind the one before it.
+                # Its time is unknown: it stays directly after the message before it.
                 self.counts.scanned += 1
                 self.counts.undecodable += 1
                 if message.queue_offset is not None:
@@ -94,7 +95,7 @@ class Batcher(Generic[T]):
 
 
 class BodyBatcher(Batcher[bytes]):
-    """For bodies alone, unfiltered: plain messages are cut out of the bytes."""
+    """Renders bodies; those of plain, unfiltered messages are cut out of the bytes."""
 
     def batch(self, chunk: Chunk) -> Batch[bytes]:
         plain = None if not self._filter.is_everything else read_bodies(chunk.body)
@@ -105,7 +106,7 @@ class BodyBatcher(Batcher[bytes]):
 
 
 class LineBatcher(Batcher[str]):
-    """For JSON lines, unfiltered: those of plain messages are made chunk by chunk."""
+    """Renders JSON lines; plain, unfiltered messages are rendered a chunk at a time."""
 
     def __init__(
         self, tail_filter: TailFilter, writer: JsonWriter, counts: TailCounts

@@ -1,8 +1,8 @@
-"""Queues that could not be read when tail started: tried again while it follows.
+"""Retries queues that could not be read when tail started, while tail follows others.
 
-One small question per broker, with back-off and without waiting for it; where a queue
-is read from is looked up once its broker answers. A queue that is back is the caller's
-and not watched any more.
+One small request is sent per broker, with back-off and without waiting for the answer.
+Where a queue is read from is resolved once its broker answers. A queue that is back is
+handed to the caller and not tried any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _BACKOFF_FIRST_MS = 500
 _BACKOFF_LAST_MS = 5_000
-#: What was stored at the moment tail started must not fall between two clocks.
+#: Messages stored just when tail started must not be missed because clocks differ.
 _MARGIN_MS = 1_000
 
 
@@ -35,7 +35,7 @@ class _Broker:
     """One broker that is waited for, and its queues."""
 
     queues: set[MessageQueue] = field(default_factory=set)
-    #: the queue that is asked about just now
+    #: the queue that the request under way is about
     asked: MessageQueue | None = None
     not_before_ms: int = 0
     failures: int = 0
@@ -43,13 +43,14 @@ class _Broker:
 
 
 class LostQueues:
-    """Give it the queues, and `poll` while the client is driven. Not safe for threads.
+    """Waits for brokers to return, and finds where to read their queues from.
 
-    `position` is what the caller wanted of every queue; None, the end, and times
-    before now mean what they meant at `started_ms` of the client's monotonic clock, so
-    nothing that was stored since is left out. Queues in `own` have a position of their
-    own, with the same meaning. `say` is called once for each broker that is waited
-    for, and once when it is back. What a broker refuses is given up.
+    Add queues, and call `poll` repeatedly while the client does I/O. `position` is
+    where the caller wants to read every queue from; None, the end, and times before now
+    mean what they meant at `started_ms` of the client's monotonic clock, so that no
+    message stored since is left out. `own` gives some queues another position, with the
+    same meaning. `say` is called once for each broker that is waited for, and once when
+    it is back. Queues that a broker refuses are given up. Not thread-safe.
     """
 
     def __init__(
@@ -71,11 +72,14 @@ class LostQueues:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is waited for."""
+        """Whether no broker is waited for."""
         return not self._brokers
 
     def add(self, errors: Mapping[MessageQueue, RmqError]) -> None:
-        """Wait for these queues; each with why it could not be read."""
+        """Wait for the queues in `errors`, which says why each could not be read.
+
+        Queues that were refused are not waited for.
+        """
         for queue, error in sorted(errors.items()):
             if is_refusal(error):
                 continue
@@ -84,13 +88,14 @@ class LostQueues:
             self.expect(queue)
 
     def expect(self, queue: MessageQueue) -> None:
-        """Wait for a queue of which nothing bad is known: it is new."""
+        """Wait for a new queue, of which no error is known."""
         self._brokers.setdefault(queue.broker_name, _Broker()).queues.add(queue)
 
     def poll(self) -> dict[MessageQueue, int | RmqError]:
-        """The queues that are back, with where to go on; errors where they never will.
+        """Return the queues that are back, and those that are given up.
 
-        Sends what is due. Waits only for a broker that answered a moment ago.
+        The value is the offset to read from, or the error. Sends the requests that are
+        due; waits only for a broker that answered a moment ago.
         """
         found: dict[MessageQueue, int | RmqError] = {}
         now_ms = self._client.clock.monotonic_ms()
@@ -159,7 +164,7 @@ class LostQueues:
         return found
 
     def _wanted(self, position: Position | None) -> Position:
-        """`position` as it was meant when tail started."""
+        """Return `position` with the meaning that it had when tail started."""
         elapsed_ms = self._client.clock.monotonic_ms() - self._started_ms
         match position:
             case None | Latest() | Now():

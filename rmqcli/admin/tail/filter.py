@@ -1,7 +1,8 @@
-"""Which of the messages that a broker gave are shown: by tag, key, property and text.
+"""Chooses which messages from a broker are shown: by tag, key, property and text.
 
 A broker filters tags by their hash, and "Aa" and "BB" share one, so tags are compared
-again here. What cannot be decoded is never filtered out, since its content is unknown.
+again here. A message that cannot be decoded is never filtered out, because its content
+is unknown.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ def parse_pattern(text: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailFilter:
-    """What is asked for. `invert` turns key, properties and pattern round, not tags.
+    """Which messages are wanted.
 
-    Raises UsageError for a tag expression without any tag.
+    `invert` inverts the conditions on key, properties and pattern, but not on tags.
+    Create a filter with `make_filter`, which parses the tag expression.
     """
 
     tag: str | None = None
@@ -60,7 +62,7 @@ class TailFilter:
 
     @property
     def expression(self) -> str:
-        """What the broker filters by."""
+        """The expression that the broker filters by."""
         return self.sql or self.tag or "*"
 
     @property
@@ -69,7 +71,7 @@ class TailFilter:
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is left out here."""
+        """Whether every message from the broker is shown."""
         return not (self._checks_tags or self._checks_here)
 
     @property
@@ -111,8 +113,8 @@ class TailFilter:
 def _has_key(keys: str | None, key: str) -> bool:
     """Whether `key` is one of `keys`, which RocketMQ separates by spaces.
 
-    A key that has spaces itself is stored as several: it is found where those follow
-    on each other.
+    A key that contains spaces is stored as several keys: it is found where those are
+    adjacent.
     """
     return bool(keys and key) and f" {key} " in f" {keys} "
 
@@ -126,7 +128,10 @@ def make_filter(
     pattern: re.Pattern[str] | None = None,
     invert: bool = False,
 ) -> TailFilter:
-    """A filter, with the tag expression read. Raises UsageError."""
+    """Make a filter, and parse its tag expression.
+
+    Raises UsageError for a tag expression without any tag.
+    """
     return TailFilter(
         tag=tag,
         sql=sql,

@@ -1,7 +1,7 @@
 """Follows queues as messages arrive: one long poll for each queue, all at once.
 
-A broker that goes away is tried again for as long as it takes, from the offset that
-comes next, so nothing is lost or shown twice. New queues of a topic are picked up.
+A broker that cannot be reached is retried without limit, from the next offset, so that
+no message is lost or shown twice. New queues of a topic are followed, too.
 
 Source: PullMessageProcessor and PullRequestHoldService of the broker.
 """
@@ -41,24 +41,24 @@ _LATE_MS = 5_000
 
 _BACKOFF_FIRST_MS = 50
 _BACKOFF_LAST_MS = 2_000
-#: An answer without messages that comes sooner than this was no long poll.
+#: An answer without messages that arrives sooner than this was not a long poll.
 _SOON_MS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowOptions:
-    """What is followed, and how patiently. `selects` says which new queues too."""
+    """What to follow, and how long to wait. `selects` chooses among new queues."""
 
     expression: str = "*"
     expression_type: str = "TAG"
     selects: Callable[[MessageQueue], bool] = lambda _queue: True
     #: how long a broker may hold a pull: ConsumerConfig's brokerSuspendMaxTimeMillis
     suspend_ms: int = 15_000
-    #: between two requests for new queues: ClientConfig.pollNameServerInterval
+    #: interval of the requests for new queues: ClientConfig.pollNameServerInterval
     route_every_ms: int = 30_000
-    #: a broker that says no is asked again for so long: it may be starting
+    #: how long to retry a broker that refuses pulls: it may be starting
     refused_ms: int = 30_000
-    #: so long must a broker end before our offset until it is said to have lost some
+    #: once a queue has ended before our offset for this long, messages count as lost
     lost_ms: int = 10_000
 
 
@@ -76,11 +76,11 @@ class _Followed:
 
 
 class Follower:
-    """Give it the offsets to go on from, and `poll`. Not safe for threads.
+    """Follows queues from the offsets in `positions`; call `poll` repeatedly.
 
-    `say` gets a sentence for the user, once for each outage of a broker. A new
-    queue of a broker that nothing was followed of goes to `on_new_broker`: it may be a
-    broker that was away, whose queues are old.
+    `say` is called with sentences for the user, once for each outage of a broker. A new
+    queue of a broker of which no queue was followed is passed to `on_new_broker`: the
+    broker may have been unreachable, and its queues may be old. Not thread-safe.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Follower:
         self._routes_asked = 0
         self._new_queues: deque[MessageQueue] = deque()
         self._brokers: set[str] = set()
-        #: new queues that are `on_new_broker`'s
+        #: new queues that were passed to `on_new_broker`
         self._handed_over: set[MessageQueue] = set()
         #: queues that were given up, and why
         self.abandoned: dict[MessageQueue, RmqError] = {}
@@ -120,11 +120,11 @@ class Follower:
         return not self._queues
 
     def stop(self) -> None:
-        """Follow nothing more; answers to open pulls are ignored."""
+        """Stop following all queues; answers to open pulls are ignored."""
         self._queues.clear()
 
     def add(self, queue: MessageQueue, offset: int) -> None:
-        """Follow `queue` too, or from another offset than so far."""
+        """Follow `queue` from `offset`, also if it is followed already."""
         self._brokers.add(queue.broker_name)
         wanted = OffsetRange(queue, offset, LONG_MAX)
         options = self._options
@@ -134,7 +134,7 @@ class Follower:
         )
 
     def poll(self, timeout_ms: int) -> list[Chunk]:
-        """What has arrived, waiting for at most `timeout_ms`; maybe nothing."""
+        """Wait for at most `timeout_ms`; return the chunks that arrived, if any."""
         self._ask_routes()
         self._adopt_new_queues()
         now_ms = self._client.clock.monotonic_ms()
@@ -169,7 +169,7 @@ class Follower:
 
         followed.is_asked = True
         followed.asked_ms = self._client.clock.monotonic_ms()
-        # One that was just away is first asked whether it is back, without waiting.
+        # After a failure, a pull that the broker does not hold finds out if it is back.
         suspend_ms = 0 if followed.is_in_trouble else self._options.suspend_ms
         try:
             self._client.submit(
@@ -222,7 +222,10 @@ class Follower:
         self._chunks.extend(followed.reading.take())
 
     def _slow_down(self, followed: _Followed) -> None:
-        """Nothing came. That is as it should be, unless it came at once, repeatedly."""
+        """Delay the next pull after several empty answers that arrived at once.
+
+        An empty answer at the end of a long poll is normal.
+        """
         now_ms = self._client.clock.monotonic_ms()
         if now_ms - followed.asked_ms >= _SOON_MS:
             followed.empty_answers = 0
@@ -235,7 +238,10 @@ class Follower:
     def _ends_before(
         self, queue: MessageQueue, followed: _Followed, offset: int, max_offset: int
     ) -> None:
-        """The queue ends before what we have seen: a slave behind, or messages lost."""
+        """Handle a queue that ends before our offset.
+
+        Either a slave is behind, or the broker has lost messages.
+        """
         now_ms = self._client.clock.monotonic_ms()
         followed.not_before_ms = now_ms + 1_000
         if followed.ends_before_since_ms is None:
@@ -287,7 +293,7 @@ class Follower:
             self._say(f"{queue.broker_name} answers again; going on where it was")
 
     def _ask_routes(self) -> None:
-        """Ask for the topics' routes now and then, without waiting for them."""
+        """Request the topics' routes periodically, without waiting for the answers."""
         now_ms = self._client.clock.monotonic_ms()
         if now_ms < self._route_at_ms:
             return
@@ -335,7 +341,7 @@ class Follower:
 
 
 def is_refusal(error: RmqError) -> bool:
-    """Whether asking again cannot help: no permission, a filter that cannot be read."""
+    """Whether a retry cannot help: no permission, or a filter that a broker rejects."""
     if isinstance(error, BrokerError):
         return (
             isinstance(error, DeniedError)

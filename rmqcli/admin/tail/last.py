@@ -1,7 +1,8 @@
-"""The last N messages of many queues, by store time: messages counted, not offsets.
+"""The last N messages of many queues, by store time: messages are counted, not offsets.
 
-Each queue's end is read, and more of it backwards while that may still hold one of the
-last N: queues differ in how dense they are, filters and trimmed logs leave holes.
+The end of each queue is read, and then earlier parts of it while they may still hold
+one of the last N. Offsets alone do not tell, because queues differ in density, and
+filters and trimmed logs leave holes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Read at least so far back at once: less is not worth a request.
+#: Minimum number of offsets to read at once: fewer are not worth a request.
 _WINDOW_MIN = 32
 _WINDOW_MAX = 1 << 16
 
@@ -40,7 +41,7 @@ class LastMessages(Generic[T]):
 
 @dataclass(slots=True)
 class _End(Generic[T]):
-    """What is known of one queue: `read_from` and everything after it was read."""
+    """What is known of one queue, which was read from `read_from` to its end."""
 
     start: int
     read_from: int
@@ -50,7 +51,7 @@ class _End(Generic[T]):
 
     @property
     def keys(self) -> list[int]:
-        """Store times that never step back, as the merger has them."""
+        """The store times, made non-decreasing as in the merger."""
         return list(accumulate(self.times_ms, max))
 
 
@@ -111,7 +112,7 @@ def read_last(
 
 
 def _windows(ends: dict[MessageQueue, _End[T]], count: int) -> list[OffsetRange]:
-    """What to read next: of each queue that may still hold one of the last `count`."""
+    """Return what to read next of each queue that may hold one of the last `count`."""
     keys = sorted((key for end in ends.values() for key in end.keys), reverse=True)
     cutoff_ms = keys[count - 1] if len(keys) >= count else None
     windows = []
@@ -119,7 +120,7 @@ def _windows(ends: dict[MessageQueue, _End[T]], count: int) -> list[OffsetRange]
         if end.read_from <= end.start or len(end.items) >= count:
             continue
         if cutoff_ms is not None and end.items and end.keys[0] < cutoff_ms:
-            continue  # all before it is older still
+            continue  # all messages before it are even older
         start = max(end.start, end.read_from - end.window)
         windows.append(OffsetRange(queue, start, end.read_from))
     return windows

@@ -1,10 +1,10 @@
-"""Merging queues by store time without ever breaking the order inside a queue.
+"""Merges queues by store time without ever changing the order inside a queue.
 
 A queue's key is the largest store time seen in it so far: store times of one queue may
-step back a little (a broker's clock was set), and then its order wins over the time.
-What is below the smallest key that any open queue has reached is final and released.
+step back a little (when a broker's clock was set), and then its order takes precedence.
+Items up to the smallest key that any open queue has reached are final and are released.
 
-Pure; knows offsets and store times only, what is merged is the caller's.
+Pure; knows only offsets and store times, and does not look into the items.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NEVER_MS = -(1 << 63) - 1
 
 
 class Batch(NamedTuple, Generic[T]):
-    """Items of one queue in its order, out of offsets up to (excluding) `end`.
+    """Items of one queue in its order, from offsets up to (excluding) `end`.
 
-    The three lists are parallel. `size_bytes` is about what the items hold in memory:
-    of what a filter left out it has nothing. `reached_ms` is the latest store time
-    among those offsets, of what a filter left out too; None: that of the items.
+    The three lists are parallel. `size_bytes` is about what the items hold in memory,
+    without what a filter left out. `reached_ms` is the latest store time among those
+    offsets, including what a filter left out; None means that of the items.
     """
 
     store_times_ms: list[int]
@@ -41,7 +41,7 @@ class Batch(NamedTuple, Generic[T]):
 
 
 class _Run(Generic[T]):
-    """What is kept of one queue."""
+    """The buffered items of one queue."""
 
     __slots__ = ("end", "is_open", "items", "key", "keys", "offsets", "size_bytes")
 
@@ -55,16 +55,16 @@ class _Run(Generic[T]):
         self.size_bytes = 0
 
     def cut(self, count: int) -> None:
-        """Forget the first `count` items."""
+        """Remove the first `count` items."""
         self.size_bytes -= self.size_bytes * count // len(self.keys)
         del self.keys[:count], self.offsets[:count], self.items[:count]
 
 
 class StoreTimeMerger(Generic[T]):
-    """Takes batches per queue, releases items in the order of their store times."""
+    """Takes batches of each queue, and releases items in the order of store times."""
 
     def __init__(self, starts: Mapping[MessageQueue, int]) -> None:
-        """`starts`: every queue that will have batches, and its first offset."""
+        """Merge the queues in `starts`, which maps each to its first offset."""
         self._runs: dict[MessageQueue, _Run[T]] = {
             queue: _Run(start) for queue, start in starts.items()
         }
@@ -73,7 +73,7 @@ class StoreTimeMerger(Generic[T]):
         self.kept_items = 0
 
     def add(self, queue: MessageQueue, batch: Batch[T]) -> None:
-        """Take what comes next in `queue`."""
+        """Add the next batch of `queue`."""
         run = self._runs[queue]
         keys = list(accumulate(batch.store_times_ms, max, initial=run.key))
         run.key = keys[-1]
@@ -87,24 +87,24 @@ class StoreTimeMerger(Generic[T]):
         self.kept_items += len(batch.items)
 
     def close(self, queue: MessageQueue) -> None:
-        """Nothing more comes from `queue`."""
+        """Record that `queue` will have no more batches."""
         self._runs[queue].is_open = False
 
     def held_back(self, size_bytes: int) -> set[MessageQueue]:
-        """Queues that keep over `size_bytes` and wait for others.
+        """Return the queues that buffer more than `size_bytes` and wait for others.
 
-        After a `release` without limit it is never all open queues: the one that the
-        others wait for keeps nothing.
+        After a `release` without a limit these are never all open queues: the queue
+        that the others wait for has nothing buffered.
         """
         return {q for q, run in self._runs.items() if run.size_bytes > size_bytes}
 
     def release(self, *, limit: int | None = None) -> list[T]:
-        """Items that nothing can come before any more, `limit` at most."""
+        """Return the items that no later batch can precede, at most `limit`."""
         keys = [run.key for run in self._runs.values() if run.is_open]
         return self._release(min(keys) if keys else None, limit)
 
     def release_all(self, *, limit: int | None = None) -> list[T]:
-        """Everything that is kept, whatever may still come."""
+        """Return all buffered items, at most `limit`, whatever may still arrive."""
         return self._release(None, limit)
 
     def _release(self, watermark: int | None, limit: int | None) -> list[T]:
@@ -130,7 +130,7 @@ class StoreTimeMerger(Generic[T]):
 def _limited(
     taken: Iterable[tuple[MessageQueue, _Run[T], int]], limit: int
 ) -> list[tuple[MessageQueue, _Run[T], int]]:
-    """Of the items taken, the first `limit` in merged order: so many of each queue."""
+    """Lower the counts to those of the first `limit` items in merged order."""
     taken = list(taken)
     if sum(count for _, _, count in taken) <= limit:
         return taken
@@ -158,6 +158,6 @@ def _merged(taken: list[tuple[MessageQueue, _Run[T], int]]) -> list[T]:
     for _, run, count in taken:
         keys += run.keys[:count]
         items += run.items[:count]
-    # Stable, and fast on what are a few ascending runs.
+    # Stable, and fast because the keys are a few ascending runs.
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return [items[index] for index in order]

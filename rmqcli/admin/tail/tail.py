@@ -1,7 +1,7 @@
-"""Reading topics for people: the last messages, a range, then whatever arrives.
+"""One run of tail: the last messages or a range, then the messages that arrive.
 
-Yields lists of rendered items in the order of store times; inside a queue the order is
-always the queue's. Leaves nothing on the broker: no group, no offset.
+`Tail` yields lists of rendered items in the order of store times; messages of one queue
+always keep the queue's order. It leaves nothing on the broker: no group, no offset.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ _TURN_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPlan:
-    """What to read. `ranges` are read to their ends, then followed with `follow`.
+    """What to read. `ranges` are read to their ends, and with `follow` from there on.
 
-    With `last` only so many messages of all ranges together, the latest. Then
-    `look_back` bounds how many offsets of a queue are searched for them.
+    With `last`, only that many messages are shown, the latest of all ranges together;
+    `look_back` limits how many offsets of each queue are searched for them.
 
-    `lost` are queues that have no range, and why. Following tries them again; they are
-    read from `start`, or None: from what was stored since `started_ms` of the client's
-    monotonic clock, when queues were first asked (None: when the run was made). Queues
-    in `own_starts` have a start of their own.
+    `lost` has the queues without a range, and the reason for each. They are tried again
+    while following, and read from `start`, or in `own_starts` from their own start. A
+    `start` of None means the messages stored since `started_ms`, the time by the
+    client's monotonic clock at which queues were first queried (None: when the `Tail`
+    was created).
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -60,12 +61,12 @@ class TailPlan:
     idle_timeout_ms: int | None = None
     rate_per_s: float | None = None
     selects: Callable[[MessageQueue], bool] = field(default=lambda _queue: True)
-    #: a queue that keeps more than this while others are waited for is read no further
+    #: a queue that buffers more than this while it waits for others is paused
     kept_bytes_max: int = 1 << 20
 
 
 class Tail(Generic[T]):
-    """One run of tail; `items` once. What it came to can be read at any time."""
+    """One run of tail. Call `items` once; the results can be read at any time."""
 
     def __init__(
         self,
@@ -84,25 +85,25 @@ class Tail(Generic[T]):
         self.gaps: dict[MessageQueue, list[Span]] = {}
         #: queues that are not read, or not to their ends, and why
         self.abandoned: dict[MessageQueue, RmqError] = dict(plan.lost)
-        #: The first offset of each queue whose message the caller does not have: what
-        #: was yielded counts once the caller has come back for more.
+        #: queue -> the first offset whose message the caller does not have; items that
+        #: were yielded count once the caller asks for more
         self.positions: dict[MessageQueue, int] = {
             wanted.queue: wanted.end if plan.last is not None else wanted.start
             for wanted in plan.ranges
         }
-        #: what `positions` will be when the caller comes back
+        #: what `positions` will be when the caller asks for more
         self._reached: dict[MessageQueue, int] = {}
         #: whether the last messages that `plan.last` wants are still being shown; then
         #: `positions` are where following will begin
         self.is_showing_last = plan.last is not None
-        #: whether --timeout or --idle-timeout ended it
+        #: whether --timeout or --idle-timeout ended the run
         self.is_timed_out = False
         clock = client.clock
         self._started_ms = self._heard_ms = clock.monotonic_ms()
         self._next_item_ms = float(self._started_ms)
 
     def items(self) -> Iterator[list[T]]:
-        """All there is to show, in lists that are never empty."""
+        """Yield all items to show, in lists that are never empty."""
         plan = self._plan
         phases = [self._last_phase() if plan.last is not None else self._range_phase()]
         if plan.follow:
@@ -122,7 +123,7 @@ class Tail(Generic[T]):
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether a timeout ended it before the plan's ranges were shown."""
+        """Whether a timeout ended the run before the plan's ranges were shown."""
         return self.is_timed_out and (
             self.is_showing_last
             or any(
@@ -132,7 +133,7 @@ class Tail(Generic[T]):
         )
 
     def left_ms(self) -> int:
-        """Milliseconds until it must end, by either timeout."""
+        """Return the ms until a timeout must end the run, at most `_TURN_MS`."""
         now_ms = self._client.clock.monotonic_ms()
         left_ms = _TURN_MS
         if self._plan.timeout_ms is not None:
@@ -142,7 +143,7 @@ class Tail(Generic[T]):
         return max(0, left_ms)
 
     def _is_hopeless(self) -> bool:
-        """Whether every queue was refused: waiting would not help."""
+        """Whether every queue was refused, so that waiting would not help."""
         every = len(self._plan.ranges) + len(self._plan.lost)
         return len(self.abandoned) == every > 0 and not any(
             error.retriable for error in self.abandoned.values()
@@ -184,7 +185,7 @@ class Tail(Generic[T]):
             if is_at_its_end:
                 merger.close(queue)
                 del open_ends[queue]
-            # One that ends may be what the queues held back are waiting for.
+            # A queue that ends may be the one that paused queues wait for.
             if is_at_its_end or number % _CHUNKS_A_RELEASE == 0:
                 for given_up in reader.abandoned:
                     merger.close(given_up)
@@ -197,7 +198,7 @@ class Tail(Generic[T]):
     def _counted(
         self, merger: StoreTimeMerger[T], *, all_of_it: bool
     ) -> Iterator[list[T]]:
-        """What the merger releases, as much at once as the rate allows."""
+        """Yield what the merger releases, as many items at once as the rate allows."""
         release = merger.release_all if all_of_it else merger.release
         while items := release(limit=self._limit()):
             self._reached = dict(merger.positions)
@@ -205,9 +206,10 @@ class Tail(Generic[T]):
         self.positions.update(merger.positions)
 
     def _limit(self) -> int | None:
-        """How many items may be yielded now; waits until the rate allows some.
+        """Wait until the rate allows items; return how many may be yielded now.
 
-        0 when the count is reached, or --timeout is while it waits.
+        None means any number. 0 when the count is reached, or when --timeout ends
+        during the wait.
         """
         left = self._left_count()
         rate = self._plan.rate_per_s
@@ -288,7 +290,7 @@ class Tail(Generic[T]):
             follower.add(queue, found)
 
     def _arrived(self, chunks: list[Chunk]) -> Iterator[list[T]]:
-        """What came in one turn, merged."""
+        """Yield the items of the chunks of one turn, merged."""
         merger: StoreTimeMerger[T] = StoreTimeMerger(
             {chunk.queue: chunk.start for chunk in reversed(chunks)}
         )
@@ -304,7 +306,7 @@ def _hold_back(
     open_queues: Mapping[MessageQueue, int],
     kept_bytes_max: int,
 ) -> None:
-    """Read those first that the others wait for, so that little is kept."""
+    """Pause queues that buffer much, so that those they wait for are read first."""
     held_back = merger.held_back(kept_bytes_max)
     for queue in open_queues:
         if queue in held_back:
