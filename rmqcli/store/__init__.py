@@ -1,6 +1,6 @@
-"""RocketMQ's files: commit log, consume queues, index, config. Read and written.
+"""Reads and writes RocketMQ's files: commit log, consume queues, index and config.
 
-`message_store` has the interface that a broker needs of a store; `memory` keeps it in
-memory, the other modules on disk in RocketMQ's own format. One thread at a time uses a
-store.
+`message_store` has the interface of a store for a broker; `memory` implements it in
+memory, the other modules on disk, in RocketMQ's own format. Only one thread at a time
+may use a store.
 """

@@ -1,4 +1,4 @@
-"""The files `checkpoint` and `abort`: what a store keeps for its next start.
+"""The files `checkpoint` and `abort`, which a store keeps for its next start.
 
 Source: `StoreCheckpoint` and `DefaultMessageStore.createTempFile` in apache/rocketmq.
 """
@@ -30,7 +30,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The stored checkpoint; zeros if it is missing or damaged."""
+    """Return the stored checkpoint; zeros if it is missing or damaged."""
     try:
         data = read_regular(folder / "checkpoint", _TIMES.size)
     except OSError:
@@ -60,7 +60,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_abort(folder: Path) -> Literal["ours", "java"] | None:
-    """The program that did not close the folder; None after a clean stop.
+    """Return which program did not close the folder; None after a clean stop.
 
     Raises OSError if the file cannot be read.
     """

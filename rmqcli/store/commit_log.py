@@ -1,7 +1,7 @@
-"""The commit log, which all messages are appended to.
+"""The commit log, to which all messages are appended.
 
-Decides where a record is put and which bytes can be read; it knows only the size and
-magic of a record.
+It decides where a record fits and which bytes can be read. Of a record it knows only
+the size, the magic and the store time.
 
 Source: `CommitLog` in apache/rocketmq.
 """
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rmqcli.store.fixed_files import FixedFiles
     from rmqcli.store.message_store import QueueUnit
 
-#: The most bytes of neighbouring records read with one call.
+#: Most bytes of adjacent records that are read with one call.
 _RUN_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class CommitLog:
-    """Bytes `start` to `end` of the log, in files with a blank end each.
+    """Bytes `start` to `end` (half-open) of the log, in files that end with a blank.
 
     Recovery finds `end` and `write` moves it; a reader of a folder sets it.
     """
@@ -43,21 +43,21 @@ class CommitLog:
 
     @property
     def start(self) -> int:
-        """Where the first file begins."""
+        """The offset at which the first file begins."""
         return self.files.start
 
     def room(self, offset: int) -> int:
-        """Bytes from `offset` to the end of its file."""
+        """Return the number of bytes from `offset` to the end of its file."""
         return self.files.file_bytes - offset % self.files.file_bytes
 
     def blank(self, offset: int) -> bytes:
-        """The mark which says that the rest of the file is empty."""
+        """Return the mark at `offset` that says that the rest of the file is empty."""
         return SIZE_AND_MAGIC.pack(self.room(offset), MAGIC_BLANK)
 
     def write(self, parts: Sequence[tuple[int, bytes]], end: int) -> None:
         """Write whole records at their offsets, from `self.end` to `end`.
 
-        Raises StoreFullError, and then the log is as before.
+        Raises StoreFullError, and then the log is unchanged.
         """
         try:
             for offset, data in parts:
@@ -69,9 +69,10 @@ class CommitLog:
         self.end = end
 
     def read(self, offset: int, size_bytes: int) -> bytes | None:
-        """Bytes of one file, of one record or a run; None when they are not all there.
+        """Return bytes of one file, or None if they are not all in the log.
 
-        None too for more than a record can have, which only a damaged entry asks for.
+        Also returns None for more bytes than a record can have, which only a damaged
+        entry requests.
         """
         if offset < self.start or offset + size_bytes > self.end:
             return None
@@ -81,7 +82,7 @@ class CommitLog:
         return data if len(data) == size_bytes else None
 
     def read_units(self, units: Sequence[QueueUnit]) -> bytes:
-        """The records of `units`; ends before the first that is not there."""
+        """Return the records of `units`, up to the first that is missing."""
         if not units:
             return b""
         first, last = units[0], units[-1]
@@ -94,7 +95,7 @@ class CommitLog:
         return b"".join(self._runs(units))
 
     def _runs(self, units: Sequence[QueueUnit]) -> list[bytes]:
-        """Records read a run of neighbours at a time."""
+        """Read the records, each run of adjacent ones with one call."""
         parts: list[bytes] = []
         run_start = run_bytes = 0
         for offset, size, _ in units:
@@ -110,7 +111,7 @@ class CommitLog:
     def _add_run(self, parts: list[bytes], start: int, size_bytes: int) -> bool:
         data = self.read(start, size_bytes)
         while data is None:
-            # Not all of them: the ones that are there, by the sizes they state.
+            # Some are missing: read those that exist, by the sizes that they state.
             record = self.message_at(start)
             if record is None or len(record) > size_bytes:
                 return False
@@ -124,7 +125,7 @@ class CommitLog:
         return True
 
     def message_at(self, offset: int) -> bytes | None:
-        """The record that begins there; None if none does."""
+        """Return the record that begins at `offset`, or None if none does."""
         head = self.read(offset, SIZE_AND_MAGIC.size)
         if head is None:
             return None
@@ -136,7 +137,7 @@ class CommitLog:
         return self.read(offset, size)
 
     def store_time_ms(self, offset: int) -> int | None:
-        """When the record that begins there was stored; None when none does."""
+        """Return a record's store time, or None if no record begins at `offset`."""
         data = self.read(offset, min(RECORD_BYTES_MIN, self.end - offset))
         head = read_head(data or b"", 0)
         if data is None or head is None or len(data) < RECORD_BYTES_MIN:

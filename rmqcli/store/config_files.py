@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: More than any broker's tables; a bound, as a folder may contain anything.
+#: More than any broker's tables have; a bound, because a folder may contain anything.
 _BYTES_MAX: Final = 256 * 1024 * 1024
 
 
@@ -39,9 +39,9 @@ class ConfigFolder:
         self.directory = directory
 
     def read(self, name: str) -> object | None:
-        """The content of a file such as `topics.json`; None if it does not exist.
+        """Return the content of a file such as `topics.json`, or None without the file.
 
-        Bare keys become text, as all keys of JSON. Raises StoreError when neither the
+        Bare keys become text, like all keys of JSON. Raises StoreError when neither the
         file nor its `.bak` can be read.
         """
         problem: StoreError | None = None
@@ -70,7 +70,7 @@ class ConfigFolder:
         if len(data) > _BYTES_MAX:
             raise StoreError(f"{path} has more than {_BYTES_MAX} bytes")
         if not data.strip():
-            return None  # Java too goes on to the .bak
+            return None  # then Java, too, reads the .bak
         try:
             return loads(data)
         except BodyError as error:
@@ -79,8 +79,8 @@ class ConfigFolder:
     def clean(self) -> None:
         """Remove the temporary files of a process that was killed while it wrote.
 
-        Only for the process that holds the folder's lock. Files that cannot be removed
-        stay.
+        Only the process that holds the folder's lock may call this. Files that cannot
+        be removed are left.
         """
         with suppress(OSError):
             remove_temporaries(self.directory)
@@ -88,7 +88,7 @@ class ConfigFolder:
     def write(self, name: str, text: str) -> None:
         """Replace a file; a reader sees the old or the new one, even after a kill.
 
-        Raises StoreFullError and leaves the old file.
+        Raises StoreFullError if that fails; then the old file is unchanged.
         """
         path, new = self.directory / name, None
         try:

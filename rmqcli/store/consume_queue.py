@@ -1,7 +1,7 @@
-"""One queue of a topic: entries of 20 bytes with the places of its messages.
+"""One queue of a topic: entries of 20 bytes that say where its messages are.
 
-New entries wait in memory until `write_out`: they can be rebuilt from the log, so that
-only the log has to be fast and safe. This module does not know messages.
+New entries wait in memory until `write_out`. They can be rebuilt from the log, so only
+the log has to be fast and durable. This module does not know messages.
 
 Source: `ConsumeQueue` in apache/rocketmq.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _UNIT: Final = struct.Struct(">qiq")
 _FILLER_SIZE: Final = 0x7FFFFFFF
-#: What stands for entries in front of a queue's first (ConsumeQueue.fillPreBlank).
+#: Filler in a file before a queue's first entry (ConsumeQueue.fillPreBlank).
 _FILLER: Final = _UNIT.pack(0, _FILLER_SIZE, 0)
 
 #: Written entries that stay in memory, for consumers that read the newest messages.
@@ -29,7 +29,7 @@ _TAIL_BYTES_KEPT: Final = 3_200 * UNIT_BYTES
 
 
 class ConsumeQueue:
-    """Entries `min_offset` to `max_offset` (half-open), of which new ones in memory."""
+    """Entries `min_offset` to `max_offset` (half-open); new ones are only in memory."""
 
     __slots__ = (
         "_files",
@@ -44,7 +44,7 @@ class ConsumeQueue:
         self._files = files
         self.min_offset = 0
         self.max_offset = 0
-        #: Entries from `_tail_start` on, those from `_written` on only here.
+        #: entries from `_tail_start` on; those from `_written` on are only here
         self._tail = bytearray()
         self._tail_start = 0
         self._written = 0
@@ -52,12 +52,12 @@ class ConsumeQueue:
 
     @property
     def file_bytes(self) -> int:
-        """Length of its files."""
+        """The length of each of its files."""
         return self._files.file_bytes
 
     @property
     def has_files(self) -> bool:
-        """Whether anything of it lies on disk."""
+        """Whether the queue has files on disk."""
         return bool(self._files.bases)
 
     def find_end(self) -> None:
@@ -75,7 +75,10 @@ class ConsumeQueue:
         return end
 
     def lower_bound(self, log_offset: int) -> int:
-        """First queue offset whose message lies at `log_offset` of the log or after."""
+        """Return the first queue offset whose message is at `log_offset` or later.
+
+        `log_offset` is a commit log offset.
+        """
         low, high = self._files.start // UNIT_BYTES, self.max_offset
         if not self._files.bases:
             low = self._tail_start
@@ -94,13 +97,13 @@ class ConsumeQueue:
         self.max_offset += 1
 
     def start_at(self, queue_offset: int) -> None:
-        """Let an empty queue begin there."""
+        """Let the queue begin at `queue_offset`, without any entries."""
         self._tail.clear()
         self.min_offset = self.max_offset = queue_offset
         self._tail_start = self._written = queue_offset
 
     def units(self, start: int, count_max: int) -> Sequence[QueueUnit]:
-        """Entries from `start` on; none below the lower bound."""
+        """Return up to `count_max` entries from `start` on; none below the minimum."""
         end = min(start + count_max, self.max_offset)
         if not self.min_offset <= start < end:
             return []
@@ -112,7 +115,7 @@ class ConsumeQueue:
         return list(map(QueueUnit._make, _UNIT.iter_unpack(data)))
 
     def last(self) -> QueueUnit | None:
-        """The newest entry; None when there is none that can be read."""
+        """Return the newest entry, or None when there is none that can be read."""
         if self.max_offset == 0:
             return None
         entry = self.entry(self.max_offset - 1)
@@ -120,7 +123,7 @@ class ConsumeQueue:
 
     @property
     def pending_count(self) -> int:
-        """Entries that are only in memory."""
+        """The number of entries that are only in memory."""
         return self.max_offset - self._written
 
     def write_out(self) -> None:
@@ -162,13 +165,13 @@ class ConsumeQueue:
             self._files.delete(base)
 
     def sync(self) -> None:
-        """Make what was written out survive a power cut."""
+        """Make the entries that were written out survive a power cut."""
         self._files.sync()
 
     def refresh(self) -> None:
         """Read the list of files again, which another process writes.
 
-        Entries in memory stay until they are in the files too.
+        Entries stay in memory until they are in the files, too.
         """
         known = self._files.bases[-1:]
         self._files.refresh()
@@ -209,7 +212,7 @@ class ConsumeQueue:
         return b"".join(parts)
 
     def entry(self, queue_offset: int) -> QueueUnit | None:
-        """The entry of that queue offset, whatever the lower bound; None: none."""
+        """Return the entry of a queue offset, even below the lower bound, or None."""
         if queue_offset >= self._tail_start and queue_offset < self.max_offset:
             at = (queue_offset - self._tail_start) * UNIT_BYTES
             return QueueUnit._make(_UNIT.unpack_from(self._tail, at))
@@ -225,7 +228,10 @@ class ConsumeQueue:
         *,
         from_offset: int | None = None,
     ) -> int:
-        """Byte offset in one file where `holds`, true for a prefix, becomes false."""
+        """Return the byte offset of the first entry of a file for which `holds` fails.
+
+        `holds` must be true for a prefix of the entries, and false for the rest.
+        """
         files = self._files
         low = base if from_offset is None else max(base, from_offset)
         high = base + files.file_bytes

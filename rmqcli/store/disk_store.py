@@ -1,9 +1,9 @@
 """A store in RocketMQ's own files, which a real broker can open.
 
 An append writes only the log; entries of queues and index wait in memory and are
-rebuilt from the log when the process dies. `flush` makes the log durable and shows the
-queues to other processes. The checkpoint, which limits what a start has to read again,
-is written once every few seconds of messages.
+rebuilt from the log if the process dies. `flush` makes the log durable and the queues
+visible to other processes. The checkpoint, which limits how much a start has to read
+again, is written once every few seconds of messages.
 
 Source: `DefaultMessageStore`, `CommitLog.asyncPutMessages` in apache/rocketmq.
 """
@@ -54,7 +54,7 @@ _PENDING_MAX: Final = 100_000
 
 
 class DiskStore:
-    """Satisfies `MessageStore`. One process at a time; see `ReadOnlyStore` for others.
+    """A `MessageStore` on disk, for one process; other processes use `ReadOnlyStore`.
 
     Raises StoreError when the folder is in use, or of a kind that cannot be read.
     """
@@ -82,7 +82,7 @@ class DiskStore:
     def _open(self) -> None:
         settings, folder = self.settings, self.folder
         aborted = read_abort(folder)
-        (folder / "commitlog").mkdir(exist_ok=True)  # readers know a store by it
+        (folder / "commitlog").mkdir(exist_ok=True)  # so readers recognise a store
         files = FixedFiles(
             folder / "commitlog", settings.commit_log_file_bytes, self._opened
         )
@@ -145,7 +145,7 @@ class DiskStore:
         return places
 
     def _queue(self, fields: MessageFields) -> ConsumeQueue | None:
-        """The queue of the message's entry; None for a message in the log only."""
+        """Return the queue for the message's entry; None if it is in the log only."""
         if fields.store_timestamp_ms < self._checkpoint.logics_ms:
             self._move_checkpoint_back(fields.store_timestamp_ms)
         if fields.sys_flag & _TRANSACTION_BITS in (_PREPARED, _ROLLBACK):
@@ -162,7 +162,7 @@ class DiskStore:
     def _placed(
         self, messages: Sequence[MessageFields], targets: Sequence[ConsumeQueue | None]
     ) -> tuple[list[Appended], list[tuple[int, bytes]], int]:
-        """Places, bytes to write by offset, and the new end of the log."""
+        """Return the places, the bytes to write by offset, and the log's new end."""
         log, places, parts = self._log, [], []
         at = start = log.end
         room = log.room(at)
@@ -216,8 +216,8 @@ class DiskStore:
     def flush(self) -> None:
         """Make everything that was appended survive a power cut. Raises StoreError.
 
-        Also lets readers in other processes see it, unless the disk is too full for
-        the queues' entries: these stay in memory until the next time.
+        Readers in other processes see it then, too, unless the disk is too full for the
+        queues' entries: these stay in memory until the next flush.
         """
         self._log.files.sync()
         if not (self._pending or self._queues.has_pending):
@@ -235,7 +235,7 @@ class DiskStore:
         )
 
     def _write_out(self) -> bool:
-        """Whether the entries of all queues are in their files now."""
+        """Write the queues' pending entries; return whether all could be written."""
         error = self._queues.write_out()
         self._pending = 0
         if error is None:
@@ -267,9 +267,9 @@ class DiskStore:
         self._unsafe = 0
 
     def _move_checkpoint_back(self, time_ms: int) -> None:
-        """Set the checkpoint back with the clock, as later messages have earlier times.
+        """Set the checkpoint back to `time_ms`, because the clock was set back.
 
-        Raises StoreFullError.
+        Messages now have earlier times than the checkpoint. Raises StoreFullError.
         """
         try:
             checkpoint = Checkpoint(time_ms, time_ms, time_ms)
@@ -336,7 +336,7 @@ class DiskStore:
             self._index.trim(self._log.start)
 
     def expire(self, now_ms: int) -> int:
-        """Delete old log files by the settings; returns the new start of the log.
+        """Delete old log files as set in `settings`; return the log's new start.
 
         A file is as old as the first message of the next file. Call it about every ten
         seconds (DefaultMessageStore.CleanCommitLogService).
@@ -364,8 +364,8 @@ class DiskStore:
     def close(self) -> None:
         """Write everything, so that the next start is quick, and unlock the folder.
 
-        Raises StoreError when that fails; the folder is unlocked all the same, and the
-        next start reads it as after a kill.
+        Raises StoreError when that fails; the folder is unlocked nevertheless, and the
+        next start recovers it as after a kill.
         """
         if self._is_closed:
             return

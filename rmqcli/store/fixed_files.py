@@ -32,7 +32,7 @@ _ZEROS: Final = bytes(64 * 1024)
 class OpenFiles:
     """File descriptors of one store, opened when first used, the oldest closed first.
 
-    A store has more files than a process may have open. Not safe across threads.
+    A store may have more files than a process may open. Not safe across threads.
     """
 
     def __init__(self, *, writable: bool, limit: int = 192) -> None:
@@ -41,17 +41,17 @@ class OpenFiles:
         self._fds: dict[str, int] = {}
 
     def fd(self, path: str) -> int:
-        """The descriptor of an existing file. Raises OSError."""
+        """Return the descriptor of an existing file. Raises OSError."""
         fd = self._fds.get(path)
         if fd is None:
             flags = os.O_RDWR if self.writable else os.O_RDONLY
-            # What was a file when it was listed may be a pipe now, which blocks.
+            # The path was a file when it was listed. If it is a pipe now, do not block.
             flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             fd = self._keep(path, os.open(path, flags))
         return fd
 
     def create(self, path: str, length: int) -> int:
-        """A new file of that length, all zeros. After an OSError there is none."""
+        """Create a file of `length` zeros; after an OSError there is none."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(path, flags, 0o644)
         try:
@@ -94,14 +94,15 @@ class FixedFiles:
         self._dirty: set[int] = set()
         self._is_folder_dirty = False
         self._reported: set[str] = set()
-        #: Where each file begins, ascending.
+        #: the offset at which each file begins, ascending
         self.bases: list[int] = []
         self.refresh()
 
     def refresh(self) -> None:
         """Read the list of files again. Raises StoreError."""
         lengths = self._lengths()
-        # Left by a process that ended in `create`; a real broker deletes it too.
+        # An empty file is left by a process that ended in `create`. A real broker
+        # deletes it, too.
         if lengths and not lengths[max(lengths)]:
             empty = max(lengths)
             del lengths[empty]
@@ -112,9 +113,9 @@ class FixedFiles:
         self.bases = sorted(lengths)
 
     def _lengths(self) -> dict[int, int]:
-        """Length of each file with an offset for a name, by that offset.
+        """Return the length of each file whose name is an offset, by that offset.
 
-        Links, folders, devices and pipes of such a name are reported and left out.
+        Links, folders, devices and pipes with such a name are reported and left out.
         """
         found = {}
         try:
@@ -158,25 +159,25 @@ class FixedFiles:
 
     @property
     def start(self) -> int:
-        """Where the first file begins; 0 without files."""
+        """The offset at which the first file begins; 0 without files."""
         return self.bases[0] if self.bases else 0
 
     @property
     def limit(self) -> int:
-        """Where the last file ends; 0 without files."""
+        """The offset at which the last file ends; 0 without files."""
         return self.bases[-1] + self.file_bytes if self.bases else 0
 
     def base_of(self, offset: int) -> int:
-        """Where the file of `offset` begins, whether it exists or not."""
+        """Return where the file of `offset` begins, whether it exists or not."""
         return offset - offset % self.file_bytes
 
     def has(self, base: int) -> bool:
-        """Whether a file begins there."""
+        """Whether a file begins at `base`."""
         at = bisect_right(self.bases, base) - 1
         return at >= 0 and self.bases[at] == base
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Bytes of the one file that `offset` lies in; fewer at its end or without it.
+        """Return bytes of the file that contains `offset`; fewer at its end, or none.
 
         Raises StoreError when the disk cannot read them.
         """
@@ -212,7 +213,7 @@ class FixedFiles:
             ) from error
 
     def clear(self, start: int, end: int) -> None:
-        """Put zeros from `start` to `end`, which lie in one file; no file: nothing.
+        """Write zeros from `start` to `end` of one file, if that file exists.
 
         Raises StoreError.
         """
@@ -233,7 +234,7 @@ class FixedFiles:
             raise StoreError(f"{path} cannot be cut: {error.strerror}") from error
 
     def cut(self, end: int) -> None:
-        """Put zeros from `end` to the end of its file and delete the files after it."""
+        """Write zeros from `end` to the end of its file; delete the files after it."""
         for base in [base for base in self.bases if base > self.base_of(end)]:
             self.delete(base)
         if not self.has(self.base_of(end)):
@@ -248,7 +249,7 @@ class FixedFiles:
         self.clear(end, last)
 
     def delete(self, base: int) -> None:
-        """Delete the file that begins there. Raises StoreError."""
+        """Delete the file that begins at `base`. Raises StoreError."""
         path = self._path(base)
         self._opened.forget(path)
         try:

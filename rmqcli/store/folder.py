@@ -16,13 +16,13 @@ from rmqcli.store.message_store import StoreError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Device and inode of the lock files that this process holds: the kernel's lock is for
-#: the whole process, and would let it in a second time.
+#: Device and inode of the lock files that this process holds: the kernel's lock belongs
+#: to the whole process, and would not keep it from opening the folder a second time.
 _held: set[tuple[int, int]] = set()
 
-#: What RocksDB leaves in each of its folders.
+#: A file that RocksDB has in each of its folders.
 _ROCKSDB_FILE: Final = "CURRENT"
-#: What a store writes below its folder.
+#: The folders that a store writes below its own.
 _OWN_FOLDERS: Final = ("commitlog", "consumequeue", "index", "config")
 
 
@@ -73,7 +73,10 @@ def check_owner(folder: Path) -> None:
 
 
 class FolderLock:
-    """The lock that a real broker takes too. Raises StoreError if it is held."""
+    """The lock of a folder, which a real broker takes, too.
+
+    Raises StoreError if it is held.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._id: tuple[int, int] | None = None
@@ -81,7 +84,7 @@ class FolderLock:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             check_owner(folder)
-            # Checked before opening: closing the file would drop the lock held.
+            # Checked before opening: closing the file again would release the lock.
             if path.exists() and _identity(os.stat(path)) in _held:
                 raise StoreError(f"{folder} is in use by this process")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,16 +1,18 @@
-"""The index of keys: which messages may have `topic#key`, over all index files.
+"""The index of keys, which finds the messages that may have `topic#key`.
 
-The index finds candidates by hash and second; the caller compares topic and key. One
-file:
+The index finds candidates by hash and second; the caller compares topic and key. The
+layout of an index file:
 
     header 40 | slots 4 x n: newest item of the slot | items 20 x 4 n
 
 An item is hash i32, commit log offset i64, seconds since the file's first message i32,
 the slot's previous item i32. Item 0 is never used. New items wait in memory until
 `write_out`, which writes them, then the slots, then the header that counts them.
-Appended keys wait for a query or a write: a key's hash costs 3 us letter by letter,
-more than the rest of an append, so the keys of many messages are hashed together as one
-big number, eight letters by three multiplies, at a fifth of the cost.
+
+Appended keys are not hashed before a query or a write. Letter by letter, the hash of a
+key takes 3 us, more than the rest of an append. So the keys of many messages are hashed
+together as one big number, eight letters with three multiplications, at a fifth of the
+cost.
 
 Source: `IndexService`, `IndexFile`, `IndexHeader` and `String.hashCode`.
 """
@@ -45,12 +47,12 @@ _KEYS_AT_ONCE: Final = 256
 
 
 def index_hash(topic: str, key: str) -> int:
-    """The number that the index knows the key by: 0 to 2^31 - 1."""
+    """Return the hash by which the index finds the key: 0 to 2^31 - 1."""
     return _absolute(java_string_hash(f"{topic}#{key}") & _MASK)
 
 
 def index_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
-    """`index_hash` of each topic with the key in its place."""
+    """Return `index_hash` of each topic and the key at the same position."""
     prefixes = {
         topic: java_string_hash(f"{topic}#") & _MASK for topic in dict.fromkeys(topics)
     }
@@ -72,21 +74,21 @@ _powers: list[int] = [1]
 
 
 def _power(length: int) -> int:
-    """31 ^ length, in 32 bits."""
+    """Return 31 to the power of `length`, in 32 bits."""
     while len(_powers) <= length:
         _powers.append(_powers[-1] * 31 & _MASK)
     return _powers[length]
 
 
 def _absolute(value: int) -> int:
-    """Math.abs of a 32-bit number, with 0 for the one that has no absolute value."""
+    """Return Math.abs of a 32-bit number, 0 for the one without an absolute value."""
     if value < 0x80000000:
         return value
     return 0 if value == 0x80000000 else 0x100000000 - value
 
 
 def _key_hashes(keys: Sequence[str]) -> list[int | None]:
-    """Hash of each key by itself; None for the ones that are long or not ASCII."""
+    """Return the hash of each key alone; None for keys that are long or not ASCII."""
     hashes: list[int | None] = [None] * len(keys)
     by_length: dict[int, list[int]] = {}
     for at, key in enumerate(keys):
@@ -104,7 +106,7 @@ def _key_hashes(keys: Sequence[str]) -> list[int | None]:
 
 
 def _lanes_hashed(text: str, lanes: int) -> list[int]:
-    """The hash of every `lanes` * 8 letters."""
+    """Return the hash of each piece of `lanes` * 8 letters."""
     count = len(text) // _LANE
     ones = int.from_bytes(b"\0\0\0\0\0\0\0\1" * count, "big")
     low_bytes = ones * 0x00FF00FF00FF00FF
@@ -135,12 +137,12 @@ _INT_MAX: Final = 0x7FFFFFFF
 #: Bytes of the file for one slot: itself and its share of items.
 _BYTES_PER_SLOT: Final = _SLOT_BYTES + 4 * _ITEM.size
 _CHAIN_MAX: Final = 100_000
-#: Four times RocketMQ's; all of them are in memory while a file grows.
+#: Four times RocketMQ's default; while a file grows, all its slots are in memory.
 _SLOTS_MAX: Final = 20_000_000
 
 
 def file_bytes(slots: int) -> int:
-    """Length of a file with this many slots."""
+    """Return the length of a file with this many slots."""
     return _HEADER.size + slots * _BYTES_PER_SLOT
 
 
@@ -157,7 +159,7 @@ class IndexHeader:
 
 
 class IndexFile:
-    """A file that exists. Raises StoreError when it is no index file."""
+    """An existing index file. Raises StoreError if the file is not one."""
 
     def __init__(self, path: str, opened: OpenFiles) -> None:
         self.path = path
@@ -172,14 +174,17 @@ class IndexFile:
         self.read_header()
 
     def read_header(self) -> None:
-        """Read again what another process may have written."""
+        """Read the header again, which another process may have written."""
         self.header = IndexHeader(*_HEADER.unpack(self._read(0, _HEADER.size)))
         self.header.count = max(1, min(self.header.count, self.items_max))
 
     def find(
         self, key_hash: int, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
-        """Commit log offsets of items with that hash and second, newest first."""
+        """Return commit log offsets of items with this hash and time, newest first.
+
+        Both times are inclusive; an item's time is known to the second.
+        """
         header = self.header
         found: list[int] = []
         item = self._slot(key_hash % self.slots_count)
@@ -233,7 +238,7 @@ class GrowingIndexFile(IndexFile):
 
     @property
     def room(self) -> int:
-        """How many items can still be added."""
+        """The number of items that can still be added."""
         return self.items_max - self.header.count
 
     def add(self, items: Sequence[tuple[int, int, int]]) -> None:
@@ -264,7 +269,7 @@ class GrowingIndexFile(IndexFile):
         header.used_slots += used
 
     def write_out(self) -> None:
-        """Write what is only in memory, and make it durable. Raises StoreFullError."""
+        """Write the items that are only in memory, durably. Raises StoreFullError."""
         if not self._new:
             return
         try:
@@ -300,7 +305,10 @@ class GrowingIndexFile(IndexFile):
         self._dirty_pages.clear()
 
     def forget_from(self, offset: int) -> None:
-        """After a kill: keep the items below `offset` of the log, count slots anew."""
+        """Drop items from commit log offset `offset` on, and rebuild the slots.
+
+        This is for the start after a kill.
+        """
         items = self._read(self._item_at(0), self.header.count * _ITEM.size)
         header = self.header
         self._slots = array("i", bytes(self.slots_count * _SLOT_BYTES))
@@ -331,7 +339,7 @@ class GrowingIndexFile(IndexFile):
 
 
 def create(path: str, slots: int, opened: OpenFiles) -> GrowingIndexFile:
-    """A new file. Raises StoreFullError."""
+    """Create an index file. Raises StoreFullError."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         opened.create(path, file_bytes(slots))
@@ -356,16 +364,16 @@ def _write(fd: int, data: bytes | bytearray, at: int) -> None:
 logger = get_logger(__name__)
 
 _NAME_DIGITS: Final = 17
-#: Keys of one message; a peer chooses how many it names.
+#: Most keys of one message that are indexed: a peer may send any number of them.
 _KEYS_MAX: Final = 1_000
 _PENDING_MAX: Final = 8_192
-#: There are more only while files cannot be written.
+#: More keys than this wait only while files cannot be written.
 _WAITING_MAX: Final = 8 * _PENDING_MAX
 _TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
 
 
 class KeyIndex:
-    """`index/<local time>`: the files, oldest first, the last of which grows.
+    """All index files of a folder, `index/<local time>`; the newest one grows.
 
     `slots` is for new files. With a read-only `opened` nothing may be added.
     """
@@ -374,10 +382,11 @@ class KeyIndex:
         self._directory = directory
         self._slots = slots
         self._opened = opened
+        #: oldest first
         self._files: list[IndexFile] = []
         self._settle_at = _PENDING_MAX
         self._reported: set[str] = set()
-        #: Topic, key, commit log offset and time of keys not in a file's memory yet.
+        #: topic, key, commit log offset and time of keys not in a file's memory yet
         self._pending: list[tuple[str, str, int, int]] = []
         self.refresh()
 
@@ -400,7 +409,7 @@ class KeyIndex:
                 continue
             files.append(file)
         if files and self._opened.writable and not files[-1].header.count > 1:
-            # Empty, and maybe not complete: created again when needed.
+            # It is empty, and maybe incomplete; it is created again when needed.
             empty = files.pop()
             self._opened.forget(empty.path)
             os.unlink(empty.path)
@@ -426,7 +435,7 @@ class KeyIndex:
         ]
 
     def _report(self, path: str, text: str) -> None:
-        """Log a warning the first time, unless the file is empty as it is new."""
+        """Log a warning once, unless the file is empty because it is new."""
         with suppress(OSError):
             if path not in self._reported and os.lstat(path).st_size:
                 self._reported.add(path)
@@ -434,7 +443,7 @@ class KeyIndex:
 
     @property
     def end_offset(self) -> int:
-        """Commit log offset of the newest message in it; -1 without any."""
+        """The commit log offset of the newest indexed message; -1 without any."""
         if self._pending:
             return self._pending[-1][2]
         return self._files[-1].header.end_offset if self._files else -1
@@ -452,7 +461,7 @@ class KeyIndex:
                 if key:
                     pending.append((topic, key, offset, time_ms))
         if len(pending) >= self._settle_at:
-            # The message is in the log; a failure to index its keys is no error here.
+            # The message is in the log; a failure to index its keys does not matter.
             with suppress(StoreError):
                 self.settle()
             self._settle_at = len(pending) + _PENDING_MAX
@@ -480,11 +489,11 @@ class KeyIndex:
             some = items[done : done + file.room]
             file.add(some)
             done += len(some)
-            # At once: making the next file may fail, and this one has them.
+            # Delete them now: this file has them, and creating the next one may fail.
             del pending[: len(some)]
 
     def _growing(self, time_ms: int) -> GrowingIndexFile:
-        """The file to add to."""
+        """Return the file to add to, after creating it if needed."""
         last = self._files[-1] if self._files else None
         if isinstance(last, GrowingIndexFile):
             if last.room > 0:
@@ -500,11 +509,11 @@ class KeyIndex:
         return made
 
     def _name(self, time_ms: int) -> str:
-        """A name after all others, the local time if that is possible."""
+        """Return a name that sorts after all others, the local time if possible."""
         seconds, ms = divmod(min(max(time_ms, 0), _TIME_MS_MAX), 1000)
         time = datetime.fromtimestamp(seconds, tz=UTC).astimezone()
         name = f"{time:%Y%m%d%H%M%S}{ms:03}"
-        paths = self._paths()  # one that cannot be read has a name too
+        paths = self._paths()  # also those of files that cannot be read
         newest = os.path.basename(paths[-1]) if paths else ""
         return name if name > newest else f"{int(newest) + 1:017}"
 
@@ -517,7 +526,7 @@ class KeyIndex:
     def find(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
-        """Commit log offsets of messages that may have the key, newest first."""
+        """Return commit log offsets of messages that may have the key, newest first."""
         if self._pending:
             self.settle()
         key_hash = index_hash(topic, key)
@@ -537,7 +546,7 @@ class KeyIndex:
         return found
 
     def forget_from(self, offset: int) -> None:
-        """After a kill: drop items of messages at `offset` of the log or after."""
+        """Drop items from commit log offset `offset` on, for the start after a kill."""
         while self._files and self._files[-1].header.begin_offset >= offset:
             self._delete(self._files.pop())
         if self._files:

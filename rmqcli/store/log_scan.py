@@ -1,8 +1,8 @@
-"""Reading the records of a commit log in order, up to the first that is not whole.
+"""Reads the records of a commit log in order, up to the first that is not whole.
 
-A record counts when its size, magic, offset, CRC and inner lengths are right. Recovery
-and readers of a folder use this to find where the log ends, and to make the entries of
-consume queues that the broker did not write before it died (`EntryMaker`).
+A record is whole when its size, magic, offset, CRC and inner lengths are right.
+Recovery and readers of a folder use this to find where the log ends, and to make the
+entries of consume queues that the broker did not write before it died (`EntryMaker`).
 
 Source: `CommitLog.checkMessageAndReturnSize` and `recoverAbnormally`.
 """
@@ -46,7 +46,7 @@ _NAMES: Final = re.compile(
 
 
 class ScannedRecord(NamedTuple):
-    """The fields of a record that the consume queues and the index are made of."""
+    """The fields of a record from which the consume queues and the index are made."""
 
     commit_log_offset: int
     size_bytes: int
@@ -64,7 +64,7 @@ def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
     `start` must be where a record or a file begins.
     """
     at = start
-    data, base = b"", at  # `data` is what lies at `base`
+    data, base = b"", at  # `data` has the bytes from `base` on
     while True:
         room = files.base_of(at) + files.file_bytes - at
         here = at - base
@@ -95,7 +95,7 @@ def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
 def too_large_at(files: FixedFiles, offset: int) -> int | None:
     """Return the size that the record at `offset` states, if it is over the bound.
 
-    `scan` ends at such a record; what follows it may be whole.
+    `scan` ends at such a record; the records after it may be whole.
     """
     head = read_head(files.read(offset, RECORD_BYTES_MIN), 0)
     if head is None or head.total_bytes <= RECORD_BYTES_MAX:
@@ -119,14 +119,14 @@ def names_of(properties: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _record(data: bytes, here: int, offset: int) -> ScannedRecord | None:
-    """Return the record of `offset`, which begins `here`; None unless it is whole."""
+    """Return the record of `offset`, at `here` in `data`; None unless it is whole."""
     head = read_head(data, here)
     if head is None or head.commit_log_offset != offset:
         return None
     layout = find_layout(data, here, head)
     if not isinstance(layout, Layout) or layout.end > here + head.total_bytes:
         return None
-    # No body: Java writes no CRC of it in some versions, and there is nothing to check.
+    # Without a body there is nothing to check, and some versions of Java write no CRC.
     body = memoryview(data)[layout.body_at : layout.body_end]
     if len(body) and zlib.crc32(body) & 0x7FFFFFFF != head.body_crc:
         return None
@@ -147,7 +147,7 @@ _KEPT_MAX: Final = 65_536
 
 
 class EntryMaker:
-    """Makes the topics and tags codes of entries, each text once."""
+    """Makes the topics and tags codes of entries, and caches them."""
 
     def __init__(self, delay_levels_ms: tuple[int, ...]) -> None:
         self._delay_levels_ms = delay_levels_ms

@@ -1,7 +1,7 @@
 """The interface of a store for a broker, whether it keeps messages in files or memory.
 
-A store numbers messages and gives them their place in the commit log; it decides
-nothing about topics, permissions or delays. All calls come from one thread.
+A store numbers messages and places them in the commit log; it decides nothing about
+topics, permissions or delays. All calls come from one thread.
 
 Source: `MessageStore`, `ConsumeQueue` and `PutMessageResult` in apache/rocketmq.
 """
@@ -26,11 +26,11 @@ class StoreError(RmqError):
 
 
 class StoreFullError(StoreError):
-    """Nothing can be appended now: the disk is full or read-only. Reads go on."""
+    """Nothing can be appended now: the disk is full or read-only. Reads still work."""
 
 
 class QueueUnit(NamedTuple):
-    """One entry of a consume queue: where a message lies, and its tag's hash.
+    """One entry of a consume queue: a message's place in the log and its tag's hash.
 
     `tags_code` is the due time (epoch ms) in the queues of SCHEDULE_TOPIC_XXXX.
     """
@@ -41,7 +41,7 @@ class QueueUnit(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where an appended message is."""
+    """The place of an appended message."""
 
     commit_log_offset: int
     size_bytes: int
@@ -52,43 +52,45 @@ class StoreReader(Protocol):
     """The methods that read a store, for its broker and for readers of its folder."""
 
     def queues(self) -> Iterable[tuple[str, int]]:
-        """Topic and id of every consume queue, in no order."""
+        """Return topic and id of every consume queue, in no particular order."""
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """Half-open range of queue offsets that can be read; None without a queue."""
+        """Return the half-open range of readable offsets; None without a queue."""
 
     def units(
         self, topic: str, queue_id: int, start: int, count_max: int
     ) -> Sequence[QueueUnit]:
-        """Entries from queue offset `start` on, fewer at the queue's end.
+        """Return `count_max` entries from queue offset `start` on, or fewer at the end.
 
-        Empty below the lower bound and from the upper one on.
+        There are none below the lower bound and from the upper bound on.
         """
 
     def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
-        """Bytes of the log; None when they are deleted or beyond its end."""
+        """Return bytes of the log; None when they are deleted or beyond its end."""
 
     def read_units(self, units: Sequence[QueueUnit]) -> bytes:
-        """The records of `units`, one after the other: fast where they are neighbours.
+        """Return the records of `units` one after the other.
 
-        Ends before the first that was deleted.
+        Adjacent records are read fast. The bytes end before the first record that was
+        deleted.
         """
 
     def message_at(self, commit_log_offset: int) -> bytes | None:
-        """The record that begins there, by its size field; None if none does."""
+        """Return the record that begins there, by its size field; None if none does."""
 
     def log_bounds(self) -> tuple[int, int]:
-        """Half-open range of commit log offsets that can be read."""
+        """Return the half-open range of commit log offsets that can be read."""
 
     def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """When the message was stored; None without such a message."""
+        """Return when the message was stored; None without such a message."""
 
     def query_index(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
-        """Commit log offsets of messages that may have the key, newest first.
+        """Return commit log offsets of messages that may have the key, newest first.
 
-        By hash and second, as RocketMQ's index: the caller compares topic and key.
+        Like RocketMQ's index, this compares hashes and seconds: the caller must compare
+        topic and key.
         """
 
     def close(self) -> None:
@@ -107,17 +109,19 @@ class MessageStore(StoreReader, Protocol):
         caller's. `tags_codes` (one for each message) go into the consume queue. A half
         or rolled-back message (sysFlag's transaction bits) is in the log only and takes
         no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index.
-        Raises StoreFullError, and then the store is as before.
+        Raises StoreFullError, and then the store is unchanged.
         """
 
     def flush(self) -> None:
         """Make all appended messages survive a power cut. Raises StoreError."""
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the topic's consume queues; the log keeps its bytes."""
+        """Remove the topic's consume queues; the log keeps the messages."""
 
     def trim(self, topic: str | None, before: int) -> None:
-        """With a topic: delete the queue offsets below `before` (a fault for
-        tests). Without: delete whole log files that end at or below that commit log
-        offset, and move the queues' lower bounds after them.
+        """Delete old messages of a topic's queues or, without a topic, of the log.
+
+        With a topic, the queue offsets below `before` are deleted (a fault for tests).
+        Without one, whole log files that end at or below the commit log offset `before`
+        are deleted, and the queues' lower bounds move after them.
         """

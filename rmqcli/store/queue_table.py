@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: The largest numbers of a queue and of an entry in it that have names of files.
+#: The largest queue id and queue offset for which file names exist.
 QUEUE_ID_MAX: Final = (1 << 31) - 1
 QUEUE_OFFSET_MAX: Final = ((1 << 63) - 1) // UNIT_BYTES
 _QUEUE_ID_DIGITS_MAX: Final = 10
@@ -36,8 +36,8 @@ class QueueTable:
     """The queues by (topic, queue id), each with its files.
 
     `file_units` is for the files of new queues; existing ones keep theirs. A queue
-    that cannot be read is reported and left out, one that cannot be written keeps its
-    entries in memory: neither holds up the others.
+    that cannot be read is reported and left out, and one that cannot be written keeps
+    its entries in memory; neither affects the others.
     """
 
     def __init__(self, directory: Path, file_units: int, opened: OpenFiles) -> None:
@@ -73,7 +73,7 @@ class QueueTable:
     def refresh(self) -> None:
         """Read the files of all queues again, which another process writes.
 
-        A queue that cannot be read any more is reported and stays as it was.
+        A queue that can no longer be read is reported and remains unchanged.
         """
         self.load()
         for queue in self.queues.values():
@@ -106,9 +106,9 @@ class QueueTable:
         self._dirty.add(queue)
 
     def make(self, key: tuple[str, int]) -> ConsumeQueue:
-        """The queue, created if it does not exist.
+        """Return the queue, after creating it if it does not exist.
 
-        Raises ValueError for a topic or a number that cannot be a folder's name, and
+        Raises ValueError for a topic or a queue id that cannot be a folder's name, and
         StoreError for a queue that cannot be read.
         """
         topic, queue_id = key
@@ -120,9 +120,10 @@ class QueueTable:
         return self.queues.get(key) or self._open(key)
 
     def make_for(self, key: tuple[str, int], queue_offset: int) -> ConsumeQueue | None:
-        """The queue of a record that was found in the log.
+        """Return the queue of a record that was found in the log.
 
-        None, with a warning, if no queue can have such an entry.
+        Returns None, with a warning, if no queue can have such an entry, or the queue
+        cannot be read.
         """
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             self._report(f"entry {queue_offset} of queue {key} cannot be stored")
@@ -141,7 +142,7 @@ class QueueTable:
         return bool(self._dirty)
 
     def write_out(self) -> StoreError | None:
-        """Write the entries that are only in memory; the first error, None for none.
+        """Write the entries that are only in memory; return the first error or None.
 
         A queue that cannot be written keeps its entries, and the others are written.
         """
@@ -159,7 +160,7 @@ class QueueTable:
     def sync(self) -> None:
         """Make the entries that were written out survive a power cut.
 
-        Raises the first StoreError, after it tried all.
+        Tries all queues, and then raises the first StoreError.
         """
         first = None
         for queue in list(self._unsynced):
@@ -173,9 +174,9 @@ class QueueTable:
             raise first
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and delete their files. Raises StoreError.
+        """Remove a topic's queues and delete their files. Raises StoreError.
 
-        Nothing is done for a name that cannot be a folder's.
+        Does nothing for a name that cannot be a folder's.
         """
         if file_name_fault(topic) is not None:
             return
@@ -204,12 +205,12 @@ class QueueTable:
                 self._report(f"old files stay: {error.message}")
 
     def cut(self, log_end: int) -> None:
-        """Drop every entry of a message at `log_end` of the log or after."""
+        """Drop the entries of all messages from commit log offset `log_end` on."""
         for queue in self.queues.values():
             queue.cut(queue.lower_bound(log_end))
 
     def log_end(self) -> int:
-        """Where the last message in the log ends; 0 without messages."""
+        """Return where in the log the last message with an entry ends, or 0."""
         ends = [
             entry.commit_log_offset + entry.size_bytes
             for queue in self.queues.values()
@@ -218,7 +219,10 @@ class QueueTable:
         return max(ends, default=0)
 
     def _queue_ids(self, topic: str) -> list[int]:
-        """Which queues of a topic have a folder, by the number in its only spelling."""
+        """Return the ids of a topic's queues that have a folder.
+
+        A name with leading zeros is not that of a queue.
+        """
         return [
             int(name)
             for name in self._names(f"{self._directory}/{topic}")
@@ -230,9 +234,10 @@ class QueueTable:
         ]
 
     def _names(self, directory: str) -> list[str]:
-        """Names of the folders in a folder, links left out.
+        """Return the names of the folders in a folder, without links.
 
-        None if it does not exist; empty, with a warning, if it cannot be read.
+        The list is empty if the folder does not exist and, with a warning, if it cannot
+        be read.
         """
         try:
             with os.scandir(directory) as entries:
@@ -248,7 +253,7 @@ class QueueTable:
             return []
 
     def _report(self, text: str) -> None:
-        """Log it as a warning, the first time."""
+        """Log `text` as a warning, but only once."""
         if text not in self._reported and len(self._reported) < _REPORTS_MAX:
             self._reported.add(text)
             logger.warning("%s", text)

@@ -1,8 +1,8 @@
 """Reads the folder of a store or of a real broker, even while its broker runs.
 
-Never writes, locks or cuts anything. Messages without queue entries, as their broker
-was killed or will write them in a moment, are found in the log after the last message
-that has one, as in recovery.
+Never writes, locks or cuts anything. Messages may have no queue entries, because their
+broker was killed or is about to write the entries. They are found in the log after the
+last message that has an entry, as in recovery.
 
 Source: `DefaultMessageStore` and `DefaultMessageStore.getMessage` for the meaning.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyStore:
-    """Satisfies `StoreReader`. Bounds are as of the last call that asked for them.
+    """A `StoreReader` of a folder. Bounds are those of the last call that read them.
 
     Raises StoreError for a folder that is not a broker's, or of a kind that cannot be
     read.
@@ -65,14 +65,14 @@ class ReadOnlyStore:
             self._opened.close()
             raise
         self._entries = EntryMaker(settings.delay_levels_ms)
-        self._end = 0  # where a scan ended last
+        self._end = 0  # where the last scan ended
         self.refresh()
 
     def refresh(self) -> None:
-        """Read again all that the broker may have written. Raises StoreError."""
+        """Read everything again that the broker may have written. Raises StoreError."""
         files = self._log.files
         files.refresh()
-        # Records after the last whole one are recognised by their fields, not by place.
+        # The end of the last file: the fields of a record show whether it is whole.
         self._log.end = files.limit
         self._queues.refresh()
         for queue in self._queues.queues.values():
@@ -85,7 +85,7 @@ class ReadOnlyStore:
         return list(self._queues.queues)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """The bounds now: the list of the queue's files is read again."""
+        """Read the list of the queue's files again; return the current bounds."""
         files = self._log.files
         files.refresh()
         self._log.end = files.limit
@@ -117,7 +117,7 @@ class ReadOnlyStore:
         return self._log.message_at(commit_log_offset)
 
     def log_bounds(self) -> tuple[int, int]:
-        """The bounds now; the log is read from the queues' last message on."""
+        """Read the log from the queues' last message on; return the current bounds."""
         files = self._log.files
         files.refresh()
         self._log.end = files.limit

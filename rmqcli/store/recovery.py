@@ -1,8 +1,9 @@
 """Finds the end of a log and makes queues and index agree with it.
 
-After a clean stop the queues show where the log ends, and only what is after that is
-read. After a kill, reading begins at a file which, by the checkpoint, was on the disk
-with its queues; later entries of queues and index are dropped and rebuilt.
+After a clean stop the queues show where the log ends, and only the log from their last
+message on is read. After a kill, reading begins at the last file that, according to the
+checkpoint, was on disk together with its queue entries; later entries of queues and
+index are dropped and rebuilt.
 
 Source: `CommitLog.recoverNormally` and `recoverAbnormally` in apache/rocketmq.
 """
@@ -39,14 +40,17 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: A real broker's checkpoint may be this much newer than what is on the disk.
+#: A real broker's checkpoint may be this much newer than the data on disk.
 JAVA_SLACK_MS: Final = 3_000
-#: This store's is exact, but messages of the same millisecond may be later.
+#: This store's checkpoint is exact, but later messages may have the same millisecond.
 OWN_SLACK_MS: Final = 1
 
 
 class Recovery:
-    """One start of a store. `dispatched` counts the records put into queues again."""
+    """Recovers a store once, when it is opened.
+
+    `dispatched` counts the records that were put into queues again.
+    """
 
     def __init__(
         self,
@@ -61,11 +65,11 @@ class Recovery:
         self._index = index
         self._entries = EntryMaker(delay_levels_ms)
         self.dispatched = 0
-        #: storeTimestamp of the last record; 0 when none was read.
+        #: storeTimestamp of the last record; 0 when none was read
         self.last_store_ms = 0
 
     def run(self, checkpoint: Checkpoint | None, *, slack_ms: int) -> None:
-        """Set the log's end. `checkpoint` is None after a clean stop."""
+        """Recover, and set the log's end. `checkpoint` is None after a clean stop."""
         start = self._clean_start() if checkpoint is None else None
         if start is None:
             start = self._start_after_kill(checkpoint, slack_ms)
@@ -82,7 +86,7 @@ class Recovery:
         self._queues.move_mins(self._log.start)
 
     def _clean_start(self) -> int | None:
-        """Where the last message of the queues begins; None if the log lacks it."""
+        """Return where the queues' last message begins; None if the log lacks it."""
         files = self._log.files
         self._log.end = files.limit
         at = files.start
@@ -95,7 +99,7 @@ class Recovery:
         return at
 
     def _start_after_kill(self, checkpoint: Checkpoint | None, slack_ms: int) -> int:
-        """The beginning of the last file that was on the disk with its queues."""
+        """Return the beginning of the last file that was on disk with its queues."""
         files = self._log.files
         if checkpoint is None:
             return files.start
@@ -113,7 +117,7 @@ class Recovery:
         return files.start
 
     def _cut_log(self, end: int) -> None:
-        """Clear all bytes after the last whole record, as they could be read later.
+        """Clear all bytes after the last whole record, so that they are never read.
 
         Raises StoreError, and cuts nothing, at a record that is too large to be read.
         """

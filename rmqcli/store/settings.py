@@ -1,7 +1,7 @@
 """Sizes of a store's files, and how long they are kept.
 
-The defaults are small, so that a demo's folder is small too. Files are sparse: a length
-costs nothing until it is filled. An existing folder keeps its lengths.
+The defaults are small, so that a demo's folder is small, too. Files are sparse: they
+use no space before they are filled. An existing folder keeps its file lengths.
 
 Source: `MessageStoreConfig` in apache/rocketmq. A real broker opens a folder only with
 the same numbers in its broker.conf, so each line names the property.
@@ -32,15 +32,15 @@ class StoreSettings:
     """How a `DiskStore` lays out a new folder and what it deletes from an old one.
 
     16 MiB of log hold four messages of the largest size, or 60,000 small ones, so that
-    load does not create a file each second. One index item for each key; the
-    four items to a slot are RocketMQ's ratio, which readers of a folder rely on.
+    a busy broker does not create a file every second. Each key takes one index item;
+    four items per slot are RocketMQ's ratio, which readers of a folder rely on.
     """
 
     commit_log_file_bytes: int = 16 * 1024 * 1024  # mappedFileSizeCommitLog
     consume_queue_file_units: int = 30_000  # mappedFileSizeConsumeQueue / 20
     index_slots: int = 250_000  # maxHashSlotNum; maxIndexNum is four times that
     file_reserved_ms: int | None = 72 * _HOUR  # fileReservedTime; None: for ever
-    commit_log_bytes_max: int | None = None  # whole files over it go, oldest first
+    commit_log_bytes_max: int | None = None  # above it, the oldest files are deleted
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS  # messageDelayLevel
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Addresses of peers: `host:port` text, and what it resolves to.
+"""Addresses of peers: `host:port` text, and the endpoints that it resolves to.
 
-Parsing is pure. Looking up may block on DNS, so connections do it through `lookups`;
-literal IP addresses never ask DNS.
+Parsing is pure. A look-up may block on DNS, so connections do it through `lookups`;
+literal IP addresses never need DNS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HINT = "write it as host:port, or [IPv6 address]:port"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a peer listens. `host` has no brackets; `text` is as it was given."""
+    """The address of a peer. `host` has no brackets; `text` is the parsed text."""
 
     host: str
     port: int
@@ -81,7 +81,7 @@ def is_any_literal(host: str) -> bool:
 
 
 def look_up(address: Address) -> list[Endpoint]:
-    """Return the endpoints of `address`, never none. May block on DNS.
+    """Return the endpoints of `address`, at least one. May block on DNS.
 
     Raises ConnectError when the name is not known.
     """
@@ -102,7 +102,7 @@ def look_up(address: Address) -> list[Endpoint]:
 
 
 def check_listens(address: Address, *, timeout_ms: int) -> None:
-    """Connect and close again. Blocks; raises ConnectError when it is not possible."""
+    """Connect to `address` and close again. Blocks; raises ConnectError on failure."""
     reason = "no address"
     for _, sockaddr in look_up(address):
         try:
@@ -115,7 +115,7 @@ def check_listens(address: Address, *, timeout_ms: int) -> None:
 
 
 def unknown(address: Address, reason: str) -> ConnectError:
-    """The error for a host of which no address is known."""
+    """Return the error for a host without a known address."""
     return ConnectError(
         f"cannot connect to {address}: no address for {address.host!r}: {reason}",
         address=address.text,

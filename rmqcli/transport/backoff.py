@@ -1,4 +1,4 @@
-"""How long to leave a peer alone after it could not be reached. Pure."""
+"""The delays after which an unreachable peer is tried again. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LAST_MS = 5_000
 
 
 class Backoff:
-    """Growing delays with jitter, so that many clients do not return as one.
+    """Growing delays with jitter, so that many clients do not reconnect at once.
 
-    The n-th failure in a row gives 100 * 2**n ms, up to twice that by chance, and
-    never over 5 s: a broker that is back is found again in that time.
+    The n-th failure in a row, counted from 0, gives a random delay from 100 * 2**n ms
+    to twice that, at most 5 s: a broker that is back is found again within that time.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -23,7 +23,7 @@ class Backoff:
         self._failures = 0
 
     def failed(self) -> int:
-        """Note a failure; return the ms to wait before the next try."""
+        """Count a failure; return the ms to wait before the next attempt."""
         base_ms = min(FIRST_MS << min(self._failures, 16), LAST_MS // 2)
         self._failures += 1
         return self._rng.randint(base_ms, 2 * base_ms)

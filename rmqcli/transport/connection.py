@@ -4,12 +4,12 @@
                           └─────────────┴────failed───> idle, backing off
 
 A connection is made when a request needs one, and again when it was lost. After a
-failed attempt the next one waits for the back-off; requests made meanwhile wait with
-it, or fail at once when their time would be over before.
+failed attempt the next one waits for the back-off. Requests that are made meanwhile
+wait with it, or fail at once when their deadline is earlier.
 
-A request that was not sent is not lost with a connection that had worked: it goes out
-on the next one. A request that was sent fails with DisconnectedError, because the peer
-may have carried it out. Requests of the peer are answered by the client's handler.
+When a connection that had worked is lost, requests that were not sent go out on the
+next one. A request that was sent fails with DisconnectedError, because the peer may
+have carried it out. The client's handler answers requests of the peer.
 
 Belongs to the thread that drives the `Loop`. Source: NettyRemotingAbstract and its
 #processRequestCommand in apache/rocketmq.
@@ -61,10 +61,10 @@ def encode_served(
     *,
     serialize_type: SerializeType,
 ) -> bytes | None:
-    """Let `handler` see the request; return the frame to send back, or None.
+    """Pass a request to `handler`; return the frame to send back, or None.
 
     A oneway request is never answered, not even with an error. Without a handler the
-    answer is code 3; when the handler raises it is code 1, as in Java.
+    answer has code 3; when the handler raises it has code 1, as in Java.
     """
     try:
         answer = _answer_of(handler, address, command)
@@ -104,11 +104,11 @@ def _encode(
     return encode_command(numbered, serialize_type)
 
 
-#: Small requests go out together, up to this size for one call of the system.
+#: Small requests go out together, up to this size for one system call.
 _CHUNK_BYTES = 256 * 1024
-#: Reads of one turn, so that a flood from one peer does not starve the others.
+#: Most reads in one turn, so that a flood from one peer does not starve the others.
 _READS_PER_TURN = 8
-#: After this silence the socket is read before a send: the peer may have left.
+#: After this silence the socket is read before a send: the peer may have closed it.
 _SILENCE_MS = 1_000
 #: An incomplete frame shorter than this is copied, so that another connection can use
 #: the buffer.
@@ -118,31 +118,33 @@ _GO_AWAY = int(ResponseCode.GO_AWAY)
 
 
 class Connection:
-    """The one connection to one address, over and over again."""
+    """The connection to one address, which is made again when it was lost."""
 
     def __init__(self, address: Address, loop: Loop) -> None:
         self.address = address
         #: opaque -> reply, of all requests that are not answered
         self.waiters: dict[int, Reply[Any]] = {}
-        #: bytes ever queued (guarded by the loop's lock), and ever sent or dropped
+        #: all bytes queued so far (guarded by the loop's lock), and all bytes sent or
+        #: dropped so far
         self.posted_bytes = 0
         self.gone_bytes = 0
         #: whether the client has forgotten this connection (guarded by the loop's lock)
         self.is_retired = False
         self._loop = loop
-        #: until when the host's name is looked up, in the loop's time; None: it is not
+        #: deadline of the look-up of the host's name, in the loop's time; None without
+        #: a look-up
         self._lookup_due_ms: int | None = None
         self._dial: Dial | None = None
         self._stream: Stream | None = None
         self._events = 0
-        #: one of the loop's, while there is something to read or a long frame comes in
+        #: a buffer of the loop, while there are bytes to read or a long frame arrives
         self._frames: FrameBuffer | None = None
         #: the start of a frame, while there is no buffer
         self._rest = b""
         self._frame_count = 0
         self._first_bytes = b""
         self._unsent: deque[tuple[Reply[Any] | None, bytes]] = deque()
-        #: what is being sent; TLS wants the same bytes again after WOULD_BLOCK
+        #: the bytes being sent; after WOULD_BLOCK, TLS must get the same bytes again
         self._chunk: memoryview | None = None
         #: by the clock, not the loop's time, which stands still while nothing drives it
         self._active_clock_ms = 0
@@ -173,7 +175,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be sent or answered. Under the loop's lock."""
+        """Whether nothing waits to be sent or answered. Needs the loop's lock."""
         return not self.waiters and self.posted_bytes == self.gone_bytes
 
     def enqueue(self, reply: Reply[Any] | None, data: bytes, now_ms: int) -> None:
@@ -189,7 +191,7 @@ class Connection:
         self._loop.deadlines.add(deadline_ms, reply.opaque, self)
 
     def flush(self, now_ms: int) -> None:
-        """Send what is queued, or see to it that a connection is made."""
+        """Send the queued requests, or begin to connect."""
         if self._stream is not None:
             clock_ms = self._loop.clock_ms()
             if clock_ms - self._active_clock_ms > _SILENCE_MS:
@@ -201,7 +203,7 @@ class Connection:
             self._connect(now_ms)
 
     def on_event(self, mask: int) -> None:
-        """Go on with what the selector saw the socket ready for."""
+        """Do what the socket is ready for, as the selector reported."""
         if self._dial is not None:
             self._step(self._dial, self._loop.now_ms())
             return
@@ -212,7 +214,7 @@ class Connection:
             self._send(self._stream)
 
     def on_time(self, now_ms: int) -> None:
-        """Go on with what `due_ms` was set for, if it has come."""
+        """Do what `due_ms` was set for, if that time has come."""
         if now_ms < self.due_ms:
             return
         if self._lookup_due_ms is not None:
@@ -227,18 +229,21 @@ class Connection:
             self._loop.timed.discard(self)
 
     def expire(self, opaque: int) -> None:
-        """Fail a request whose time is over."""
+        """Fail a request whose deadline has passed."""
         reply = self.waiters.pop(opaque)
         self._loop.failed(reply, self._expired(reply))
 
     def close(self, error: TransportError) -> None:
-        """Give the socket back and fail what waits."""
+        """Close the socket and fail all requests that wait."""
         self._disconnect()
         self._drop_unsent()
         self._fail_all(error)
 
     def forget_after_fork(self, error: TransportError) -> None:
-        """In a forked child: close our copies of the parent's sockets, no more."""
+        """In a forked child: close its copies of the sockets, and abandon requests.
+
+        No callback runs, and the parent's connections remain open.
+        """
         if self._dial is not None:
             self._dial.abandon()
             self._dial = None
@@ -269,7 +274,7 @@ class Connection:
         self._start_dial(endpoints, now_ms)
 
     def looked_up(self, outcome: list[Endpoint] | ConnectError) -> None:
-        """Go on with what the look-up of the host's name found. See LookupListener."""
+        """Continue after the look-up of the host's name. See LookupListener."""
         if self._lookup_due_ms is None:
             return  # it came too late, or this is closed
         self._lookup_due_ms = None
@@ -341,7 +346,7 @@ class Connection:
             try:
                 count = stream.send(chunk)
             except OSError as error:
-                self._read(stream)  # its last words may say why, as TLS alerts do
+                self._read(stream)  # the last bytes may say why, as TLS alerts do
                 if self._stream is stream:
                     self._ended(diagnosis.describe_end(error))
                 return
@@ -358,7 +363,7 @@ class Connection:
             self._loop.rewatch(stream.sock, events, self)
 
     def _next_chunk(self) -> memoryview | None:
-        """Queued requests as one piece of bytes, without the expired ones."""
+        """Return queued requests as one block of bytes, without the expired ones."""
         parts: list[bytes] = []
         size = 0
         while self._unsent and size < _CHUNK_BYTES:
@@ -415,7 +420,11 @@ class Connection:
             self._loop.again.add(self)
 
     def _take(self, frames: FrameBuffer, count: int) -> bool:
-        """Dispatch what `count` more bytes complete; False when they make no sense."""
+        """Dispatch the frames that `count` more bytes complete.
+
+        Returns False for unreadable bytes, or when an earlier frame ended the
+        connection.
+        """
         try:
             for frame in frames.wrote(count):
                 if self._stream is None:
@@ -506,7 +515,7 @@ class Connection:
         )
 
     def _lost(self, error: DisconnectedError) -> None:
-        """The connection is of no use any more: fail what was sent on it."""
+        """End a connection that cannot be used any more; fail what was sent on it."""
         logger.info("disconnected address=%s reason=%s", self.address, error.message)
         had_worked = self._frame_count > 0
         is_garbage = error.__cause__ is not None
@@ -561,7 +570,7 @@ class Connection:
 
 
 def _copy(error: TransportError) -> TransportError:
-    """The same error for another request: a raised one collects its own traceback."""
+    """Return a copy of the error for another request: each has its own traceback."""
     copy = type(error)(error.message, address=error.address, hint=error.hint)
     copy.__cause__ = error.__cause__
     return copy

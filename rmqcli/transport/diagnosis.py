@@ -1,4 +1,4 @@
-"""What a peer is that does not speak remoting: a guess from its first bytes. Pure."""
+"""Errors for broken connections, with a guess at the peer's protocol. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqcli.errors import DisconnectedError
 if TYPE_CHECKING:
     from rmqcli.errors import WireError
 
-#: Enough to tell protocols apart; never shown longer than this.
+#: Enough to tell protocols apart; errors show no more bytes than this.
 FIRST_BYTES_MAX = 16
 
 _PORT_HINT = (
@@ -19,7 +19,7 @@ _TLS_HINT = "this peer speaks TLS: connect with TLS"
 
 
 def guess_protocol(first: bytes) -> tuple[str, str]:
-    """Name the protocol that starts like `first`, and a hint; both may be empty."""
+    """Return the protocol that begins with `first`, empty if unknown, and a hint."""
     if first.startswith(b"HTTP/") or first.split(b" ")[0] in _HTTP_METHODS:
         return "HTTP", _PORT_HINT
     if first.startswith(b"PRI *"):
@@ -40,7 +40,7 @@ _HTTP_METHODS = frozenset(
 
 
 def not_remoting(address: str, first: bytes, error: WireError) -> DisconnectedError:
-    """The error for a connection whose very first bytes make no sense."""
+    """Return the error for a connection whose very first bytes are not a frame."""
     protocol, hint = guess_protocol(first)
     verb = f"look like {protocol}" if protocol else "are"
     found = DisconnectedError(
@@ -54,7 +54,7 @@ def not_remoting(address: str, first: bytes, error: WireError) -> DisconnectedEr
 
 
 def lost_place(address: str, frames: int, error: WireError) -> DisconnectedError:
-    """The error for a stream that made sense for `frames` frames, then no more."""
+    """Return the error for a stream that became unreadable after `frames` frames."""
     found = DisconnectedError(
         f"{address} sent what cannot be read after {frames} good frames:"
         f" {error.message}",
@@ -67,9 +67,10 @@ def lost_place(address: str, frames: int, error: WireError) -> DisconnectedError
 def ended(
     address: str, reason: str, *, answered: bool, plaintext: bool
 ) -> DisconnectedError:
-    """The error for a connection that the peer or the network ended.
+    """Return the error for a connection that the peer or the network ended.
 
-    `answered`: whether it ever sent a frame. One that takes TLS only never does.
+    `answered` is whether the peer ever sent a frame. A peer that only accepts TLS does
+    not.
     """
     if answered:
         return DisconnectedError(
@@ -85,7 +86,7 @@ def ended(
 
 
 def describe_end(error: OSError) -> str:
-    """What the peer or the network did, as a verb: it follows the peer's address."""
+    """Return what the peer or the network did, as words to put after the address."""
     if isinstance(error, ConnectionResetError):
         return "reset the connection"
     if isinstance(error, BrokenPipeError):

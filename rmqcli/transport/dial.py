@@ -1,7 +1,7 @@
 """One attempt to reach a peer: every resolved endpoint in turn, then TLS.
 
 Never blocks and never waits: the owner watches `watched` for `events`, calls `step`
-when they come and `time_out` at `due_ms`. Ends with a Stream or a ConnectError.
+when they occur and `time_out` at `due_ms`. Ends with a Stream or a ConnectError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Dial:
         self._timeout_ms = timeout_ms
         self._endpoints: list[Endpoint] = []
         self._endpoint: Endpoint | None = None
-        #: "reason (endpoint)" of each endpoint that failed
+        #: reason and IP address of each endpoint that failed
         self._failures: list[tuple[str, str]] = []
         self._handshake: TlsStream | None = None
         self._deadline_ms = 0
@@ -48,15 +48,15 @@ class Dial:
         return self._sock
 
     def start(self, endpoints: list[Endpoint], now_ms: int) -> Stream | None:
-        """Begin. Returns as `step` does."""
+        """Begin with the first endpoint. Returns and raises as `step` does."""
         self._endpoints = list(endpoints)
         self._deadline_ms = now_ms + self._timeout_ms
         return self._next_endpoint(now_ms)
 
     def step(self, now_ms: int) -> Stream | None:
-        """Go on after an event; return the open stream, or None to wait for more.
+        """Continue after an event; return the open stream, or None to wait for more.
 
-        Raises ConnectError when no endpoint is left.
+        Raises ConnectError when no endpoint is left, or TLS fails.
         """
         if self._handshake is not None:
             return self._shake_hands(self._handshake)
@@ -64,7 +64,7 @@ class Dial:
         return self._connected(now_ms) if code == 0 else self._failed(code, now_ms)
 
     def time_out(self, now_ms: int) -> Stream | None:
-        """Give the current endpoint up. Returns and raises as `step` does."""
+        """Give up the current endpoint. Returns and raises as `step` does."""
         if self._handshake is not None:
             self.abandon()
             raise ConnectError(
@@ -75,7 +75,7 @@ class Dial:
         return self._failed(errno.ETIMEDOUT, now_ms)
 
     def abandon(self) -> None:
-        """Close what is open."""
+        """Close the socket, if one is open."""
         if self._handshake is not None:
             self._handshake.close()
         elif self._sock is not None:
@@ -86,7 +86,7 @@ class Dial:
         if not self._endpoints:
             raise self._error()
         left_ms = max(1, self._deadline_ms - now_ms)
-        # A silent first endpoint must not eat the time of the others.
+        # A silent first endpoint must not use up the time of the others.
         self.due_ms = now_ms + max(1, left_ms // len(self._endpoints))
         self._endpoint = family, sockaddr = self._endpoints.pop(0)
         try:
@@ -111,11 +111,11 @@ class Dial:
         sock = self.watched
         try:
             if sock.getsockname() == sock.getpeername():
-                # Without a listener there, a local port can be given to our own end.
+                # Without a listener, a connection to a local port can reach itself.
                 return self._failed(errno.ECONNREFUSED, now_ms)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        except OSError as error:  # reset before we looked
+        except OSError as error:  # the peer has already reset it
             return self._failed(error.errno or errno.ECONNRESET, now_ms)
         if self._tls is None:
             self._sock = None

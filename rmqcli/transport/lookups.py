@@ -1,12 +1,12 @@
-"""Host names, resolved in threads of their own because the system's resolver may block.
+"""Resolves host names in separate threads, because the system's resolver may block.
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
 | rmq-lookup | Lookups, look_up_within | getaddrinfo | its answer |
 
-No more than THREADS_MAX of a client run at once; further names wait for their turn. No
-other thread waits for them, and they are daemons: a connection gives up at a deadline
-of its own. Literal addresses need no thread.
+At most THREADS_MAX of a client run at once; further names wait for their turn. No
+caller waits for them beyond its own deadline, and they are daemons. Literal addresses
+need no thread.
 
 `local_ip` is this machine's address as a peer would see it; nothing is sent to find it.
 
@@ -36,28 +36,28 @@ THREADS_MAX: Final = 4
 
 
 class LookupListener(Protocol):
-    """What waits for a look-up."""
+    """An object that waits for a look-up."""
 
     def looked_up(self, outcome: Outcome) -> None:
-        """Go on with the endpoints, or without."""
+        """Continue with the endpoints, or with the error."""
 
 
 class Lookups:
-    """Endpoints of addresses, asked once and kept until `forget`.
+    """The endpoints of addresses, looked up once and kept until `forget`.
 
-    Belongs to the thread that drives the loop; `wake` is called by others, when there
-    is something to `settle`.
+    Belongs to the thread that drives the loop. The look-up threads call `wake` when
+    there is something to `settle`.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         #: address text -> its endpoints, in the system's order of preference
         self._known: dict[str, list[Endpoint]] = {}
-        #: address text -> what waits for its look-up under way
+        #: address text -> the listener of its look-up under way
         self._listeners: dict[str, LookupListener] = {}
-        #: not begun, for there are enough threads
+        #: addresses whose look-up waits for a free thread
         self._waiting: deque[Address] = deque()
-        #: appended to by the threads
+        #: outcomes, which the look-up threads append
         self._answers: deque[tuple[Address, Outcome]] = deque()
         self._running = 0
 
@@ -69,9 +69,10 @@ class Lookups:
     def endpoints(
         self, address: Address, listener: LookupListener
     ) -> list[Endpoint] | None:
-        """The endpoints of `address`, never none; None when they come later.
+        """Return the endpoints of `address`, or None if `listener` gets them later.
 
-        Raises ConnectError for a literal address that the system does not take.
+        The list is never empty. Raises ConnectError for a literal address that the
+        system does not accept.
         """
         known = self._known.get(address.text)
         if known is None and is_any_literal(address.host):
@@ -86,11 +87,11 @@ class Lookups:
         return None
 
     def forget(self, address: Address) -> None:
-        """Ask again next time: nothing answered there any more."""
+        """Forget the endpoints of an address, so that it is looked up again."""
         self._known.pop(address.text, None)
 
     def settle(self) -> None:
-        """Hand over what was found."""
+        """Pass the outcomes of look-ups to their listeners."""
         while self._answers:
             address, outcome = self._answers.popleft()
             self._running -= 1
@@ -100,7 +101,7 @@ class Lookups:
             self._listeners.pop(address.text).looked_up(outcome)
 
     def forget_after_fork(self) -> None:
-        """In a forked child: the threads are not there."""
+        """In a forked child: drop all look-ups, whose threads do not exist there."""
         self._listeners.clear()
         self._waiting.clear()
         self._answers.clear()
@@ -121,7 +122,10 @@ class Lookups:
 
 
 def look_up_within(address: Address, timeout_ms: int) -> list[Endpoint]:
-    """The endpoints of `address`. Raises ConnectError when there are none in time."""
+    """Return the endpoints of `address`.
+
+    Blocks for at most `timeout_ms`. Raises ConnectError when there are none by then.
+    """
     if is_any_literal(address.host):
         return look_up(address)
     outcomes: list[Outcome] = []
@@ -141,7 +145,7 @@ def look_up_within(address: Address, timeout_ms: int) -> list[Endpoint]:
 
 
 def too_slow(address: Address, timeout_ms: int) -> ConnectError:
-    """Why there are no endpoints yet."""
+    """Return the error for a look-up that has not answered in time."""
     return unknown(address, f"the look-up gave no answer in {timeout_ms} ms")
 
 
@@ -160,9 +164,9 @@ LOOK_UP_MS: Final = 1_000
 
 
 def local_ip(toward: str) -> str | None:
-    """The IP address from which `toward` ("host:port") would be reached.
+    """Return the IP address from which this machine would reach `toward` ("host:port").
 
-    None when there is no way to it, or its name is not known within LOOK_UP_MS.
+    None when there is no route to it, or its name is not resolved within LOOK_UP_MS.
     """
     try:
         endpoints = look_up_within(parse_address(toward), LOOK_UP_MS)

@@ -1,11 +1,12 @@
 """One turn of I/O over all connections of a client: send, wait, read, expire.
 
-Everything here belongs to the one thread that drives the loop, except `post`, `wake`
-and `retire`, which any thread may call. Nothing here starts a thread.
+Everything here belongs to the one thread that drives the loop, except `take_opaque`,
+`post`, `wake`, `retire` and `retiring`, which any thread may call. Nothing here starts
+a thread.
 
-Time is that of `now_ms`: it stands still while no thread drives the loop, so that a
-caller that stops to write a file (or is stopped by a full pipe) does not find its
-requests expired with the answers lying in the socket.
+Time is that of `now_ms`: it stands still while no thread drives the loop. So a caller
+that writes a file in between, or that a full pipe blocks, does not find its requests
+expired although their answers are in the socket.
 """
 
 from __future__ import annotations
@@ -38,28 +39,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: With fewer entries than this, dropping answered ones is not worth it.
+#: With fewer entries than this, dropping those of answered requests is not worth it.
 COMPACT_FROM = 1024
 
 
 class Waiting(Protocol):
-    """Something that has requests under way, and can give one up."""
+    """An owner of requests under way, which can expire one."""
 
     @property
     def waiters(self) -> Container[int]:
         """The opaques that are not answered yet."""
 
     def expire(self, opaque: int) -> None:
-        """Give up the request: its time is over."""
+        """Give up a request whose deadline has passed."""
 
 
 class Deadlines:
     """The deadlines of open requests, for thousands in flight. For one thread.
 
-    A heap of (deadline_ms, opaque, owner) that does not learn of answers: entries of
-    answered requests are dropped when their time comes, or when they are the most of
-    it. It keeps numbers, not replies, so that an answer's body is not held for the
-    length of its deadline.
+    This is a heap of (deadline_ms, opaque, owner). An answer does not change it:
+    entries of answered requests are dropped at their deadline, or when the heap has
+    doubled. It holds numbers and not replies, so that the body of an answer is not kept
+    until the deadline.
     """
 
     def __init__(self) -> None:
@@ -67,11 +68,11 @@ class Deadlines:
         self._compact_at = COMPACT_FROM
 
     def __len__(self) -> int:
-        """Entries held, answered ones among them."""
+        """The number of entries, including those of answered requests."""
         return len(self._heap)
 
     def add(self, deadline_ms: int, opaque: int, owner: Waiting) -> None:
-        """Note a request. Opaques differ, so owners are never compared."""
+        """Add a request. Opaques differ, so owners are never compared."""
         heapq.heappush(self._heap, (deadline_ms, opaque, owner))
         if len(self._heap) > self._compact_at:
             self._heap = [e for e in self._heap if e[1] in e[2].waiters]
@@ -79,14 +80,14 @@ class Deadlines:
             self._compact_at = max(COMPACT_FROM, 2 * len(self._heap))
 
     def next_ms(self) -> int | None:
-        """A moment at or before which nothing expires; None when nothing waits.
+        """Return a time before which nothing expires; None without requests.
 
-        It may be that of an answered request: waking for it costs one turn.
+        It may be the deadline of an answered request: waking up for it costs one turn.
         """
         return self._heap[0][0] if self._heap else None
 
     def expire(self, now_ms: int) -> None:
-        """Let the owners give up the requests whose time is over."""
+        """Let the owners give up the requests whose deadline has passed."""
         while self._heap and self._heap[0][0] <= now_ms:
             _, opaque, owner = heapq.heappop(self._heap)
             if opaque in owner.waiters:
@@ -95,7 +96,7 @@ class Deadlines:
 
 OPAQUE_MAX = 0x7FFF_FFFF
 
-#: A pause between turns that is longer does not count for deadlines.
+#: A pause between turns that is longer than this does not count for deadlines.
 PAUSE_MS = 100
 
 #: Buffers kept for the next reads. More than one, because a connection in the middle
@@ -104,15 +105,15 @@ _SPARE_BUFFERS_MAX = 4
 
 
 class Reply(Pending[T]):
-    """What becomes of one request: an answer or an error, exactly once.
+    """The outcome of one request: an answer or an error, exactly once.
 
     It is the `Pending` that the whole package waits with, plus what the transport has
-    to know of the request. The layer above makes a subclass that reads the answer, so
+    to know of the request. The layer above has a subclass that reads the answer, so
     that one object goes from the socket up to the task that waits.
 
     The error is ConnectError when the request was never sent, DisconnectedError or
     DeadlineError when the peer may have carried it out. `opaque` is 0 until the request
-    was handed over. This class provides the answer as it came, whatever its code.
+    is handed over. The result of this class is the unchanged answer, whatever its code.
     """
 
     __slots__ = ("address", "code", "opaque", "timeout_ms")
@@ -135,24 +136,24 @@ class Reply(Pending[T]):
         return f"<Reply {self.opaque} code={self.code} from {self.address}: {state}>"
 
     def answered(self, answer: RemotingCommand) -> None:
-        """Take the answer and end. Called by the transport, once."""
+        """End with the answer. The transport calls this once."""
         self.succeed(answer)  # type: ignore[arg-type]  # T, unless a subclass reads it
 
     def abandon(self, error: TransportError) -> None:
-        """Take the error and call nothing back: for a forked child."""
+        """End with the error, without the callback: for a forked child."""
         self._callback = None
         self.fail(error)
 
 
 class Watcher(Protocol):
-    """What watches a socket."""
+    """An object that is called when its socket is ready."""
 
     def on_event(self, mask: int) -> None:
         """Do what the socket is ready for, without blocking."""
 
 
 class Loop:
-    """What the connections of one client share, and the turn that moves them all."""
+    """The state that the connections of one client share, and their turn of I/O."""
 
     def __init__(
         self, options: TransportOptions, clock: Clock, rng: random.Random | None
@@ -163,9 +164,9 @@ class Loop:
         self.deadlines = Deadlines()
         self.tls = _tls_dialer(options)
         self.request_handler: RequestHandler | None = None
-        #: the number of the next request; numbers below it were given out
+        #: the number of the next request; numbers below it were assigned
         self.next_opaque = 1
-        #: replies done since the start
+        #: the number of replies that have ended
         self.completed = 0
         #: connections whose `on_time` is due at their `due_ms`
         self.timed: set[Connection] = set()
@@ -179,28 +180,28 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._turn_ended_ms: int | None = None
         self._lock = threading.Lock()
-        #: handed over and not yet taken by the driving thread; guarded by _lock
+        #: requests that the driving thread has not yet taken; guarded by _lock
         self._inbox: list[tuple[Connection, Reply[Any] | None, bytes]] = []
         self._is_closed = False  # guarded by _lock
-        #: forgotten by the client, to be closed once idle; guarded by _lock
+        #: connections that the client forgot, closed once idle; guarded by _lock
         self._retiring: set[Connection] = set()
-        #: empty; between them the connections that have nothing to read hold none
+        #: empty buffers; a connection that has nothing to read holds none
         self._spare_buffers: list[FrameBuffer] = []
         self._waker: Waker | None = None
         self._is_waiting = False
-        #: what else ends a wait before it begins; see `wake_on_post`
+        #: whether there is another reason not to wait; see `wake_on_post`
         self._has_more: Callable[[], bool] = bool
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds, less those in which no thread drove the loop."""
+        """Return monotonic ms without the time in which no thread drove the loop."""
         return self._clock.monotonic_ms() - self.paused_ms
 
     def clock_ms(self) -> int:
-        """Monotonic milliseconds, driven or not."""
+        """Return monotonic ms, which pass whether a thread drives the loop or not."""
         return self._clock.monotonic_ms()
 
     def new_backoff(self) -> Backoff:
-        """A back-off that uses the client's source of randomness."""
+        """Return a back-off that uses the client's source of randomness."""
         if self._rng is None:
             import random  # only after a failure: 1 ms of start-up
 
@@ -211,27 +212,30 @@ class Loop:
         """Let `post` and `wake` interrupt the wait of a turn in another thread.
 
         They write to the waker only while the turn waits, because a write costs as much
-        as a request does. So a turn calls `has_more` before it waits: whether there is
-        what another thread set just before it called `wake`.
+        as a request does. So before it waits, a turn calls `has_more`, which says
+        whether there is work that another thread set just before it called `wake`.
         """
         self._has_more = has_more
         self.need_waker()
 
     def need_waker(self) -> None:
-        """Let `wake` interrupt a wait; costs a pair of sockets."""
+        """Let `wake` interrupt a wait; this opens a pair of sockets."""
         if self._waker is None:
             self._waker = Waker()
             self._selector.register(self._waker.sock, selectors.EVENT_READ, self._waker)
 
     def wake(self) -> None:
         """End the wait of the turn under way. Safe to call from any thread."""
-        waker = self._waker  # `close` in another thread takes it away
+        waker = self._waker  # `close` in another thread may remove it
         if waker is not None and self._is_waiting:
             self._is_waiting = False
             waker.wake()
 
     def take_opaque(self) -> int:
-        """A number for a request, different from all in flight. From any thread."""
+        """Return a number for a request that no request in flight has.
+
+        Safe to call from any thread.
+        """
         with self._lock:
             opaque = self.next_opaque
             self.next_opaque = opaque + 1 if opaque < OPAQUE_MAX else 1
@@ -242,7 +246,7 @@ class Loop:
     ) -> None:
         """Hand a request over; the next turn sends it. Safe from any thread.
 
-        Raises TransportError when too much waits for that peer already, and
+        Raises TransportError when too many bytes already wait for that peer, and
         DisconnectedError after `close`.
         """
         with self._lock:
@@ -260,7 +264,10 @@ class Loop:
             self.wake()
 
     def reserve(self, connection: Connection, size_bytes: int) -> None:
-        """Count bytes that a connection queues by itself. Raises as `post` does."""
+        """Count bytes that a connection queues itself.
+
+        Raises TransportError as `post` does.
+        """
         with self._lock:
             self._reserve(connection, size_bytes)
 
@@ -278,7 +285,7 @@ class Loop:
     def retire(self, connection: Connection) -> None:
         """Close the connection when nothing is under way on it. Safe from any thread.
 
-        A thread that looked the connection up before may still post to it: then it is
+        A thread that has fetched the connection before may still post to it: then it is
         opened again, and closed after that.
         """
         with self._lock:
@@ -292,7 +299,7 @@ class Loop:
             return list(self._retiring)
 
     def take_buffer(self) -> FrameBuffer:
-        """An empty buffer to read into; the caller gives it back."""
+        """Return an empty buffer to read into; the caller gives it back."""
         return self._spare_buffers.pop() if self._spare_buffers else FrameBuffer()
 
     def give_buffer_back(self, buffer: FrameBuffer) -> None:
@@ -301,7 +308,7 @@ class Loop:
             self._spare_buffers.append(buffer)
 
     def answered(self, reply: Reply[Any], answer: RemotingCommand) -> None:
-        """Complete a reply; what its callback raises comes out at the turn's end."""
+        """Complete a reply; an error of its callback is raised after the turn."""
         self.completed += 1
         try:
             reply.answered(answer)
@@ -321,11 +328,11 @@ class Loop:
         self._selector.register(sock, events, watcher)
 
     def rewatch(self, sock: socket.socket, events: int, watcher: Watcher) -> None:
-        """Change what is waited for."""
+        """Change the events that `sock` is watched for."""
         self._selector.modify(sock, events, watcher)
 
     def unwatch(self, sock: socket.socket) -> None:
-        """Forget `sock`; before it is closed."""
+        """Stop watching `sock`, before it is closed."""
         self._selector.unregister(sock)
 
     def run_turn(self, timeout_ms: int | None) -> None:
@@ -349,24 +356,26 @@ class Loop:
         return bool(len(self.deadlines) or self.timed or self._inbox)
 
     def refuse_posts(self) -> None:
-        """Take nothing more; what was handed over reaches its connection."""
+        """Accept no more requests; those handed over reach their connections."""
         with self._lock:
             self._is_closed = True
         self._take_inbox()
 
     def close(self) -> None:
-        """Give the selector and the waker back. Nothing is due any more."""
+        """Close the selector and the waker, and drop all deadlines."""
         self.deadlines = Deadlines()
         self._selector.close()
-        # Not unregistered: an interrupt may have ended `need_waker` before it was.
+        # Not unregistered: an interrupt may have ended `need_waker` before it
+        # registered the waker.
         if self._waker is not None:
             self._waker.close()
             self._waker = None
 
     def forget_after_fork(self) -> None:
-        """In a forked child: a selector and a lock of our own, and nothing handed over.
+        """In a forked child: make a new selector and a new lock, and empty the inbox.
 
-        The old selector is closed and not changed: what it watches is the parent's.
+        The old selector is closed but not changed, because it watches the parent's
+        sockets.
         """
         self._lock = threading.Lock()
         for connection, reply, data in self._inbox:
@@ -413,8 +422,8 @@ class Loop:
     def _wait_and_read(self, timeout_ms: int | None) -> None:
         again, self.again = self.again, set()
         wait_ms = 0 if again else self._wait_ms(timeout_ms)
-        # Set before the inbox is read: a thread that posts now is either seen here, or
-        # sees that this one waits.
+        # Set before the inbox is read: either this turn sees what another thread posts
+        # now, or that thread sees that this one waits.
         self._is_waiting = True
         if self._inbox or self.lookups.has_answers or self._has_more():
             wait_ms = 0
@@ -458,7 +467,7 @@ class Waker:
             return
 
     def on_event(self, mask: int) -> None:
-        """Take what was written, so that the next wait waits."""
+        """Read what was written, so that the next wait blocks."""
         del mask
         try:
             self.sock.recv(4096)

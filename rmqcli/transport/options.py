@@ -1,4 +1,4 @@
-"""What a caller may decide about connections, and what they counted."""
+"""Settings of connections, and their counters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions:
-    """Settings of a `RemotingClient`; they hold for every peer of it.
+    """Settings of a `RemotingClient`, for all its peers.
 
-    `tls` None speaks plaintext. With `credentials` every request is signed; name
-    servers ignore that. `queued_bytes_max` bounds what may wait to be sent.
+    Without `tls` connections are plaintext. With `credentials` every request is signed;
+    name servers ignore that. `queued_bytes_max` bounds the bytes that wait to be sent
+    to one peer.
     """
 
     tls: TlsOptions | None = None
@@ -29,7 +30,7 @@ class TransportOptions:
 
 @dataclass(slots=True)
 class TransportCounters:
-    """What happened so far on all connections of a client. Only ever grows."""
+    """Counts of what happened on all connections of a client; they only grow."""
 
     connections: int = 0
     frames: int = 0

@@ -6,7 +6,7 @@ request handler is called in it. `submit`, `post`, `send_oneway`, `send_answer`,
 `forget` and `wake` may be called from other threads once `let_wake` was called.
 
 A forked child keeps its copies of clients, but none of their connections: requests
-under way are failed there, and new ones make connections of their own.
+under way fail there, and new requests make new connections.
 
 Source: NettyRemotingClient in apache/rocketmq.
 """
@@ -64,8 +64,8 @@ class RemotingClient:
     ) -> None:
         """Make a client; nothing is opened before the first request.
 
-        `rng` gives the jitter of the back-off. Raises ConfigError when the options
-        name certificates that cannot be used.
+        `rng` is used for the jitter of the back-off. Raises ConfigError when the
+        options name certificates that cannot be used.
         """
         self._options = options or TransportOptions()
         self._clock = clock
@@ -87,7 +87,7 @@ class RemotingClient:
 
     @property
     def counters(self) -> TransportCounters:
-        """What happened so far, for reading."""
+        """Counts of what happened so far; read-only for callers."""
         return self._loop.counters
 
     def submit(
@@ -102,12 +102,12 @@ class RemotingClient:
         return reply
 
     def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
-        """Hand over a request that `reply` is for; the next turn of I/O sends it.
+        """Hand over the request of `reply`; the next turn of I/O sends it.
 
         Never blocks. The request gets its own opaque and, with credentials, a
         signature. The reply ends, and calls back, in the thread that drives the client,
-        never from here; a callback may submit but not wait. While the peer's address is
-        backed off the request waits, unless its time would be over before the next
+        never in this call; a callback may submit but not wait. While the peer's address
+        is in back-off the request waits, unless its deadline is before the next
         attempt: then it fails in the next turn.
 
         Raises UsageError for a bad address, HeaderError or FrameError for a command
@@ -121,8 +121,8 @@ class RemotingClient:
     def send_oneway(self, address: str, command: RemotingCommand) -> None:
         """Hand over a request that is not answered. Raises as `submit` does.
 
-        The next turn sends it, or `close` when there is an open connection. It is
-        lost without a word when none can be made.
+        The next turn sends it, or `close` when there is an open connection. It is lost
+        silently when no connection can be made.
         """
         connection = self._connection(address)
         oneway = command.with_opaque(self._loop.take_opaque())
@@ -145,8 +145,8 @@ class RemotingClient:
     ) -> bool:
         """Wait until all `replies` are done or `timeout_ms` is over; return whether.
 
-        Does the I/O for all requests meanwhile. What a callback raises comes out here,
-        after the others were called.
+        Does the I/O for all requests meanwhile. An exception of a callback is raised
+        here, after the other callbacks were called.
         """
         pending = list(replies)
         deadline = None if timeout_ms is None else Deadline(self._clock, timeout_ms)
@@ -169,18 +169,18 @@ class RemotingClient:
         return self._loop.completed - before
 
     def set_request_handler(self, handler: RequestHandler | None) -> None:
-        """Let `handler(address, command)` see what peers request of us.
+        """Let `handler(address, command)` answer the requests of peers.
 
-        Called in the driving thread. What it returns is sent back unless the request
-        is oneway; None sends nothing. When it raises, code 1 is sent. Without a
+        It is called in the driving thread. What it returns is sent back unless the
+        request is oneway; None sends nothing. When it raises, code 1 is sent. Without a
         handler peers get code 3.
         """
         self._loop.request_handler = handler
 
     def send_answer(self, address: str, opaque: int, answer: RemotingCommand) -> None:
-        """Answer a peer's request later than its handler could; raises as `submit`.
+        """Answer a peer's request after its handler returned None; raises as `submit`.
 
-        For a handler that returned None. Lost when the connection ended meanwhile.
+        Nothing is sent to a peer that was forgotten meanwhile.
         """
         connection = self._connections.get(address)
         if connection is None:
@@ -191,7 +191,7 @@ class RemotingClient:
         self._loop.post(connection, None, data)
 
     def forget(self, addresses: Iterable[str]) -> None:
-        """Keep nothing of these peers: for addresses that no route names any more.
+        """Forget these peers, whose addresses are no longer in any route.
 
         Each connection is closed as soon as nothing is under way on it; the next
         request to the address makes a new one. Safe from the threads that may submit.
@@ -203,9 +203,9 @@ class RemotingClient:
                 self._loop.retire(connection)
 
     def let_wake(self, has_more: Callable[[], bool]) -> None:
-        """Let other threads interrupt a `poll`; to be called before the first one.
+        """Let other threads interrupt a `poll`; call this before the first `poll`.
 
-        `has_more` says whether there is a reason not to wait: what another thread sets
+        `has_more` says whether there is a reason not to wait, which another thread sets
         before it calls `wake`.
         """
         self._loop.wake_on_post(has_more)
@@ -215,10 +215,10 @@ class RemotingClient:
         self._loop.wake()
 
     def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Send what is queued on open connections, then end everything. Idempotent.
+        """Send what is queued on open connections, then close them all. Idempotent.
 
-        Pending replies fail with DisconnectedError. From a callback it only asks: the
-        end comes with the end of the turn.
+        Pending replies fail with DisconnectedError. In a callback this only requests
+        the close, which then happens at the end of the turn.
         """
         self._close_timeout_ms = timeout_ms
         self._close_asked = True
@@ -226,7 +226,10 @@ class RemotingClient:
             self._finish(Deadline(self._clock, timeout_ms))
 
     def forget_after_fork(self) -> None:
-        """In a forked child: see the module. The caller's thread is the only one."""
+        """In a forked child: drop all connections, as the module's docstring says.
+
+        The caller's thread is the only one there.
+        """
         if self._is_closed:
             return
         self._lock = threading.Lock()
@@ -267,7 +270,7 @@ class RemotingClient:
         return encode_command(command, self._options.serialize_type, opaque=opaque)
 
     def _turn(self, timeout_ms: int | None) -> None:
-        """One turn in the caller's thread; raises what callbacks raised."""
+        """Do one turn in the caller's thread; raise the first error of a callback."""
         self._refuse_in_callback()
         if self._is_closed:
             return
@@ -293,7 +296,7 @@ class RemotingClient:
             logger.error("callback failed", exc_info=error)
 
     def _finish(self, deadline: Deadline) -> None:
-        """Send what open connections still have, then close all. Once."""
+        """Send what is queued on open connections, then close all; only once."""
         if self._is_closed:
             return
         self._close_asked = self._is_closed = True

@@ -1,6 +1,6 @@
-"""An open connection as bytes in and out, never blocking; plaintext here.
+"""Open connections that receive and send bytes without blocking; plaintext here.
 
-`WOULD_BLOCK` is a number, not an exception: it is the end of every healthy read.
+`WOULD_BLOCK` is a number and not an exception, because every normal read ends with it.
 """
 
 from __future__ import annotations
@@ -14,28 +14,31 @@ WOULD_BLOCK = -1
 
 
 class Stream(Protocol):
-    """Plaintext or TLS. Both raise OSError when the connection is lost."""
+    """A plaintext or TLS connection. Methods raise OSError when it is lost."""
 
     @property
     def sock(self) -> socket.socket:
-        """What a selector watches."""
+        """The socket for a selector to watch."""
 
     @property
     def short_read_is_all(self) -> bool:
-        """Whether a read that leaves room has emptied the socket."""
+        """Whether a read that does not fill the buffer has emptied the socket."""
 
     @property
     def more_at_once(self) -> bool:
-        """Whether bytes are here that a selector cannot see."""
+        """Whether there are received bytes that a selector cannot see."""
 
     def recv_into(self, room: memoryview) -> int:
-        """Bytes received, 0 at the end of the stream, or WOULD_BLOCK."""
+        """Return the number of bytes received, 0 at the end, or WOULD_BLOCK."""
 
     def send(self, data: memoryview) -> int:
-        """Bytes taken, or WOULD_BLOCK: then the same data must be offered again."""
+        """Return the number of bytes that were accepted, or WOULD_BLOCK.
+
+        After WOULD_BLOCK the same data must be passed again.
+        """
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
 
 
 class PlainStream:

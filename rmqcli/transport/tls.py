@@ -1,4 +1,4 @@
-"""TLS settings. `ssl` is loaded by `tls_stream` only, when TLS is asked for."""
+"""TLS settings. Only `tls_stream` loads `ssl`, when TLS is used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How the peer is verified, and which certificate this client shows.
+    """How the peer is verified, and which certificate this client presents.
 
     By default the peer's certificate must be signed by one of the system's CAs and name
     its host. `ca_file` replaces the CAs. `insecure` accepts any certificate: that
-    protects against listening only, not against a man in the middle. `server_hostname`
-    replaces the host name to look for, for brokers that advertise an IP address.
+    protects only against eavesdropping, not against a man in the middle.
+    `server_hostname` replaces the host name that the certificate must have, for brokers
+    that advertise an IP address.
     """
 
     ca_file: str | None = None

@@ -1,7 +1,7 @@
-"""TLS over a non-blocking socket, and its failures in words.
+"""TLS over a non-blocking socket, and errors that explain its failures.
 
-The handshake is driven by the caller's selector, so it has the caller's deadline.
-Imports `ssl` (15 ms): load this module only when TLS is asked for.
+The caller's selector drives the handshake, so it has the caller's deadline. Imports
+`ssl` (15 ms): load this module only when TLS is used.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class TlsDialer:
-    """Makes TLS streams by one set of `TlsOptions`."""
+    """Makes TLS streams with one set of `TlsOptions`."""
 
     def __init__(self, options: TlsOptions) -> None:
-        """Load the certificates. Raises ConfigError naming the file that cannot be."""
+        """Load the certificates. Raises ConfigError, which names an unusable file."""
         self._options = options
         self._context = _build_context(options)
 
     def open(self, sock: socket.socket, address: Address) -> TlsStream:
-        """Put TLS on a connected socket; the handshake is still to be done."""
+        """Wrap a connected socket in TLS; the handshake is still to be done."""
         name = self._options.server_hostname or address.host
         try:
             wrapped = self._context.wrap_socket(
@@ -38,7 +38,7 @@ class TlsDialer:
                 server_hostname=name,
                 do_handshake_on_connect=False,
             )
-        except (OSError, ValueError) as error:  # gone already, or a host of dots
+        except (OSError, ValueError) as error:  # already closed, or a host of dots
             sock.close()
             raise handshake_error(address, error) from error
         return TlsStream(wrapped)
@@ -58,9 +58,9 @@ class TlsStream:
         return self.sock.pending() > 0
 
     def handshake(self) -> int:
-        """Go on with the handshake; return what to wait for, 0 when it is done.
+        """Continue the handshake; return the events to wait for, 0 when it is done.
 
-        Raises OSError, `ssl.SSLError` among them, when it failed.
+        Raises OSError, of which `ssl.SSLError` is a subclass, when it fails.
         """
         try:
             self.sock.do_handshake()
@@ -91,7 +91,7 @@ class TlsStream:
 
 
 def handshake_error(address: Address, error: Exception) -> ConnectError:
-    """Say why TLS with `address` did not come about, and what to try."""
+    """Return the error for a failed handshake with `address`, and what to try."""
     start = f"no TLS with {address}: "
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectError(
@@ -116,7 +116,7 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
 
 
 _PLAIN_HINT = "does this peer take TLS at all? try tls=None"
-#: What OpenSSL calls bytes that are not a TLS record.
+#: OpenSSL's reasons for bytes that are not a TLS record.
 _NOT_TLS = frozenset(
     {
         "WRONG_VERSION_NUMBER",

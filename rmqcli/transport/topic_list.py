@@ -1,7 +1,8 @@
-"""The name server's list of topics, over one plain socket and within a budget.
+"""Fetches a name server's list of topics, over one plain socket and in limited time.
 
-For completion, where loading a client would take longer than the shell waits: nothing
-but the standard library is imported. No TLS, no retry, no second name server.
+This is for shell completion, where loading a client would take longer than the shell
+waits: it imports only the standard library. There is no TLS, no retry and no second
+name server.
 
 Source: GET_ALL_TOPIC_LIST_FROM_NAMESERVER of DefaultRequestProcessor.
 """
@@ -17,9 +18,9 @@ _GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
 
 
 def ask_topic_list(address: str, *, budget_s: float) -> object:
-    """What the name server at "host:port" says its topics are, not yet checked.
+    """Return the topics that the name server at "host:port" reports, not yet checked.
 
-    Raises OSError, ValueError, KeyError or TypeError when there is no good answer.
+    Raises OSError, ValueError, KeyError or TypeError when there is no usable answer.
     """
     host, _, port = address.rpartition(":")
     until = time.monotonic() + budget_s

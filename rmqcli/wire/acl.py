@@ -1,4 +1,4 @@
-"""Signs requests for brokers with access control (ACL 1.0 and 2.0 want the same).
+"""Signs requests for brokers with access control (the same way for ACL 1.0 and 2.0).
 
 The signature covers the values of all extension fields, in the order of their names,
 and the body. Nothing may be added to a request after it is signed.
@@ -24,9 +24,9 @@ SIGNATURE = "Signature"  # SessionCredentials.SIGNATURE
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who asks. Only the access key is ever shown.
+    """The keys with which a client signs requests; `repr` shows the access key only.
 
-    Raises ConfigError when a key is empty: nothing can be signed with that.
+    Raises ConfigError when a key is empty, because nothing can be signed with it.
     """
 
     access_key: str
@@ -41,7 +41,7 @@ class Credentials:
 def sign(
     ext_fields: Mapping[str, str], body: bytes, credentials: Credentials
 ) -> dict[str, str]:
-    """The fields to send: `ext_fields` with access key, token and signature.
+    """Return the fields to send: `ext_fields` with access key, token and signature.
 
     Pass the fields exactly as they will be sent. Do not send `_UNIQUE_KEY_QUERY` with
     credentials: brokers disagree on whether it is signed.
@@ -57,14 +57,14 @@ def sign(
 
 
 def content_to_sign(ext_fields: Mapping[str, str], body: bytes) -> bytes:
-    """The bytes that a signature covers; a `Signature` among the fields is left out."""
+    """Return the bytes that a signature covers, without a `Signature` field."""
     names = sorted(ext_fields, key=_java_order)
     values = [ext_fields[name] for name in names if name != SIGNATURE]
     return "".join(values).encode("utf-8", "replace") + body
 
 
 def signature(content: bytes, secret_key: str) -> str:
-    """Base64 of HMAC-SHA1."""
+    """Return the HMAC-SHA1 of `content` in base64."""
     # Loads OpenSSL; a command without credentials should not wait for that.
     import hmac
 
@@ -73,5 +73,5 @@ def signature(content: bytes, secret_key: str) -> str:
 
 
 def _java_order(name: str) -> bytes:
-    # String.compareTo compares UTF-16 units, which differs beyond the first plane.
+    # String.compareTo compares UTF-16 code units, not code points.
     return name.encode("utf-16-be", "surrogatepass")

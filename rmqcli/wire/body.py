@@ -1,20 +1,20 @@
 """JSON bodies: one mapper between declared classes and the objects in the JSON.
 
-A body class derives from `Body` and is made by `@declared` (see `fields.py`, also for
-the names). The mapper is beside `header.py`, not in `bodies/`, because it is the same
-thing for bodies, and because config files and offset files are read with it too; the
-folder `bodies` holds declarations only. Types that occur in declarations:
+A body class derives from `Body` and is made by `@declared` (see `fields.py`, which also
+has the rules for names). The mapper is beside `header.py`, its counterpart for headers,
+and not in `bodies/`, because config files and offset files are read with it, too; the
+folder `bodies` holds declarations only. Fields may have these types:
 
-    str int float bool object         `object` is any JSON value, as it is
+    str int float bool object         `object` is any JSON value, unchanged
     MessageQueue, a declared class    an object of that shape
     list[T] tuple[T, ...] frozenset[T]
     dict[K, T]                        K: str, int or MessageQueue (an object as key)
 
-each perhaps `| None`. Reading is as lenient as fastjson where that is harmless: "5" is
-5, null is absent, nulls in lists and tables are skipped, unknown keys are ignored.
-Anything else raises BodyError naming the field. An absent field is its declared
-default, never a made-up 0. Writing leaves out fields that are None and sorts keys by
-name, both as fastjson does.
+each optionally with `| None`. Reading is as lenient as fastjson where that is harmless:
+"5" is read as 5, null counts as absent, nulls in lists and dicts are skipped, and
+unknown keys are ignored. Anything else raises BodyError, which names the field. An
+absent field takes its declared default, and never an invented 0. Writing leaves out
+fields that are None and sorts keys by name, both as fastjson does.
 
 Source: RemotingSerializable in apache/rocketmq.
 """
@@ -54,7 +54,7 @@ class Body(Fields):
 
 
 class _Rules(NamedTuple):
-    """What a field's metadata says of it; `body_field` has the meanings."""
+    """The rules in a field's metadata; `body_field` explains them."""
 
     also: str | None = None
     absent: object = _NO_DEFAULT
@@ -79,16 +79,19 @@ def body_field(
     read: Reader | None = None,
     write: Callable[[Any], object] | None = None,
 ) -> dict[str, object]:
-    """The metadata of a body's field that the mechanical rules do not describe.
+    """Return the metadata of a body field for which the general rules do not suffice.
 
-    `name` is its wire name and `also` a second one that is read where the first is
-    absent. `absent` is what an absent field means if that is not the default. For a
-    table of objects, `key` is the field that repeats the table's key: it is taken from
-    there where an object lacks it. `read` and `write` replace what the type says.
+    `name` is its wire name, and `also` a second one that is read where the first is
+    absent. `absent` is the value of an absent field if that is not the field's default.
+    For a dict of objects, `key` is the wire name of the field that repeats the dict's
+    key: an object without that field takes the value from its key. A field without
+    `is_sent_at_default` is not written while it has its default. `read` and `write`
+    replace the functions that follow from the field's type.
 
     A field that `holds_the_rest` is not on the wire: it holds the whole object that was
-    read, and what that has beyond the declared fields is written back. In such a class
-    a field at its default is written only where it was read.
+    read, and the keys of that object that no other field declares are written back. In
+    such a class a field at its default is written only if the object that was read had
+    it.
     """
     rules = _Rules(also, absent, key, is_sent_at_default, holds_the_rest, read, write)
     return {"wire": name, "body": rules}
@@ -107,7 +110,7 @@ def decode_body(cls: type[T], body: bytes | str) -> T:
 def encode_body(value: object, *, bare_numbers: bool = False) -> bytes:
     """Write a body as JSON that every version of RocketMQ reads.
 
-    With `bare_numbers`, keys that are numbers are not quoted, as fastjson has them.
+    With `bare_numbers`, keys that are numbers are not quoted, as in fastjson.
     """
     return fastjson.dumps(to_json(value), bare_numbers=bare_numbers).encode()
 
@@ -119,7 +122,7 @@ def from_json(cls: type[T], data: JsonObject) -> T:
 
 
 def to_json(value: object) -> object:
-    """The JSON value to write for a declared object, or for what holds such objects."""
+    """Return the JSON value to write for a declared object or a container of them."""
     if isinstance(value, dict):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -132,7 +135,7 @@ def to_json(value: object) -> object:
 
 
 def json_object(value: object, *, with_defaults: bool = False) -> dict[str, object]:
-    """The JSON object to write for a declared object.
+    """Return the JSON object to write for a declared object.
 
     `with_defaults` writes fields at their default even where the declaration leaves
     them out.
@@ -150,7 +153,7 @@ def json_object(value: object, *, with_defaults: bool = False) -> dict[str, obje
 
 
 def to_int(value: JsonValue, name: str) -> int:
-    """`value` as a whole number of 64 bits; text that holds one is taken too."""
+    """Return `value` as a 64-bit integer; the number may also be text."""
     if type(value) is int and -_INT64_MAX <= value <= _INT64_MAX:
         return value
     number: int | None = None
@@ -171,7 +174,7 @@ def to_int(value: JsonValue, name: str) -> int:
 
 
 def to_float(value: JsonValue, name: str) -> float:
-    """`value` as a number; text that holds one is taken too."""
+    """Return `value` as a float; the number may also be text."""
     if isinstance(value, str):
         try:
             return float(value[:_SHOWN_MAX])
@@ -185,7 +188,7 @@ def to_float(value: JsonValue, name: str) -> float:
 
 
 def to_text(value: JsonValue, name: str) -> str:
-    """`value` as text; a number or a boolean becomes its text, as in fastjson."""
+    """Return `value` as text; numbers and booleans become text, as in fastjson."""
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)) or value is None:
@@ -194,7 +197,7 @@ def to_text(value: JsonValue, name: str) -> str:
 
 
 def to_bool(value: JsonValue, name: str) -> bool:
-    """`value` as a boolean; also `"true"` in any case, and the number 1."""
+    """Return `value` as a boolean; the text "true" in any case and 1 are true, too."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -205,10 +208,10 @@ def to_bool(value: JsonValue, name: str) -> bool:
 
 
 def to_object(value: JsonValue, name: str) -> JsonObject:
-    """`value` as a JSON object.
+    """Return `value` as a JSON object.
 
-    An object that only refers to another one, which fastjson writes for a repeated Java
-    object, raises BodyError: what it refers to cannot be found.
+    Raises BodyError also for a reference to another object, which fastjson writes for
+    a repeated Java object, because the other object cannot be found.
     """
     if not isinstance(value, dict):
         raise BodyError(f"{name} is not an object: {_shown(value)}")
@@ -218,7 +221,7 @@ def to_object(value: JsonValue, name: str) -> JsonObject:
 
 
 def to_queue(value: JsonValue, name: str) -> MessageQueue:
-    """`value` as a MessageQueue."""
+    """Return `value` as a MessageQueue."""
     return _queue(to_object(value, name))
 
 
@@ -254,7 +257,7 @@ class _Writing(NamedTuple):
     attribute: str
     name: str
     write: Callable[[Any], object] | None
-    #: the value that is not written
+    #: a field with this value is not written
     unsent: object
 
 
@@ -302,7 +305,7 @@ def _rules(item: dataclasses.Field[Any]) -> _Rules:
     return rules
 
 
-#: The test of a value that needs no conversion, which nearly every body has.
+#: Type -> the expression that is true for values that need conversion; few do.
 _CHECKS: dict[type, str] = {
     int: f"type(VALUE) is not int or not -{_INT64_MAX} <= VALUE <= {_INT64_MAX}",
     str: "type(VALUE) is not str",
@@ -314,7 +317,7 @@ _CHECKS: dict[type, str] = {
 def _compile(
     cls: type, fields: list[dataclasses.Field[Any]], rest: str | None
 ) -> Callable[[JsonObject], Any]:
-    """The function that reads an object of class `cls`.
+    """Return the function that reads an object of class `cls`.
 
     It is compiled, as dataclasses compiles `__init__`: a loop over the fields takes
     twice as long, and `rmq lag` of a large cluster reads a hundred thousand objects.
@@ -350,7 +353,7 @@ def _compile(
 def _converter(
     item: dataclasses.Field[Any], read: Reader
 ) -> Callable[[JsonValue, JsonObject], object]:
-    """What reads a field's value when it is absent or not of the declared type."""
+    """Return the reader for a value that is absent or not of the declared type."""
     name, rules = wire_name(item), _rules(item)
 
     def convert(value: JsonValue, data: JsonObject) -> object:
@@ -383,12 +386,15 @@ _SCALARS: dict[type, tuple[type, Reader]] = {
 
 
 def reader_of(hint: type) -> Callable[[JsonValue, str], Any]:
-    """The reader of values of a type that can occur in declarations."""
+    """Return the reader for values of a type that fields may have."""
     return _reader_of(hint)[1]
 
 
 def _reader_of(hint: type, key: str | None = None) -> tuple[type, Reader]:
-    """The type of values that need no conversion, if any; the reader of others."""
+    """Return the type whose values need no conversion, and the reader for the others.
+
+    The type is `object` when all values need the reader.
+    """
     if hint in _SCALARS:
         return _SCALARS[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

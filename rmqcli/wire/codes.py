@@ -1,6 +1,6 @@
-"""Numbers that stand for requests, answers and languages, with RocketMQ's names.
+"""The codes of requests, answers and languages, with RocketMQ's names.
 
-An unknown number is never an error here: it stays a number.
+An unknown number is never an error here: it remains a number.
 
 Source: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode in
 apache/rocketmq.
@@ -12,7 +12,7 @@ import enum
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for. Members keep Java's names."""
+    """The code of a request. Members keep Java's names."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -110,7 +110,7 @@ class RequestCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """What an answer says. Members keep Java's names.
+    """The code of an answer. Members keep Java's names.
 
     4.x used 209, 210 and 211 for failed access-control changes; these are the names
     that 5.0 and later give them.
@@ -164,7 +164,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class LanguageCode(enum.IntEnum):
-    """What a peer's client library is written in."""
+    """The programming language of a peer's client library."""
 
     JAVA = 0
     CPP = 1
@@ -190,12 +190,12 @@ LANGUAGE_NUMBERS = {code.name: code.value for code in LanguageCode}
 
 
 def response_name(code: int) -> str:
-    """Java's name of a response code, or the number as text."""
+    """Return Java's name of a response code, or the number as text."""
     return _RESPONSE_NAMES.get(code) or str(int(code))
 
 
 def language_name(number: int | None) -> str:
-    """Java's name of a language, the number as text, or `unknown` for None."""
+    """Return Java's name of a language, the number as text, or `unknown` for None."""
     if number is None:
         return "unknown"
     return LANGUAGE_NAMES.get(number) or str(int(number))

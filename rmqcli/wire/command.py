@@ -1,7 +1,7 @@
-"""RemotingCommand: a request or an answer, and its two ways onto the wire.
+"""RemotingCommand: a request or an answer, and its two encodings.
 
 The header is JSON or RocketMQ's binary form; the frame's serialize type says which.
-Extension fields stay text here, `wire.header` gives them types.
+Extension fields are text here; `wire.header` gives them types.
 
 Source: RemotingCommand, RemotingSerializable, RocketMQSerializable in apache/rocketmq.
 """
@@ -37,7 +37,7 @@ _quote = json.encoder.encode_basestring_ascii
 class RemotingCommand:
     """One request or answer; treat as immutable.
 
-    Not frozen: one is made for every answer of a bulk read. `language` is None when
+    Not frozen, because a bulk read makes one for every answer. `language` is None when
     the peer named an unknown one. `opaque` matches an answer to its request.
     """
 
@@ -60,7 +60,7 @@ class RemotingCommand:
         return bool(self.flag & ONEWAY_FLAG)
 
     def with_opaque(self, opaque: int) -> RemotingCommand:
-        """The same command under another number; shares fields and body."""
+        """Return the same command with another opaque; it shares fields and body."""
         return RemotingCommand(
             self.code,
             self.language,
@@ -79,10 +79,11 @@ def encode_command(
     *,
     opaque: int | None = None,
 ) -> bytes:
-    """Return `command` as one frame, under the number `opaque` if one is given.
+    """Return `command` as one frame, with `opaque` in place of its own if given.
 
-    Raises HeaderError when the binary header cannot carry it (codes of more than 16
-    bits, that is all of POP; keys over 32767 bytes), FrameError when it is too long.
+    Raises HeaderError when the binary header cannot hold it: codes of more than 16
+    bits, which are those of POP, and keys over 32767 bytes. Raises FrameError when the
+    frame is too long.
     """
     if serialize_type == SerializeType.JSON:
         header = _encode_json(command, command.opaque if opaque is None else opaque)
@@ -93,10 +94,10 @@ def encode_command(
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Read the header of `frame`. Takes what any version of RocketMQ takes.
+    """Read the header of `frame`, and accept what any version of RocketMQ accepts.
 
-    Raises HeaderError when it cannot be read; the connection must then be closed.
-    Source: a null extension value or key is left out, an absent language is Java.
+    Raises HeaderError when it cannot be read; the connection must then be closed. As in
+    Java, a null extension value or key is left out, and an absent language is Java.
     """
     if frame.serialize_type == SerializeType.JSON:
         try:
@@ -185,7 +186,7 @@ def _int32(value: fastjson.JsonValue, name: str) -> int:
 
 
 def _loose_int(value: fastjson.JsonValue, name: str) -> int:
-    """A number as fastjson takes it: `"105"` and 105.0 are 105."""
+    """Return a number as fastjson reads it: `"105"` and 105.0 are 105."""
     try:
         if isinstance(value, str) and value.isascii() and len(value) < 20:
             return int(value)
@@ -197,7 +198,7 @@ def _loose_int(value: fastjson.JsonValue, name: str) -> int:
 
 
 def _language(value: fastjson.JsonValue) -> int | None:
-    """The language's number; None when it is unknown."""
+    """Return the language's number, or None when it is unknown."""
     if isinstance(value, str):
         return LANGUAGE_NUMBERS.get(value.upper())
     if value is None:
@@ -250,10 +251,10 @@ def _decode_binary(frame: Frame) -> RemotingCommand:
 
 
 def _read_pairs(data: bytes, start: int, end: int) -> dict[str, str]:
-    """The extension fields in `data[start:end]`.
+    """Return the extension fields in `data[start:end]`.
 
-    The last pair is read to its own end where `end` lies inside it: 4.9.7 and later
-    read it so, 4.6.0 closes. Empty keys are dropped, as later versions do.
+    If `end` lies inside the last pair, that pair is read to its own end, as 4.9.7 and
+    later do; 4.6.0 closes the connection. Empty keys are dropped, as in later versions.
     """
     if end > len(data):
         raise HeaderError(

@@ -1,7 +1,7 @@
-"""Inflating message bodies, always with an upper bound.
+"""Inflates message bodies, always with an upper bound.
 
-A compressed body comes from any producer, and zlib reaches 1029:1, so a 16 MiB frame
-could ask for 16 GiB; Java has no bound. Every path here stops at the limit.
+Any producer can send a compressed body, and zlib reaches a ratio of 1029:1, so a 16 MiB
+frame could inflate to 16 GiB. Java has no bound; here inflating stops at the limit.
 
 Source: `ZlibCompressor`, `Lz4Compressor` (frame format) and `ZstdCompressor`.
 """
@@ -21,16 +21,16 @@ from rmqcli.wire.message.system_flag import (
 #: Largest inflated body, in bytes: four times Java's default maxMessageSize.
 INFLATED_MAX: Final = 16 * 1024 * 1024
 
-#: Largest memory a zstd frame may ask for as its window; libzstd's own default.
+#: Largest window, in bytes, that a zstd frame may need; libzstd's own default.
 _ZSTD_WINDOW_MAX: Final = 1 << 27
 
 
 def inflate(data: bytes, sys_flag: int, *, limit_bytes: int = INFLATED_MAX) -> bytes:
     """Return the body as its producer gave it: `data` itself unless marked compressed.
 
-    Raises DecodeError when the data is damaged, cut, larger than `limit_bytes`
-    inflated, or of an unknown compression type. Bytes after the end of the
-    compressed data are ignored, as Java does.
+    Raises DecodeError when the data is damaged, is truncated, inflates to more than
+    `limit_bytes`, or has an unknown compression type. Bytes after the end of the
+    compressed data are ignored, as in Java.
     """
     if not sys_flag & COMPRESSED:
         return data
@@ -86,8 +86,8 @@ def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
     try:
-        # What a frame declares is allocated at once, so it is looked at first. Java's
-        # stream writer declares nothing (-1): then max_output_size is the bound.
+        # The size that a frame declares is allocated at once, so it is checked first.
+        # Java's stream writer declares none (-1): then max_output_size is the bound.
         if zstandard.frame_content_size(data) > limit_bytes:
             raise _too_large(limit_bytes)
         return decompressor.decompress(data, max_output_size=limit_bytes)
@@ -98,7 +98,7 @@ def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
 
 
 def _zstd_is_over(data: bytes, limit_bytes: int) -> bool:
-    """Tell "too large" from "damaged": the one-shot call says the same for both."""
+    """Tell "too large" from "damaged": the one-shot call raises the same for both."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)

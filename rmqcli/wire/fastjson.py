@@ -1,11 +1,11 @@
-"""JSON as RocketMQ's Java writes and reads it, which json.loads mostly refuses.
+"""JSON as RocketMQ's Java writes and reads it, including forms json.loads refuses.
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}    object keys
     {"brokerAddrs":{0:"10.0.0.1:10911"}}                              bare keys
 
 Strict JSON goes through the standard library. What that refuses is read by
-`fastjson_reader`. Both are linear in the input, nest boundedly and raise nothing but
-BodyError.
+`fastjson_reader`. Both take time that is linear in the input, limit the nesting and
+raise only BodyError.
 
 Source: fastjson 1.2.51 to 2.0.59 as used by apache/rocketmq.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     JsonObject: TypeAlias = "dict[str, JsonValue]"
 
 _decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
-# The C scanner itself: raw_decode and loads cost more than a short header does.
+# The C scanner itself: raw_decode and loads cost more than scanning a short header.
 scan_once: Callable[[str, int], tuple[JsonValue, int]] = vars(_decoder)["scan_once"]
 _quote_raw = json.encoder.encode_basestring
 _quote_ascii = json.encoder.encode_basestring_ascii
@@ -40,7 +40,7 @@ _HAS_BLANK = re.compile(r"[ \t\r\n]")
 
 
 class ObjectKey(str):
-    """A key that was a JSON object: compact JSON of it, and the object itself."""
+    """A key that was a JSON object: its compact JSON, and the object itself."""
 
     __slots__ = ("value",)
 
@@ -48,7 +48,7 @@ class ObjectKey(str):
 
     @classmethod
     def of(cls, text: str, value: JsonObject) -> ObjectKey:
-        """The key for `value`, which was written as `text`."""
+        """Return the key for `value`, which was written as `text`."""
         key = cls(dumps(value) if _HAS_BLANK.search(text) else text)
         key.value = value
         return key
@@ -57,8 +57,9 @@ class ObjectKey(str):
 def loads(data: bytes | bytearray | memoryview | str) -> JsonValue:
     """Read one JSON value.
 
-    Keys become str: bare words as they are, objects as ObjectKey. The last of repeated
-    keys counts; NaN is None; bytes that are not UTF-8 are replaced. Raises BodyError.
+    Keys become str: bare words unchanged, objects as ObjectKey. The last of repeated
+    keys counts; NaN becomes None; bytes that are not UTF-8 are replaced. Raises
+    BodyError.
     """
     text = data if isinstance(data, str) else str(data, "utf-8", "replace")
     try:
@@ -69,22 +70,22 @@ def loads(data: bytes | bytearray | memoryview | str) -> JsonValue:
         pass
     except RecursionError:
         raise too_deep() from None
-    # Loaded when it is first needed: new brokers' routes and headers are strict.
+    # Loaded when first needed: routes and headers of new brokers are strict JSON.
     from rmqcli.wire.fastjson_reader import TolerantReader
 
     return TolerantReader(text).read()
 
 
 def dumps(value: object, *, bare_numbers: bool = False, pretty: bool = False) -> str:
-    """Write `value` compactly, as every version of RocketMQ reads it.
+    """Write `value` as compact JSON that every version of RocketMQ reads.
 
-    Keys that are ObjectKey or MessageQueue are written as objects, which Java wants
-    where its map's key is one; every other key is quoted. Numbers that JSON does not
-    have become null, as in Java. Raises BodyError when it nests too deep.
+    Keys that are ObjectKey or MessageQueue are written as objects, as Java expects for
+    maps whose keys are objects; every other key is quoted. NaN and infinite numbers
+    become null, as in Java. Raises BodyError when `value` nests too deeply.
 
-    fastjson itself does not quote the keys of a map whose keys are numbers: with
-    `bare_numbers` these are written so. `pretty` is the form of a broker's config
-    files, with lines and tabs.
+    fastjson itself does not quote the keys of a map whose keys are numbers;
+    `bare_numbers` writes them like that. `pretty` gives the form of a broker's config
+    files, with line breaks and tabs.
     """
     out: list[str] = []
     try:
@@ -159,11 +160,11 @@ def _queue_text(queue: MessageQueue) -> str:
 def _quote(text: str) -> str:
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair: only an escape can say it
+    except UnicodeEncodeError:  # a lone surrogate: only an escape can express it
         return _quote_ascii(text)
     return _quote_raw(text)
 
 
 def too_deep() -> BodyError:
-    """The error for JSON that nests deeper than anything RocketMQ writes."""
+    """Return the error for JSON that nests deeper than anything RocketMQ writes."""
     return BodyError("JSON is nested too deep")

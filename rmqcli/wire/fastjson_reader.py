@@ -1,8 +1,8 @@
-"""Reads JSON that is not quite JSON, as fastjson does.
+"""Reads JSON that the standard library refuses and fastjson accepts.
 
 Accepts object keys, bare keys, single quotes, comments, a BOM, doubled and trailing
 commas. Refuses what fastjson refuses: missing commas, bare text as a value, junk after
-the end. Linear in the input, whatever the input is.
+the end. The time is linear in the length of the input, for every input.
 
 Source: fastjson 1.2.51 to 2.0.59 as used by apache/rocketmq.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rmqcli.wire.fastjson import JsonValue
 
-#: How deep containers may nest. RocketMQ's own bodies nest 6 deep.
+#: Maximum nesting of containers. RocketMQ's own bodies nest 6 deep.
 DEPTH_MAX = 256
 _NUMBER_LENGTH_MAX = 400
 _SHOWN_MAX = 20
@@ -32,13 +32,13 @@ _scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)[
 _BLANKS = re.compile(
     r"(?:[ \t\r\n\f\v\b\ufeff]++|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/|//[^\n]*+)*+"
 )
-# Rare, so compiled by their first use.
+# Rare, so compiled when first used.
 _SINGLE_QUOTED = r"'((?s:[^'\\]*+(?:\\.[^'\\]*+)*+))'"
 _TO_REQUOTE = r'(?s:\\(.)|")'
 _WORD = re.compile(r"[\w$.+\-]++")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-#: A key of digits with a plain number or text, up to what ends the entry.
+#: A key of digits with a plain number or text, up to the end of the entry.
 _NUMBER_ENTRY = re.compile(r'([0-9]++):(?:(-?[0-9]{1,18}+)|"([^"\\]*+)")(?=[,}])')
 _WORDS: dict[str, JsonValue] = {
     "true": True,
@@ -48,16 +48,16 @@ _WORDS: dict[str, JsonValue] = {
     "undefined": None,
 }
 
-#: Stands for the key of a container that is itself a key; known by its identity.
+#: Marks a container that is itself a key; compared by identity.
 _AS_KEY = ObjectKey()
 
 
 class TolerantReader:
-    """Reads one value as fastjson would, with a stack of its own that cannot overflow.
+    """Reads one value as fastjson would, without recursion.
 
     Values under object keys, the bulk of a large answer, are given to the standard
-    library's scanner first. When that refuses one, it is not asked again, so that no
-    text is scanned in vain twice.
+    library's scanner first. Once that refuses one, it is not used again, so that the
+    time spent on failed scans does not add up.
     """
 
     def __init__(self, text: str) -> None:
@@ -67,15 +67,16 @@ class TolerantReader:
         self._root: JsonValue = None
         #: containers that are open, outermost first
         self._open: list[dict[str, JsonValue] | list[JsonValue]] = []
-        #: for each, the key it goes under; None in a list; _AS_KEY: it is a key
+        #: the key of each of them: None in a list, _AS_KEY if it is itself a key
         self._keys: list[str | None] = []
 
     def read(self) -> JsonValue:
-        """The one value that the text holds. Raises BodyError."""
+        """Read the single value in the text. Raises BodyError."""
         self._read_value(None)
         while self._open:
             top = self._open[-1]
-            # Where nothing was read yet a comma may not follow, but fastjson lets it.
+            # An item must be followed by a comma. Before the first item fastjson
+            # tolerates one.
             character = self._skip_commas(must=bool(top))
             if character == "}" if isinstance(top, dict) else character == "]":
                 self._at += 1
@@ -93,7 +94,7 @@ class TolerantReader:
         return self._root
 
     def _peek(self) -> str:
-        """The next character that counts; empty at the end."""
+        """Skip blanks and comments; return the next character, empty at the end."""
         match = _BLANKS.match(self._text, self._at)
         if match:
             self._at = match.end()
@@ -109,7 +110,7 @@ class TolerantReader:
         return character
 
     def _read_key(self, character: str) -> str:
-        """A key and its colon."""
+        """Read a key and its colon."""
         if character in ('"', "'"):
             key = self._read_string(character)
         else:
@@ -123,7 +124,7 @@ class TolerantReader:
         self._at += 1
 
     def _read_value(self, key: str | None) -> None:
-        """A value for `key`, or the next of a list; a container is only opened."""
+        """Read the value of `key` or a list's next item; only open a container."""
         character = self._peek()
         if character == "{":
             self._push({}, key)
@@ -163,7 +164,7 @@ class TolerantReader:
             top[key] = value
 
     def _read_object_keys(self, top: dict[str, JsonValue]) -> None:
-        """Entries whose keys are objects, as many as follow each other."""
+        """Read consecutive entries whose keys are objects."""
         text, at = self._text, self._at
         try:
             while self._is_fast and text.startswith("{", at):
@@ -188,7 +189,7 @@ class TolerantReader:
             self._push({}, _AS_KEY)
 
     def _read_number_keys(self, top: dict[str, JsonValue]) -> bool:
-        """Entries such as `0:5,1:6`, as many as follow each other; whether any was."""
+        """Read consecutive entries such as `0:5,1:6`; return whether there was one."""
         text, start = self._text, self._at
         match = _NUMBER_ENTRY.match(text, start)
         while match:

@@ -1,8 +1,9 @@
 """How classes declare what RocketMQ puts on the wire: fields and their wire names.
 
-Headers (`header.py`) and JSON bodies (`body.py`) are declared alike. A field's name is
-the snake_case of its wire name; where the two differ in another way, the field's
-metadata holds the wire name. The two modules turn such classes into text and back.
+Headers (`header.py`) and JSON bodies (`body.py`) are declared in the same way. A
+field's name is the snake_case of its wire name; where the two differ in another way,
+the field's metadata holds the wire name. The two modules turn such classes into text
+and back.
 """
 
 from __future__ import annotations
@@ -44,19 +45,20 @@ FieldsT = TypeVar("FieldsT", bound=Fields)
 def declared(cls: type[FieldsT]) -> type[FieldsT]:
     """Make `cls` a dataclass with slots and keyword arguments.
 
-    The type checker sees it frozen. At run time it is not, and its methods are those
-    of Fields: that makes a class in a quarter of the time, and start-up makes dozens.
+    To the type checker it is frozen. At run time it is not, and its methods are those
+    of Fields: so a class is created in a quarter of the time, and a start creates
+    dozens.
     """
     return dataclasses.dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
 
 
 def wire(name: str) -> dict[str, str]:
-    """The metadata of a field whose wire name is `name`."""
+    """Return the metadata of a field whose wire name is `name`."""
     return {"wire": name}
 
 
 def wire_name(item: dataclasses.Field[Any]) -> str:
-    """The field's wire name: `queue_offset` is `queueOffset` unless declared."""
+    """Return a field's wire name: `queueOffset` for `queue_offset` unless declared."""
     first, *rest = item.name.split("_")
     name = first + "".join(part.capitalize() for part in rest)
     return str(item.metadata.get("wire") or name)

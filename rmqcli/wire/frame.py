@@ -5,7 +5,7 @@
     header data    header-length bytes
     body           the rest, often empty
 
-Decides from the first 8 bytes whether a frame can be one; never reads a header.
+The first 8 bytes decide whether the input can be a frame; headers are never read.
 
 Source: `RemotingCommand.encode`/`decode` and `NettyDecoder` in apache/rocketmq.
 """
@@ -20,17 +20,17 @@ from rmqcli.errors import FrameError
 
 #: Largest frame accepted or sent, in bytes, its length word included; the broker's own
 #: default (`com.rocketmq.remoting.frameMaxLength`). Checked as soon as the length is
-#: known, so a hostile or confused peer cannot make us collect 2 GiB.
+#: known, so a hostile or confused peer cannot make us buffer 2 GiB.
 FRAME_LENGTH_MAX = 16 * 1024 * 1024
 
-#: Room made for reads, so that a socket is emptied in few calls.
+#: Free space that is made for reads, so that few calls empty a socket.
 READ_SIZE_BYTES = 256 * 1024
 
-#: Room below which more is made. Less than READ_SIZE_BYTES: otherwise the buffer would
-#: be copied for each byte that a slow peer sends.
+#: With less free space than this, more is made. It is less than READ_SIZE_BYTES,
+#: because otherwise the buffer would be copied for each byte that a slow peer sends.
 _ROOM_MIN_BYTES = 64 * 1024
 
-#: A longer buffer is given back once the frame that needed it is complete.
+#: A longer buffer is replaced once the frame that needed it is complete.
 _RETAINED_BYTES_MAX = 1024 * 1024
 
 _HEADER_LENGTH_MAX = 0xFFFFFF
@@ -40,7 +40,7 @@ _UNPACK_LENGTHS = _LENGTHS.unpack_from
 
 
 class SerializeType(enum.IntEnum):
-    """How a frame's header is written. Source: SerializeType in apache/rocketmq."""
+    """The encoding of a frame's header. Source: SerializeType in apache/rocketmq."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -50,7 +50,7 @@ class SerializeType(enum.IntEnum):
 class Frame:
     """One undecoded command; treat as immutable.
 
-    Not frozen: one is made for every answer of a bulk read.
+    Not frozen, because a bulk read makes one for every answer.
     """
 
     serialize_type: int
@@ -61,8 +61,8 @@ class Frame:
 def encode_frame(serialize_type: int, header: bytes, body: bytes) -> bytes:
     """Return the bytes of a frame, ready to send.
 
-    Raises FrameError if the header does not fit in 24 bits or the whole does not fit
-    in `FRAME_LENGTH_MAX`.
+    Raises FrameError if the length of the header does not fit in 24 bits or the frame
+    is longer than `FRAME_LENGTH_MAX`.
     """
     length = 4 + len(header) + len(body)
     if len(header) > _HEADER_LENGTH_MAX or length + 4 > FRAME_LENGTH_MAX:
@@ -75,11 +75,11 @@ def encode_frame(serialize_type: int, header: bytes, body: bytes) -> bytes:
 
 
 class FrameBuffer:
-    """Turns a stream of bytes, cut anywhere, into frames. Does no I/O.
+    """Turns a stream of bytes, received in any pieces, into frames. Does no I/O.
 
-    Two ways in, with the same result: `feed` copies bytes in; `writable` and `wrote`
-    let a socket write into the buffer itself. Holds at most one frame and one read.
-    Not safe to share between threads.
+    There are two ways to add bytes, with the same result: `feed` copies them, and
+    `writable` and `wrote` let a socket write into the buffer itself. The buffer holds
+    at most one frame and one read. Not safe to share between threads.
 
     >>> buffer = FrameBuffer()
     >>> buffer.feed(b"")
@@ -88,21 +88,21 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         self._data = bytearray(READ_SIZE_BYTES)
-        #: what is received and not yet given out is _data[_start:_end]
+        #: the received bytes that were not yet returned are _data[_start:_end]
         self._start = 0
         self._end = 0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes received of a frame that is not complete."""
+        """The number of bytes received of an incomplete frame."""
         return self._end - self._start
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Add received bytes; return the frames they complete, oldest first.
 
-        Raises FrameError on bytes that cannot be a frame. The stream has lost its
-        place, so the caller must close the connection; frames completed by this same
-        call are lost with it.
+        Raises FrameError on bytes that cannot be a frame. It is then unknown where the
+        next frame begins, so the caller must close the connection; frames that this
+        same call completed are lost, too.
         """
         frames: list[Frame] = []
         given = memoryview(data)
@@ -116,18 +116,18 @@ class FrameBuffer:
         return frames
 
     def writable(self) -> memoryview:
-        """Where the next bytes go: never empty; release it before `wrote`.
+        """Return the free part of the buffer; release it before calling `wrote`.
 
-        At least 64 KiB, and more while a large frame comes in: as much again as is
-        here of it, so that a peer which only claims a large frame gets no memory for
-        it.
+        It has at least 64 KiB, and more while a large frame arrives: up to as many
+        bytes as have arrived of the frame. So a peer that only declares a large frame
+        causes no allocation.
         """
         if len(self._data) - self._end < _ROOM_MIN_BYTES:
             self._make_room()
         return memoryview(self._data)[self._end :]
 
     def wrote(self, count: int) -> list[Frame]:
-        """Say that `count` bytes were written at the start of `writable()`.
+        """Add the `count` bytes that were written at the start of `writable()`.
 
         Returns and raises as `feed` does.
         """
@@ -158,16 +158,16 @@ class FrameBuffer:
         return frames
 
     def take_pending(self) -> bytes:
-        """Give out the bytes of the frame that is not complete, and forget them.
+        """Return the bytes of an incomplete frame, and remove them from the buffer.
 
-        For a server whose many idle connections share one buffer.
+        This is for a server whose many idle connections share one buffer.
         """
         pending = bytes(self._data[self._start : self._end])
         self._start = self._end = 0
         return pending
 
     def _make_room(self) -> None:
-        """Move what is pending to the front, into a longer buffer if it must be."""
+        """Move the pending bytes to the front, of a longer buffer if that is needed."""
         pending = self._end - self._start
         wanted = READ_SIZE_BYTES
         if pending > wanted:

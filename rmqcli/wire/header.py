@@ -1,8 +1,9 @@
-"""Headers: typed classes of a command's extension fields, and the text on the wire.
+"""Headers: typed classes for a command's extension fields, which are text on the wire.
 
-A header class derives from `Header` and is made by `@declared` (see `fields.py`, also
-for the names). Types that occur: str, int, bool and BoundaryType, each perhaps
-`| None`. A field that is None is not sent; an absent one is its default.
+A header class derives from `Header` and is made by `@declared` (see `fields.py`, which
+also has the rules for names). Fields have the types str, int, bool and BoundaryType,
+each optionally with `| None`. A field that is None is not sent; an absent field takes
+its default.
 
 Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
-    #: For each field: attribute, wire name, reader, and whether it must be there.
+    #: For each field: attribute, wire name, reader, and whether it is required.
     Plan: TypeAlias = tuple[tuple[str, str, Callable[[str], object], bool], ...]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -46,7 +47,7 @@ HeaderT = TypeVar("HeaderT", bound=Header)
 
 
 def to_ext_fields(header: Header) -> dict[str, str]:
-    """The header's fields as text. Fields that are None are left out."""
+    """Return the header's fields as text. Fields that are None are left out."""
     fields: dict[str, str] = {}
     for attribute, name, _, _ in _plan(type(header)):
         value = getattr(header, attribute)
@@ -63,9 +64,10 @@ def to_ext_fields(header: Header) -> dict[str, str]:
 def from_ext_fields(cls: type[HeaderT], ext_fields: Mapping[str, str]) -> HeaderT:
     """Read a header of class `cls`; fields that it does not declare are ignored.
 
-    An absent field is its default; so is an empty one that is not text, because binary
-    headers of 4.6 write null as nothing. Raises HeaderError, naming field and value,
-    when a field cannot be read or one without a default is absent.
+    An absent field takes its default, and so does an empty one that is not text,
+    because binary headers of 4.6 write null as an empty value. Raises HeaderError,
+    which names field and value, when a field cannot be read or one without a default
+    is absent.
     """
     values: dict[str, object] = {}
     for attribute, name, read, is_needed in _plan(cls):

@@ -1,7 +1,8 @@
-"""Message ids and the small numbers Java derives from text and bytes.
+"""Message ids, and the small numbers that Java derives from text and bytes.
 
-Two ids of the same lengths exist and cannot be told apart by shape: the offset id (the
-broker's: where the record lies) and the unique id (the producer's, UNIQ_KEY).
+There are two kinds of id, of the same lengths, that look alike: the offset id, with
+which the broker says where the record is stored, and the unique id, which the producer
+puts into UNIQ_KEY.
 
 Source: `MessageDecoder.createMessageId`/`decodeMessageId`, `MessageClientIDSetter`,
 `String.hashCode`, `UtilAll.crc32`.
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 _ID_LENGTHS: Final = (32, 56)  # hex digits with an IPv4 and an IPv6 address
 _HOSTS_MAX: Final = 4096
-#: "ip:port" -> stored bytes, as a broker writes the same few with each message. Emptied
-#: when full.
+#: "ip:port" -> stored bytes: a broker writes the same few hosts with each message.
+#: Emptied when full.
 _host_bytes: dict[str, bytes] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMsgId:
-    """Where a record lies: `host` is "ip:port" of its broker."""
+    """The place of a record; `host` is the "ip:port" of its broker."""
 
     host: str
     commit_log_offset: int
@@ -36,7 +37,7 @@ class OffsetMsgId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueId:
-    """What a producer puts into UNIQ_KEY.
+    """The parts of a unique id, which a producer puts into UNIQ_KEY.
 
     `since_month_start_ms` counts from the first of the producer's current month, 00:00
     in its own time zone; the id does not say which month.
@@ -50,9 +51,10 @@ class UniqueId:
 
 
 def host_text(raw: bytes) -> str:
-    """Return "ip:port" of 8 or 20 stored bytes; IPv6 as Java: `[fe80:0:...:1]:10911`.
+    """Return "ip:port" of 8 or 20 stored bytes, an IPv6 one as `[fe80:0:...:1]:10911`.
 
-    The port is a signed 32 bit number and shown as it is, even where no port can be.
+    IPv6 is written as in Java. The port is a signed 32-bit number; it is shown even if
+    it is not a valid port.
     """
     port = int.from_bytes(raw[-4:], "big", signed=True)
     if len(raw) == 8:
@@ -86,15 +88,19 @@ def _parse_host(host: str) -> bytes:
 
 
 def encode_offset_msg_id(host: str, commit_log_offset: int) -> str:
-    """Return the id of the record at this place of the broker at `host` ("ip:port")."""
+    """Return the offset id of the record at this offset of the broker at `host`.
+
+    `host` is "ip:port".
+    """
     return (host_bytes(host) + struct.pack(">q", commit_log_offset)).hex().upper()
 
 
 def decode_offset_msg_id(text: str) -> OffsetMsgId:
-    """Return what an offset id says. Lower case is accepted.
+    """Read an offset id; lower-case digits are accepted.
 
-    Raises UsageError when it is not 32 or 56 hex digits, or names an impossible port.
-    Port 0 and negative offsets pass: a unique id read as an offset id may look so.
+    Raises UsageError when it is not 32 or 56 hex digits, or the port is impossible.
+    Port 0 and negative offsets are accepted; a unique id that is read as an offset id
+    may contain them.
     """
     data = _hex_id(text)
     host = host_text(data[:-8])
@@ -108,7 +114,7 @@ def decode_offset_msg_id(text: str) -> OffsetMsgId:
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """Return what a producer's id says; any 32 or 56 hex digits can be read as one.
+    """Read a unique id; any 32 or 56 hex digits can be read as one.
 
     Raises UsageError for other text.
     """
@@ -126,7 +132,7 @@ def decode_unique_id(text: str) -> UniqueId:
 
 
 def encode_unique_id(unique_id: UniqueId) -> str:
-    """Return 32 or 56 upper-case hex digits; pid and counter keep their low bits."""
+    """Return 32 or 56 upper-case hex digits; numbers keep the low bits that fit."""
     import ipaddress
 
     return (
@@ -146,7 +152,7 @@ def encode_unique_id(unique_id: UniqueId) -> str:
 
 
 def since_month_start_ms(now_ms: int, *, tz: tzinfo) -> int:
-    """Return the ms since the first of the month, 00:00 in `tz`: a unique id's time."""
+    """Return the ms since the first of the month, 00:00 in `tz`, for a unique id."""
     from datetime import datetime
 
     now = datetime.fromtimestamp(now_ms / 1000, tz)
@@ -157,7 +163,7 @@ def since_month_start_ms(now_ms: int, *, tz: tzinfo) -> int:
 def java_string_hash(text: str) -> int:
     """Return `String.hashCode()`, a signed 32-bit number.
 
-    Also a message's tags code: 0 for no tags. Source: h = 31 * h + UTF-16 unit.
+    It is also a message's tags code. Source: h = 31 * h + UTF-16 code unit.
     """
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
@@ -167,7 +173,10 @@ def java_string_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """Return the number brokers filter by. Source: `tagsString2tagsCode`."""
+    """Return the tags code that brokers filter by, 0 without tags.
+
+    Source: `tagsString2tagsCode`.
+    """
     return java_string_hash(tags) if tags else 0
 
 

@@ -1,4 +1,4 @@
-"""A broker's answer to a pull, read.
+"""Reads a broker's answer to a pull.
 
 Source: PullStatus and MQClientAPIImpl#processPullResponse of the client.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PullStatus(enum.Enum):
-    """What a pull found. Members keep Java's names."""
+    """The outcome of a pull. Members keep Java's names."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -35,7 +35,7 @@ _STATUS = {
     int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MSG,
     int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
 }
-#: Any other code is an error.
+#: The codes of the four outcomes; any other code is an error.
 PULL_OK_CODES: Final = frozenset(_STATUS)
 _NUMBERS = operator.itemgetter(
     "nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"
@@ -46,8 +46,8 @@ _NUMBERS = operator.itemgetter(
 class PullAnswer:
     """A broker's answer to a pull; treat as immutable (one is made per 32 messages).
 
-    The four numbers are the broker's word and not yet checked against anything.
-    `body` holds stored messages back to back, empty unless FOUND.
+    The four numbers are those that the broker sent, not yet checked against anything.
+    `body` holds stored messages one after the other; it is empty unless FOUND.
     """
 
     status: PullStatus
@@ -75,14 +75,14 @@ def parse_pull_answer(answer: RemotingCommand) -> PullAnswer:
 
 
 def _plain_numbers(fields: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """The numbers of a usual answer, at a fifth of the cost; None for any other.
+    """Return the numbers of an ordinary answer, None for any other answer.
 
-    Up to 18 digits always fit 64 bits.
+    This costs a fifth of `from_ext_fields`. Up to 18 digits always fit in 64 bits.
     """
     try:
         texts = _NUMBERS(fields)
     except KeyError:
-        return None  # the header's own reader says what is missing
+        return None  # from_ext_fields reports what is missing
     joined = "".join(texts)
     if not (joined.isdecimal() and joined.isascii()) or max(map(len, texts)) > 18:
         return None

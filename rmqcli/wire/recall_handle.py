@@ -1,6 +1,7 @@
-"""Recall handles: which delayed message a producer may withdraw (5.3.2).
+"""Recall handles, with which a producer withdraws a delayed message (5.3.2).
 
-Base64 of `v1 topic broker_name timestamp message_id`, with single spaces between.
+A handle is the base64 of `v1 topic broker_name timestamp message_id`, separated by
+single spaces.
 
 Source: RecallMessageHandle in apache/rocketmq.
 """
@@ -21,7 +22,7 @@ _FAULT: Final = "recall handle is invalid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHandle:
-    """One delayed message. `timestamp_ms` is text, as a peer may have sent anything."""
+    """The parts of a handle; `timestamp_ms` is text, because it may be anything."""
 
     topic: str
     broker_name: str
@@ -30,7 +31,7 @@ class RecallHandle:
 
 
 def encode_recall_handle(handle: RecallHandle) -> str:
-    """The handle's text."""
+    """Return the text of a handle."""
     parts = (
         *(_VERSION, handle.topic, handle.broker_name),
         *(handle.timestamp_ms, handle.message_id),

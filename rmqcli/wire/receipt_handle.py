@@ -1,14 +1,14 @@
-"""The texts by which POP names messages: POP_CK, receipt handles, maps of offsets.
+"""The texts with which POP identifies messages: POP_CK, receipt handles, offset maps.
 
-A message that a client receives by POP is acknowledged by its handle, which says in
-which batch the broker gave it out. It has two forms, both space-separated:
+A client acknowledges a message that it received by POP with the message's handle, which
+says in which batch the broker delivered it. It has two forms, both space-separated:
 
     start_offset pop_time invisible_time revive_queue_id retry broker_name queue_id
-    ... the same, then offset and perhaps commit_log_offset
+    ... the same, then offset and optionally commit_log_offset
 
-The first is written by the broker into POP_CK of retried messages, and completed with
-the offset by clients; gRPC's receipt handle adds the commit log offset. `retry` says
-which topic the offset belongs to, see TopicType. Times are ms.
+The broker writes the first form into POP_CK of retried messages, and clients append the
+offset; gRPC's receipt handle adds the commit log offset. `retry` says which topic the
+offset belongs to (see `topic_type_of`). Times are ms.
 
 Source: ReceiptHandle, ExtraInfoUtil, KeyBuilder in apache/rocketmq.
 """
@@ -39,18 +39,21 @@ _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _HANDLE_CHARACTERS_MAX: Final = 1024
 _PARTS_MIN: Final = 7
-#: Of one map. An answer holds at most 32 messages, so its maps are short.
+#: Longest text of one map. An answer holds at most 32 messages, so its maps are short.
 _INFO_CHARACTERS_MAX: Final = 1 << 16
 _SHOWN_MAX: Final = 80
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool) -> str:
-    """The topic of a group's POP retries of `topic`: the name of 5.3.2 or the older."""
+    """Return the topic of a group's POP retries of `topic`.
+
+    With `v2` it has the name of 5.3.2, otherwise the older one.
+    """
     return f"{_RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic whose retries of `group` are in `topic`; `topic` itself for others.
+    """Return the topic that a retry topic belongs to, and any other topic unchanged.
 
     As in Java, `group` must be the group of the retry topic.
     """
@@ -60,7 +63,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def topic_type_of(topic: str) -> str:
-    """What stands for a topic in handles: normal, retry v1 or retry v2."""
+    """Return a topic's type as handles state it: normal, retry v1 or retry v2."""
     if not topic.startswith(_RETRY_PREFIX):
         return NORMAL_TOPIC
     return RETRY_TOPIC_V2 if "+" in topic else RETRY_TOPIC_V1
@@ -68,7 +71,7 @@ def topic_type_of(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptHandle:
-    """One message as POP gave it out; times are ms.
+    """The parts of a handle: one message as POP delivered it. Times are ms.
 
     `start_offset` is the lowest offset of the batch. `offset` and `commit_log_offset`
     are None where the text has none.
@@ -86,28 +89,28 @@ class ReceiptHandle:
 
     @property
     def next_visible_ms(self) -> int:
-        """When the message comes back if it is not acknowledged, in epoch ms."""
+        """When the message becomes visible again without an ack, in epoch ms."""
         return self.pop_time_ms + self.invisible_ms
 
     @property
     def is_order(self) -> bool:
-        """Whether the message was received in order."""
+        """Whether the message was received by orderly POP."""
         return self.revive_queue_id == ORDER_REVIVE_QUEUE_ID
 
     @property
     def is_retry(self) -> bool:
-        """Whether the message lies in a POP retry topic."""
+        """Whether the message is in a POP retry topic."""
         return self.topic_type in (RETRY_TOPIC_V1, RETRY_TOPIC_V2)
 
     def real_topic(self, topic: str, group: str) -> str:
-        """The topic in which the message lies, given the one that was subscribed to."""
+        """Return the topic that holds the message, given the subscribed topic."""
         if not self.is_retry:
             return topic
         return pop_retry_topic(topic, group, v2=self.topic_type == RETRY_TOPIC_V2)
 
 
 def encode_receipt_handle(handle: ReceiptHandle) -> str:
-    """The text of a handle, with as many parts as are known.
+    """Return the text of a handle; offsets that are None are left out.
 
     Raises ValueError for a broker name that contains a space, and for a commit log
     offset without an offset: such texts cannot be read back.
@@ -134,10 +137,10 @@ def encode_receipt_handle(handle: ReceiptHandle) -> str:
 
 
 def decode_receipt_handle(text: str) -> ReceiptHandle:
-    """Read a POP_CK or a receipt handle; more than nine parts are ignored, as in Java.
+    """Read a POP_CK or a receipt handle; parts after the ninth are ignored, as in Java.
 
-    Raises HeaderError when the text is too long, has too few parts, or holds something
-    else than a number of 64 (ids: 32) bits where there must be one.
+    Raises HeaderError when the text is too long, has too few parts, or does not have a
+    64-bit number (32-bit for queue ids) where one is required.
     """
     if len(text) > _HANDLE_CHARACTERS_MAX:
         raise HeaderError(f"the receipt handle has {len(text)} characters")
@@ -162,17 +165,17 @@ def decode_receipt_handle(text: str) -> ReceiptHandle:
 
 
 def encode_start_offset_info(offsets: Mapping[tuple[str, int], int]) -> str:
-    """`startOffsetInfo`: (topic type, queue id) -> where the batch begins."""
+    """Return `startOffsetInfo` of (topic type, queue id) -> first offset of a batch."""
     return ";".join(f"{t} {queue} {start}" for (t, queue), start in offsets.items())
 
 
 def decode_start_offset_info(text: str | None) -> dict[tuple[str, int], int]:
-    """Read `startOffsetInfo`; nothing for None. Raises HeaderError."""
+    """Read `startOffsetInfo`; None gives an empty dict. Raises HeaderError."""
     return _decode(text, _queue_id_of, _number)
 
 
 def encode_msg_offset_info(offsets: Mapping[tuple[str, int], Sequence[int]]) -> str:
-    """`msgOffsetInfo`: (topic type, queue id) -> the offsets of the messages."""
+    """Return `msgOffsetInfo` of (topic type, queue id) -> offsets of the messages."""
     return ";".join(
         f"{t} {queue} {','.join(map(str, values))}"
         for (t, queue), values in offsets.items()
@@ -186,10 +189,10 @@ OrderKey = tuple[int, "int | None"]
 def encode_order_count_info(
     counts: Iterable[tuple[str, int, int | None, int]],
 ) -> str:
-    """`orderCountInfo` from items of topic type, queue id, offset and count.
+    """Return `orderCountInfo` of items of topic type, queue id, offset and count.
 
-    The count says how often the message was received before; without an offset, the
-    messages of the queue that have no item of their own.
+    The count is the number of earlier deliveries of the message. An item without an
+    offset gives it for all messages of the queue that have no item themselves.
     """
     return ";".join(
         f"{t} {queue if offset is None else f'qo{queue}%{offset}'} {count}"
@@ -200,7 +203,7 @@ def encode_order_count_info(
 def decode_order_count_info(text: str | None) -> dict[tuple[str, OrderKey], int]:
     """Read `orderCountInfo`: (topic type, (queue id, offset or None)) -> count.
 
-    Nothing for None. Raises HeaderError.
+    None gives an empty dict. Raises HeaderError.
     """
 
     def key(value: str, whole: str) -> OrderKey:

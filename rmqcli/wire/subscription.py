@@ -1,6 +1,6 @@
-"""Subscriptions: what a consumer asks a topic for, and whether a message fits.
+"""Subscriptions: which messages of a topic a consumer wants, and whether one matches.
 
-The broker filters by the hash of the tag, so a consumer checks the text again.
+The broker filters by the hash of the tag, so a consumer compares the tag itself again.
 
 Source: `FilterAPI.buildSubscriptionData`/`build`, `SubscriptionData`, and
 `PullAPIWrapper.processPullResult` for the second check.
@@ -19,15 +19,15 @@ SUB_ALL: Final = "*"  # SubscriptionData.SUB_ALL
 TAG: Final = "TAG"  # ExpressionType.TAG
 SQL92: Final = "SQL92"  # ExpressionType.SQL92
 
-#: What Java's String.trim takes off: everything up to the space.
+#: The characters that Java's String.trim removes: all up to and including the space.
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionData:
-    """One topic's subscription, as it stands in a heartbeat.
+    """One topic's subscription, as a heartbeat contains it.
 
-    `sub_string` is the text as it was given. An empty `tags_set` with the type TAG
+    `sub_string` is the unchanged expression. An empty `tags_set` with the type TAG
     means every message. `sub_version` is epoch ms; a broker keeps the newest.
     """
 
@@ -36,7 +36,7 @@ class SubscriptionData:
     tags_set: frozenset[str] = frozenset()
     code_set: frozenset[int] = frozenset()
     sub_version: int = 0
-    # Absent from what 4.0 clients send.
+    # Clients of 4.0 do not send it.
     expression_type: str | None = field(default=TAG, metadata=body_field(absent=None))
     class_filter_mode: bool = False
 
@@ -51,8 +51,9 @@ def parse_subscription(
     """Return the subscription that Java makes of an expression.
 
     TAG: None, "" and "*" mean every message; tags are separated by `||` and trimmed;
-    `* || A` asks for a tag named `*`. Other types: the text is the broker's to read.
-    Raises UsageError for `||` without any tag, and for an empty text of another type.
+    `* || A` means the two tags `*` and `A`. The text of other types is left to the
+    broker. Raises UsageError for `||` without any tag, and for an empty text of another
+    type.
     """
     if expression_type not in (TAG, None):
         if not expression:
@@ -81,10 +82,10 @@ def parse_subscription(
 
 
 def tag_matches(subscription: SubscriptionData, tags: str | None) -> bool:
-    """Whether a message with these tags is asked for.
+    """Whether the subscription selects a message with these tags.
 
-    The whole text counts, also of a message with several tags. Without a tags set
-    (every message, SQL92, class filters) the broker's choice stands.
+    The whole text is compared, also for a message with several tags. Without a tags set
+    (every message, SQL92), or with a class filter, the broker's decision is final.
     """
     if not subscription.tags_set or subscription.class_filter_mode:
         return True

@@ -1,8 +1,9 @@
-"""Which release a number in a frame's `version` stands for.
+"""The RocketMQ releases that the numbers in a command's `version` stand for.
 
 Peers exchange the ordinal of Java's `MQVersion.Version`, an append-only list: every
-release takes two numbers, its snapshot and itself. Since 4.0.0 every minor version has
-room for ten releases and 4.9 is followed by 5.0, so names can be computed.
+release takes two numbers, one for its snapshot and one for itself. Since 4.0.0 every
+minor version has room for ten releases and 4.9 is followed by 5.0, so names can be
+computed.
 
 Source: MQVersion in apache/rocketmq.
 """
@@ -24,8 +25,9 @@ V5_3_0 = 473
 V5_3_1 = 475
 V5_5_0 = 513
 
-#: What this client announces. From 401 name servers answer strict JSON; above 475 a
-#: server that shuts down may answer GO_AWAY, which nothing here needs.
+#: The version that this client announces. Name servers answer clients from 401 on in
+#: strict JSON; a server that shuts down may answer clients above 475 with GO_AWAY,
+#: which nothing here needs.
 CLIENT_VERSION = V4_9_8
 
 _ORDINALS_PER_MINOR = 20
@@ -34,9 +36,9 @@ _HIGHER_VERSION = 612  # MQVersion.Version.HIGHER_VERSION
 
 
 def version_name(ordinal: int) -> str:
-    """The release's name such as `4.9.7` or `5.0.0-SNAPSHOT`; else the number as text.
+    """Return a release's name such as `4.9.7` or `5.0.0-SNAPSHOT`.
 
-    Numbers below 4.0.0 and beyond the list that Java knows are given as text: no
+    Numbers below 4.0.0 and beyond the list that Java knows are returned as text: no
     release that old speaks with this client, and none that new exists.
     """
     if not V4_0_0 - 1 <= ordinal < _HIGHER_VERSION:

@@ -1,6 +1,7 @@
-"""What a broker answers about itself: all its groups, counters, consume queues.
+"""Bodies of a broker's answers about itself: all groups, counters, consume queues.
 
-Only the embedded broker uses these; they are apart because `rmq` loads the others.
+Only the embedded broker uses these classes. They are in a separate module because
+commands load the other modules.
 
 Source: ConsumeStatsList, BrokerStatsData, BrokerStatsItem, ConsumeQueueData,
 QueryConsumeQueueResponseBody in apache/rocketmq.
@@ -48,7 +49,7 @@ class BrokerStatsData(Body):
 
 @declared
 class ConsumeQueueData(Body):
-    """One entry of a consume queue. `eval`: whether the group's filter takes it."""
+    """One entry of a consume queue; `eval` is whether the group's filter accepts it."""
 
     physic_offset: int
     physic_size: int

@@ -1,7 +1,7 @@
 """Settings of topics, groups and brokers, and a broker's counters.
 
-The same objects are in a broker's config files. Numbers here are what someone
-configured: they are not checked for sense.
+The same objects are in a broker's config files. The numbers are those that an operator
+configured; they are not checked.
 
 Source: TopicConfig, TopicConfigSerializeWrapper, RegisterBrokerBody,
 SubscriptionGroupConfig, SubscriptionGroupWrapper, KVTable in apache/rocketmq.
@@ -20,8 +20,7 @@ from rmqcli.wire.fields import declared
 class TopicConfig(Body):
     """One topic's settings on one broker; also the answer to GET_TOPIC_CONFIG (351).
 
-    Defaults are Java's. `attributes`, such as `message.type`, came with 5.0; None
-    leaves them out.
+    Defaults are Java's. `attributes`, such as `message.type`, came with 5.0.
     """
 
     topic_name: str
@@ -65,9 +64,9 @@ class CreateTopicListRequestBody(Body):
 class SubscriptionGroupConfig(Body):
     """One group's settings on one broker; also the answer to 352. Defaults are Java's.
 
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) replaces all of them, so change settings
-    that were read with `dataclasses.replace`: what `raw` holds beyond these fields is
-    sent back. A field at its default is only sent where the broker had sent it.
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) replaces all settings. So read them, and
+    change them with `dataclasses.replace`: then settings that only `raw` holds are sent
+    back, too. A field at its default is sent only if the broker had sent it.
     """
 
     group_name: str
@@ -95,7 +94,7 @@ class SubscriptionGroupConfig(Body):
 class SubscriptionGroupWrapper(Body):
     """The answer to 201, and subscriptionGroup.json.
 
-    `forbidden_table`: group -> topic -> bits of what the group may not do there.
+    `forbidden_table`: group -> topic -> bits of what the group must not do there.
     """
 
     data_version: DataVersion | None = None
@@ -107,7 +106,7 @@ class SubscriptionGroupWrapper(Body):
 
 @declared
 class SubscriptionGroupNames(Body):
-    """SubscriptionGroupWrapper for those who need the names of the groups only."""
+    """SubscriptionGroupWrapper for callers that need only the names of the groups."""
 
     subscription_group_table: dict[str, object] = field(default_factory=dict)
 
@@ -136,7 +135,7 @@ class KVTable(Body):
 
 
 def parse_properties_text(body: bytes) -> dict[str, str]:
-    """The answer to GET_BROKER_CONFIG (26): `key=value` lines, nothing escaped.
+    """Read the answer to GET_BROKER_CONFIG (26): `key=value` lines without escapes.
 
     A line without `=` continues the value before it. Source: MixAll.properties2String.
     """

@@ -1,6 +1,6 @@
-"""Which clients are connected, and what a consumer is doing.
+"""Bodies of answers about connected clients and about the state of a consumer.
 
-Brokers answer the first, consumers the second, through their broker.
+Brokers give the former; a consumer gives the latter, through its broker.
 
 Source: ConsumerConnection, ProducerConnection, Connection, ProducerTableInfo,
 ConsumerRunningInfo, ProcessQueueInfo, PopProcessQueueInfo, ConsumeStatus,
@@ -44,8 +44,8 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """The answer to GET_CONSUMER_CONNECTION_LIST (203).
 
-    The members of a group that one broker sees, and how the group says it consumes. The
-    last three are Java's enum names, None when the broker left them out.
+    The members of a group that are connected to one broker, and how the group consumes.
+    The last three are names of Java's enums, None when the broker left them out.
     """
 
     connections: tuple[Connection, ...] = field(
@@ -97,10 +97,10 @@ class QuerySubscriptionResponseBody(Body):
 
 @declared
 class ProcessQueueInfo(Body):
-    """What one consumer holds of one queue. Times are epoch ms.
+    """One queue in a consumer: what it has cached, and its state. Times are epoch ms.
 
-    `droped` is spelled as on the wire. The `transaction_msg_*` count what an orderly
-    consumer has taken and not yet committed.
+    `droped` is spelled as on the wire. The `transaction_msg_*` describe the messages
+    that an orderly consumer has taken and not yet committed.
     """
 
     commit_offset: int = 0
@@ -123,7 +123,7 @@ class ProcessQueueInfo(Body):
 
 @declared
 class PopProcessQueueInfo(Body):
-    """What one consumer holds of one queue that it pops from (5.0)."""
+    """One queue in a consumer that receives from it by POP (5.0)."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -132,7 +132,7 @@ class PopProcessQueueInfo(Body):
 
 @declared
 class ConsumeStatus(Body):
-    """A consumer's rates for one topic; times in ms. None: not a number."""
+    """A consumer's rates for one topic; times are ms. A rate that is NaN is None."""
 
     pull_rt: float | None = field(default=None, metadata=body_field("pullRT"))
     pull_tps: float | None = field(default=None, metadata=body_field("pullTPS"))
@@ -150,7 +150,7 @@ class ConsumeStatus(Body):
 class ConsumerRunningInfo(Body):
     """A consumer's answer to GET_CONSUMER_RUNNING_INFO (307).
 
-    `jstack` is there only when the request asked for it.
+    `jstack` is present only when the request asked for it.
     """
 
     properties: dict[str, str] = field(default_factory=dict)

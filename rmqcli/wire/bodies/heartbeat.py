@@ -1,4 +1,4 @@
-"""What a client sends its brokers: heartbeats, locks, results of direct consumption.
+"""Bodies of heartbeats, client checks, queue locks and results of direct consumption.
 
 Source: HeartbeatData, ConsumerData, ProducerData, LockBatchRequestBody,
 LockBatchResponseBody, CheckClientRequestBody, ConsumeMessageDirectlyResult in
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def _enum(*members: str) -> dict[str, object]:
-    """A Java enum: heartbeats give its name or its ordinal. None when unknown."""
+    """Return the metadata of a Java enum, read from its name or ordinal.
+
+    An unknown one is None.
+    """
 
     def read(value: JsonValue, name: str) -> str | None:
         if type(value) is int:
@@ -33,7 +36,7 @@ def _enum(*members: str) -> dict[str, object]:
 
 @declared
 class ConsumerData(Body):
-    """One consumer group of a client. Enums by their Java names, None when unknown."""
+    """One consumer group of a client. Enums have Java's names, None when unknown."""
 
     group_name: str
     consume_type: str | None = field(
@@ -69,14 +72,14 @@ class ProducerData(Body):
 
 @declared
 class HeartbeatData(Body):
-    """Everything a client is: the body of HEART_BEAT (34).
+    """The body of HEART_BEAT (34): all groups and subscriptions of a client.
 
     The broker forgets the topics that are not in it. The fingerprint of 5.1.3 is never
-    sent: it would switch the broker to another protocol. `without_sub` belongs to it:
-    the subscriptions are left out because they are as before.
+    sent, because it would switch the broker to another protocol. `without_sub` belongs
+    to that protocol: the subscriptions are left out because they have not changed.
     """
 
-    # 4.x and 5.3 also read it in the usual spelling.
+    # 4.x and 5.3 also read the usual spelling.
     client_id: str = field(metadata=body_field("clientID", also="clientId"))
     producers: tuple[ProducerData, ...] = field(
         default=(), metadata=body_field("producerDataSet")

@@ -27,7 +27,7 @@ TOPIC_GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 class ConsumerOffsetSerializeWrapper(Body):
     """The answer to GET_ALL_CONSUMER_OFFSET (43), and consumerOffset.json.
 
-    The tables: `topic@group` -> queue id -> offset. A queue that is absent was never
+    The tables map `topic@group` -> queue id -> offset. An absent queue has never been
     committed.
     """
 
@@ -37,7 +37,7 @@ class ConsumerOffsetSerializeWrapper(Body):
     pull_offset_table: dict[str, dict[int, int]] | None = None  # 5.0
 
     def by_group_and_topic(self) -> dict[tuple[str, str], dict[int, int]]:
-        """The committed offsets by (group, topic)."""
+        """Return the committed offsets by (group, topic)."""
         return {
             (group, topic): self.offset_table[key]
             for key, topic, group in split_keys(self.offset_table)
@@ -45,7 +45,7 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 
 def split_keys(table: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Key, topic and group for each key of a table of offsets.
+    """Yield key, topic and group for each key of a table of offsets.
 
     Keys that are not `topic@group` are left out, as in the broker's own listings.
     """
@@ -59,7 +59,7 @@ def split_keys(table: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
 class DelayOffsetSerializeWrapper(Body):
     """The answer to GET_ALL_DELAY_OFFSET (45), and delayOffset.json.
 
-    The table: delay level -> next queue offset.
+    The table maps delay level -> next queue offset.
     """
 
     data_version: DataVersion | None = None  # 5.0
@@ -90,9 +90,9 @@ def _read_offsets(value: JsonValue, name: str) -> object:
 
 @declared
 class ResetOffsetBody(Body):
-    """The offsets in an answer to 222 and in a push of 220.
+    """The offsets in an answer to 222, and in the request 220 that brokers send.
 
-    Written in the form for clients in any language but C++; both forms are read.
+    It is written in the form for clients in any language but C++; both forms are read.
     """
 
     offset_table: dict[MessageQueue, int] = field(
@@ -109,7 +109,7 @@ class ResetOffsetBodyForC(Body):
 
 @declared
 class GetConsumerStatusBody(Body):
-    """The offsets live consumers are at.
+    """The offsets of connected consumers.
 
     The answer to 223 has `consumer_table`, by client id; a client's answer to 221 has
     `message_queue_table`.
@@ -128,7 +128,7 @@ class OffsetSerializeWrapper(Body):
 
 @declared
 class OffsetMovedEvent(Body):
-    """A group was sent to another offset: a message in OFFSET_MOVED_EVENT (4.x)."""
+    """The body of a message in OFFSET_MOVED_EVENT: a group's offset was moved (4.x)."""
 
     consumer_group: str
     message_queue: MessageQueue

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 MODE_PULL: Final = "PULL"
 MODE_POP: Final = "POP"
 
-#: Text of a bit set: 65,536 offsets, four times what a broker reads past for one batch.
+#: Longest text of a bit set: 65,536 offsets, four times the number that a broker passes
+#: over for one batch.
 _BIT_SET_CHARACTERS_MAX: Final = 10924
 
 
@@ -62,9 +63,9 @@ class QueryAssignmentRequestBody(Body):
 
 @declared
 class MessageQueueAssignment(Body):
-    """One queue that a client consumes; queue id -1 stands for all of a broker's.
+    """One queue that a client consumes; queue id -1 means all queues of a broker.
 
-    `mode`: PULL or POP; absent is PULL, None an unknown one.
+    `mode` is PULL or POP; an absent mode is PULL, an unknown one None.
     """
 
     message_queue: MessageQueue | None = None
@@ -74,7 +75,7 @@ class MessageQueueAssignment(Body):
 
 @declared
 class QueryAssignmentResponseBody(Body):
-    """The answer to QUERY_ASSIGNMENT; None: the broker could not tell."""
+    """The answer to QUERY_ASSIGNMENT; None if the broker does not know the queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
@@ -125,9 +126,9 @@ def _write_bit_set(positions: Iterable[int]) -> str:
 
 @declared
 class BatchAck(Body):
-    """The acknowledged messages of one batch that a POP answer brought.
+    """The acknowledged messages of one batch of a POP answer.
 
-    `bit_set` holds their offsets, less `start_offset`. `retry`: the topic type of
+    `bit_set` holds their offsets minus `start_offset`. `retry` is the topic type of
     `receipt_handle.py`. Times are ms.
     """
 
@@ -163,10 +164,11 @@ class BatchAckMessageRequestBody(Body):
 
 @declared
 class PopCheckPoint(Body):
-    """Messages that a broker gave out, as its revive topic keeps them (tag ck).
+    """The record of delivered messages in a broker's revive topic (tag ck).
 
-    They are `start_offset` plus each of `queue_offset_diff` in a queue of `topic`. They
-    come back at `pop_time` plus `invisible_time` unless they are acknowledged.
+    The messages have the offsets `start_offset` plus each of `queue_offset_diff` in a
+    queue of `topic`. They become visible again at `pop_time` plus `invisible_time`
+    unless they are acknowledged.
     """
 
     start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
@@ -198,7 +200,7 @@ class PopCheckPoint(Body):
 class AckMsg(Body):
     """An acknowledged message, or several, in a broker's revive topic (ack, bAck).
 
-    `ack_offset_list` is there for several, and `ack_offset` is -1 then.
+    For several messages `ack_offset_list` is set, and `ack_offset` is -1.
     """
 
     ack_offset: int = field(default=-1, metadata=body_field("ao", also="ackOffset"))
@@ -219,11 +221,12 @@ class AckMsg(Body):
 
 @declared
 class OrderInfo(Body):
-    """What is out of one queue in order, in consumerOrderInfo.json. Times are epoch ms.
+    """The messages of a queue that orderly POP has delivered. Times are epoch ms.
 
-    `offset_list` is the first offset, and the distance of each other from it.
-    `commit_offset_bit` has a bit for each acknowledged one, as a signed number of 64
-    bits. The two tables are by queue offset.
+    An entry of consumerOrderInfo.json. `offset_list` has the first offset, and for each
+    other message the distance from it. `commit_offset_bit` has a bit for each
+    acknowledged message, as a signed 64-bit number. The keys of the two tables are
+    queue offsets.
     """
 
     pop_time: int = 0
@@ -242,6 +245,6 @@ class OrderInfo(Body):
 
 @declared
 class ConsumerOrderInfo(Body):
-    """The file consumerOrderInfo.json: `topic@group` -> queue id -> what is out."""
+    """The file consumerOrderInfo.json: `topic@group` -> queue id -> OrderInfo."""
 
     table: dict[str, dict[int, OrderInfo]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Routes, the cluster, and lists of topics, as name servers answer them.
+"""Bodies of name servers' answers: routes, the cluster, and lists of topics.
 
-A name server is not trusted: counts are checked here; addresses are kept as they came
-and are checked where something connects to them. The declarations have Java's names;
+A name server is not trusted: counts are checked here; addresses are kept unchanged and
+are checked before a connection to them is made. The declarations have Java's names;
 `parse_topic_route` and `parse_cluster_info` turn them into the values of `model`.
 
 Source: TopicRouteData, QueueData, BrokerData, ClusterInfo, TopicList in
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 #: Java keeps queue ids in an int; no topic has more queues on a broker than this.
 QUEUE_NUMS_MAX = 65_535
-#: Queues of one topic on all brokers. A larger count would only use up memory.
+#: Most queues of one topic on all brokers. A larger count would only use up memory.
 TOPIC_QUEUES_MAX = 1 << 20
-#: Brokers of one topic, and their addresses: a consumer connects to all of them.
+#: Most brokers of one topic, and addresses of them: a consumer connects to all.
 ROUTE_BROKERS_MAX = 1_024
 ROUTE_ADDRESSES_MAX = 4_096
-#: The same of all clusters that a name server knows.
+#: The same limits for all clusters that a name server knows.
 CLUSTER_BROKERS_MAX = 4_096
 CLUSTER_ADDRESSES_MAX = 16_384
 
@@ -44,7 +44,7 @@ def _read_queue_nums(value: JsonValue, name: str) -> int:
 
 @declared
 class QueueData(Body):
-    """How many queues of a topic one broker group has, and what may be done there."""
+    """The queue counts and the permissions of a topic in one broker group."""
 
     broker_name: str
     read_queue_nums: int = field(default=0, metadata=body_field(read=_read_queue_nums))
@@ -104,12 +104,12 @@ class ClusterInfo:
 
 
 def parse_topic_route(topic: str, body: bytes) -> model.TopicRoute:
-    """The route in an answer to GET_ROUTEINFO_BY_TOPIC.
+    """Return the route in an answer to GET_ROUTEINFO_BY_TOPIC.
 
-    A broker name that occurs twice is taken once: Java's consumers put queues in a
-    set, so the larger counts win; of two addresses for one id the first. Raises
-    BodyError when a count is not in 0..65535, or there are more queues, brokers or
-    addresses than the limits above.
+    Entries with the same broker name become one: with the larger counts, because Java's
+    consumers put queues in a set, and with the first of two addresses for one id.
+    Raises BodyError when a count is not in 0..65535, or there are more queues, brokers
+    or addresses than the limits above.
     """
     data = decode_body(TopicRouteData, body)
     brokers: dict[str, model.BrokerData] = {}
@@ -129,7 +129,7 @@ def parse_topic_route(topic: str, body: bytes) -> model.TopicRoute:
 
 
 def parse_cluster_info(body: bytes) -> ClusterInfo:
-    """The cluster in an answer to GET_BROKER_CLUSTER_INFO.
+    """Return the cluster in an answer to GET_BROKER_CLUSTER_INFO.
 
     Raises BodyError when there are more brokers or addresses than the limits above.
     """

@@ -1,4 +1,4 @@
-"""Offsets of topics and groups, and the times groups are at, as brokers answer them.
+"""Bodies of brokers' answers about offsets and store times of topics and groups.
 
 Source: TopicStatsTable, TopicOffset, ConsumeStats, OffsetWrapper,
 QueryConsumeTimeSpanBody, QueueTimeSpan in apache/rocketmq.
@@ -15,7 +15,7 @@ from rmqcli.wire.fields import declared
 
 @declared
 class TopicOffset(Body):
-    """The ends of a queue. `last_update_timestamp`: epoch ms, 0 when it is empty."""
+    """A queue's min and max offset; `last_update_timestamp` is epoch ms, 0 if empty."""
 
     min_offset: int
     max_offset: int
@@ -32,9 +32,9 @@ class TopicStatsTable(Body):
 
 @declared
 class OffsetWrapper(Body):
-    """How far a group is in a queue.
+    """A group's position in a queue.
 
-    `consumer_offset` is 0 both at 0 and when nothing was ever committed.
+    `consumer_offset` is 0 both when 0 is committed and when nothing ever was.
     `pull_offset` is None before 5.1.0. `last_timestamp` is the store time of the last
     consumed message in epoch ms, 0 when there is none.
     """
@@ -60,10 +60,10 @@ class ConsumeStats(Body):
 
 @declared
 class QueueTimeSpan(Body):
-    """The store times a queue holds and the one a group is at, in epoch ms.
+    """The store times of a queue's messages and of a group's position, in epoch ms.
 
     `delay_time` is the age in ms of the next message to consume, 0 when there is none.
-    The `*_str` are the same times as local text, for tools that print them.
+    The `*_str` are the same times as text in local time, for tools that print them.
     """
 
     queue: MessageQueue = field(metadata=body_field("messageQueue"))

@@ -1,4 +1,4 @@
-"""Headers of looking at topics, groups and clients.
+"""Headers of queries about topics, groups and clients.
 
 Codes 38, 202 to 204, 208, 300, 303, 307, 315, 317, 343, 345.
 
@@ -13,14 +13,14 @@ from rmqcli.wire.header import Header
 
 @declared
 class GetTopicStatsInfoRequestHeader(Header):
-    """Min and max offset of a topic's queues (202)."""
+    """Query the min and max offset of a topic's queues (202)."""
 
     topic: str
 
 
 @declared
 class GetConsumeStatsRequestHeader(Header):
-    """A group's offsets beside the queues' ends (208)."""
+    """Query a group's offsets and the max offsets of its queues (208)."""
 
     consumer_group: str
     topic: str | None = None
@@ -29,35 +29,35 @@ class GetConsumeStatsRequestHeader(Header):
 
 @declared
 class GetConsumeStatsInBrokerHeader(Header):
-    """Every group's consume stats (317)."""
+    """Query the consume stats of every group (317)."""
 
     is_order: bool
 
 
 @declared
 class GetConsumerConnectionListRequestHeader(Header):
-    """Who consumes in a group (203)."""
+    """Query the consumers that are connected for a group (203)."""
 
     consumer_group: str
 
 
 @declared
 class GetProducerConnectionListRequestHeader(Header):
-    """Who produces in a group (204)."""
+    """Query the producers that are connected for a group (204)."""
 
     producer_group: str
 
 
 @declared
 class GetConsumerListByGroupRequestHeader(Header):
-    """The client ids of a group (38)."""
+    """Query the client ids of a group (38)."""
 
     consumer_group: str
 
 
 @declared
 class GetConsumerRunningInfoRequestHeader(Header):
-    """What one consumer is doing, asked through its broker (307)."""
+    """Query the state of one consumer through its broker (307)."""
 
     consumer_group: str
     client_id: str
@@ -66,14 +66,14 @@ class GetConsumerRunningInfoRequestHeader(Header):
 
 @declared
 class QueryTopicConsumeByWhoRequestHeader(Header):
-    """The groups that consume a topic (300)."""
+    """Query the groups that consume a topic (300)."""
 
     topic: str
 
 
 @declared
 class QueryConsumeTimeSpanRequestHeader(Header):
-    """The times a group is at (303)."""
+    """Query the store times of a topic's messages and of a group's position (303)."""
 
     topic: str
     group: str
@@ -81,14 +81,14 @@ class QueryConsumeTimeSpanRequestHeader(Header):
 
 @declared
 class QueryTopicsByConsumerRequestHeader(Header):
-    """The topics a group consumes (343, 5.0)."""
+    """Query the topics that a group consumes (343, 5.0)."""
 
     group: str
 
 
 @declared
 class QuerySubscriptionByConsumerRequestHeader(Header):
-    """A group's subscription to a topic (345, 5.0)."""
+    """Query a group's subscription to a topic (345, 5.0)."""
 
     group: str
     topic: str | None = None
@@ -96,7 +96,7 @@ class QuerySubscriptionByConsumerRequestHeader(Header):
 
 @declared
 class ViewBrokerStatsDataRequestHeader(Header):
-    """One of a broker's counters (315)."""
+    """Query one of a broker's counters (315)."""
 
     stats_name: str
     stats_key: str

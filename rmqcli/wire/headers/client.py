@@ -1,4 +1,4 @@
-"""Headers of a client's life at a broker, and of what brokers ask clients.
+"""Headers for unregistering and sending back, and for brokers' requests to clients.
 
 Codes 35, 36, 39, 40, 309, 326. Heartbeats (34) and locks (41, 42) have only a body.
 
@@ -15,7 +15,7 @@ from rmqcli.wire.header import Header
 
 @declared
 class UnregisterClientRequestHeader(Header):
-    """A client leaves a group (35)."""
+    """Unregister a client from a group (35)."""
 
     client_id: str = field(metadata=wire("clientID"))
     producer_group: str | None = None
@@ -24,10 +24,10 @@ class UnregisterClientRequestHeader(Header):
 
 @declared
 class ConsumerSendMsgBackRequestHeader(Header):
-    """Deliver a message again later (36).
+    """Have the broker deliver a message again later (36).
 
-    `offset` is its commit log offset. `max_reconsume_times` must be sent: brokers up to
-    4.9.0 fail without it.
+    `offset` is its commit log offset. `max_reconsume_times` must be sent, because
+    brokers up to 4.9.0 fail without it.
     """
 
     offset: int
@@ -41,14 +41,14 @@ class ConsumerSendMsgBackRequestHeader(Header):
 
 @declared
 class NotifyConsumerIdsChangedRequestHeader(Header):
-    """A group's members changed (40, from the broker, one-way)."""
+    """Tell a client that its group's members changed (40, from the broker, one-way)."""
 
     consumer_group: str
 
 
 @declared
 class ConsumeMessageDirectlyResultRequestHeader(Header):
-    """Consume this one message now (309)."""
+    """Have a consumer consume this one message now (309)."""
 
     consumer_group: str
     client_id: str | None = None
@@ -61,7 +61,7 @@ class ConsumeMessageDirectlyResultRequestHeader(Header):
 
 @declared
 class CheckTransactionStateRequestHeader(Header):
-    """Was this transaction committed? (39, from the broker)"""
+    """Ask a producer whether this transaction is committed (39, from the broker)."""
 
     tran_state_table_offset: int
     commit_log_offset: int
@@ -73,7 +73,7 @@ class CheckTransactionStateRequestHeader(Header):
 
 @declared
 class ReplyMessageRequestHeader(Header):
-    """A reply to a request message (326, from the broker)."""
+    """Deliver the reply to a request message (326, from the broker)."""
 
     producer_group: str
     topic: str

@@ -13,7 +13,7 @@ from rmqcli.wire.header import Header
 
 @declared
 class CreateTopicRequestHeader(Header):
-    """Make a topic, or set all of its settings (17)."""
+    """Create a topic, or replace all of its settings (17)."""
 
     topic: str
     default_topic: str
@@ -36,21 +36,21 @@ class DeleteTopicRequestHeader(Header):
 
 @declared
 class GetTopicConfigRequestHeader(Header):
-    """One topic's settings (351, 5.0)."""
+    """Query one topic's settings (351, 5.0)."""
 
     topic: str
 
 
 @declared
 class GetSubscriptionGroupConfigRequestHeader(Header):
-    """One group's settings (352, 5.0). May create the group."""
+    """Query one group's settings (352, 5.0). The broker may create the group."""
 
     group: str
 
 
 @declared
 class DeleteSubscriptionGroupRequestHeader(Header):
-    """Remove a group (207). Send both flags: each version knows one."""
+    """Remove a group (207). Send both flags, because each version knows only one."""
 
     group_name: str
     remove_offset: bool | None = None  # 4.9.0 to 4.9.8
@@ -59,7 +59,10 @@ class DeleteSubscriptionGroupRequestHeader(Header):
 
 @declared
 class UpdateGroupForbiddenRequestHeader(Header):
-    """Whether a group may read a topic (353, 5.0)."""
+    """Query whether a group may read a topic, after setting it to `readable` if given.
+
+    Code 353, from 5.0 on.
+    """
 
     group: str
     topic: str

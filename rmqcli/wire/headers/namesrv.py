@@ -1,4 +1,4 @@
-"""Headers of requests about topics and their routes to a name server.
+"""Headers of requests to a name server about topics and their routes.
 
 Codes 105, 216, 217, 224.
 
@@ -13,7 +13,7 @@ from rmqcli.wire.header import Header
 
 @declared
 class GetRouteInfoRequestHeader(Header):
-    """Where a topic's queues are (105)."""
+    """Query the route of a topic (105)."""
 
     topic: str
     accept_standard_json_only: bool | None = None  # 4.9.4
@@ -21,14 +21,14 @@ class GetRouteInfoRequestHeader(Header):
 
 @declared
 class GetTopicsByClusterRequestHeader(Header):
-    """The topics of one cluster (224)."""
+    """Query the topics of one cluster (224)."""
 
     cluster: str
 
 
 @declared
 class DeleteTopicFromNamesrvRequestHeader(Header):
-    """Forget a topic (216)."""
+    """Delete a topic from the name server (216)."""
 
     topic: str
     cluster_name: str | None = None
@@ -36,6 +36,6 @@ class DeleteTopicFromNamesrvRequestHeader(Header):
 
 @declared
 class RegisterTopicRequestHeader(Header):
-    """Announce one topic (217, 5.0)."""
+    """Register one topic (217, 5.0)."""
 
     topic: str

@@ -1,4 +1,4 @@
-"""Headers of what an operator changes in a name server: key-value store, permissions.
+"""Headers of administering a name server: key-value store and write permissions.
 
 Codes 100 to 102, 205, 219, 327.
 
@@ -13,7 +13,7 @@ from rmqcli.wire.header import Header
 
 @declared
 class GetKVConfigRequestHeader(Header):
-    """One value of the name server's key-value store (101)."""
+    """Query one value of the name server's key-value store (101)."""
 
     namespace: str
     key: str
@@ -45,34 +45,34 @@ class DeleteKVConfigRequestHeader(Header):
 
 @declared
 class GetKVListByNamespaceRequestHeader(Header):
-    """Every value of one namespace (219)."""
+    """Query every value of one namespace (219)."""
 
     namespace: str
 
 
 @declared
 class WipeWritePermOfBrokerRequestHeader(Header):
-    """Take a broker's topics out of writing (205)."""
+    """Remove the write permission of a broker's topics (205)."""
 
     broker_name: str
 
 
 @declared
 class WipeWritePermOfBrokerResponseHeader(Header):
-    """How many topics changed."""
+    """The number of topics that changed."""
 
     wipe_topic_count: int
 
 
 @declared
 class AddWritePermOfBrokerRequestHeader(Header):
-    """Let a broker's topics be written again (327)."""
+    """Restore the write permission of a broker's topics (327)."""
 
     broker_name: str
 
 
 @declared
 class AddWritePermOfBrokerResponseHeader(Header):
-    """How many topics changed."""
+    """The number of topics that changed."""
 
     add_topic_count: int

@@ -1,4 +1,4 @@
-"""Headers of offsets: committed, at a queue's ends, by time, reset.
+"""Headers of requests for offsets: committed, min and max, by time, and their reset.
 
 Codes 14, 15, 29 to 32, 222 with 220, 223 with 221, 314.
 
@@ -13,12 +13,12 @@ from rmqcli.wire.header import BoundaryType, Header
 
 @declared
 class QueryConsumerOffsetRequestHeader(Header):
-    """The offset a group has committed for a queue (14)."""
+    """Query the offset that a group has committed for a queue (14)."""
 
     consumer_group: str
     topic: str
     queue_id: int
-    set_zero_if_not_found: bool | None = None  # 5.0; false: say 22 instead of guessing
+    set_zero_if_not_found: bool | None = None  # 5.0; false: answer 22, do not guess
 
 
 @declared
@@ -40,7 +40,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 @declared
 class SearchOffsetRequestHeader(Header):
-    """The offset for a store time in ms (29)."""
+    """Search the offset for a store time in ms (29)."""
 
     topic: str
     queue_id: int
@@ -57,7 +57,7 @@ class SearchOffsetResponseHeader(Header):
 
 @declared
 class GetMaxOffsetRequestHeader(Header):
-    """The next offset that will be written (30)."""
+    """Query the next offset that will be written (30)."""
 
     topic: str
     queue_id: int
@@ -73,7 +73,7 @@ class GetMaxOffsetResponseHeader(Header):
 
 @declared
 class GetMinOffsetRequestHeader(Header):
-    """The oldest offset still there (31)."""
+    """Query the oldest offset that is still stored (31)."""
 
     topic: str
     queue_id: int
@@ -81,14 +81,14 @@ class GetMinOffsetRequestHeader(Header):
 
 @declared
 class GetMinOffsetResponseHeader(Header):
-    """The oldest offset still there."""
+    """The oldest offset that is still stored."""
 
     offset: int
 
 
 @declared
 class GetEarliestMsgStoretimeRequestHeader(Header):
-    """The store time of the oldest message (32)."""
+    """Query the store time of the oldest message (32)."""
 
     topic: str
     queue_id: int
@@ -98,8 +98,8 @@ class GetEarliestMsgStoretimeRequestHeader(Header):
 class ResetOffsetRequestHeader(Header):
     """Reset a group's offsets of a topic (222, 220).
 
-    `queue_id` and `offset` only for brokers from 5.2.0 on: older ones go by `timestamp`
-    alone, so it must always be one that is meant.
+    Only brokers from 5.2.0 on use `queue_id` and `offset`. Older ones use `timestamp`
+    alone, so it must always be a time that the caller intends.
     """
 
     topic: str
@@ -112,7 +112,7 @@ class ResetOffsetRequestHeader(Header):
 
 @declared
 class GetConsumerStatusRequestHeader(Header):
-    """The offsets live consumers are at (223, 221)."""
+    """Query the offsets of the connected consumers (223, 221)."""
 
     topic: str
     group: str

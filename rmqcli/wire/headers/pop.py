@@ -14,11 +14,11 @@ from rmqcli.wire.header import Header
 
 @declared
 class PopMessageRequestHeader(Header):
-    """Which messages to receive (200050), and for how long to hide them from others.
+    """Receive messages (200050), and hide them from others for `invisible_time`.
 
     `queue_id` -1 means any queue. `poll_time` is how long the broker may hold the
-    request, counted from `born_time`, the sender's clock. `init_mode` is where a group
-    without an offset begins: 0 at the queue's lowest offset, 1 near its end.
+    request, counted from `born_time`, by the sender's clock. `init_mode` is where a
+    group without an offset begins: 0 at the queue's lowest offset, 1 near its end.
     """
 
     consumer_group: str
@@ -39,8 +39,8 @@ class PopMessageRequestHeader(Header):
 class PopMessageResponseHeader(Header):
     """When and for how long the messages of the answer were hidden.
 
-    The three texts are read and written by `receipt_handle.py`. `rest_num` is how many
-    messages wait beyond those of the answer.
+    `receipt_handle.py` reads and writes the three texts. `rest_num` is the number of
+    messages that wait in addition to those of the answer.
     """
 
     pop_time: int
@@ -54,7 +54,7 @@ class PopMessageResponseHeader(Header):
 
 @declared
 class AckMessageRequestHeader(Header):
-    """The message that was consumed (200051). `topic` may be a POP retry topic."""
+    """Acknowledge a message (200051). `topic` may be a POP retry topic."""
 
     consumer_group: str
     topic: str
@@ -65,7 +65,7 @@ class AckMessageRequestHeader(Header):
 
 @declared
 class ChangeInvisibleTimeRequestHeader(Header):
-    """For how long, from now, a message stays hidden (200053).
+    """Change how long, from now on, a message stays hidden (200053).
 
     `suspend` says that the message was not consumed at all, so the attempt does not
     count.
@@ -82,7 +82,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
 
 @declared
 class ChangeInvisibleTimeResponseHeader(Header):
-    """What changes in the message's POP_CK; the old one is void."""
+    """The new parts of the message's POP_CK; the old POP_CK is no longer valid."""
 
     pop_time: int
     invisible_time: int
@@ -91,7 +91,7 @@ class ChangeInvisibleTimeResponseHeader(Header):
 
 @declared
 class NotificationRequestHeader(Header):
-    """Which messages to wait for without receiving them (200054)."""
+    """Wait for messages without receiving them (200054)."""
 
     consumer_group: str
     topic: str
@@ -114,7 +114,7 @@ class NotificationResponseHeader(Header):
 
 @declared
 class PollingInfoRequestHeader(Header):
-    """Which held requests to count (200055)."""
+    """Count the held requests of a group, topic and queue (200055)."""
 
     consumer_group: str
     topic: str
@@ -123,6 +123,6 @@ class PollingInfoRequestHeader(Header):
 
 @declared
 class PollingInfoResponseHeader(Header):
-    """How many requests the broker holds for that group, topic and queue."""
+    """The number of requests that the broker holds for that group, topic and queue."""
 
     polling_num: int

@@ -13,7 +13,10 @@ from rmqcli.wire.header import Header
 
 @declared
 class PullMessageRequestHeader(Header):
-    """What to pull, for whom, and what to commit. `sys_flag`: PullSysFlag."""
+    """Pull messages of a queue for a group, and optionally commit an offset (11, 361).
+
+    `sys_flag` holds the bits of Java's PullSysFlag.
+    """
 
     consumer_group: str
     topic: str
@@ -33,7 +36,10 @@ class PullMessageRequestHeader(Header):
 
 @declared
 class PullMessageResponseHeader(Header):
-    """Where to go on, and the queue's ends. Present with codes 0, 19, 20 and 21."""
+    """The offset to pull next, and the queue's min and max offset.
+
+    Answers with the codes 0, 19, 20 and 21 have it.
+    """
 
     suggest_which_broker_id: int
     next_begin_offset: int

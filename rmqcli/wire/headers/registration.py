@@ -1,4 +1,4 @@
-"""Headers of what a broker tells a name server: that it is there, and what it has.
+"""Headers with which a broker registers itself and its topics at a name server.
 
 Codes 103, 104, 322, 904.
 
@@ -15,7 +15,7 @@ from rmqcli.wire.header import Header
 
 @declared
 class RegisterBrokerRequestHeader(Header):
-    """A broker announces itself and its topics (103)."""
+    """Register a broker and its topics (103)."""
 
     broker_name: str
     broker_addr: str
@@ -30,7 +30,7 @@ class RegisterBrokerRequestHeader(Header):
 
 @declared
 class RegisterBrokerResponseHeader(Header):
-    """Where a slave finds its master."""
+    """The addresses at which a slave finds its master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -38,7 +38,7 @@ class RegisterBrokerResponseHeader(Header):
 
 @declared
 class UnRegisterBrokerRequestHeader(Header):
-    """A broker leaves (104)."""
+    """Unregister a broker (104)."""
 
     broker_name: str
     broker_addr: str
@@ -48,7 +48,7 @@ class UnRegisterBrokerRequestHeader(Header):
 
 @declared
 class QueryDataVersionRequestHeader(Header):
-    """Whether the broker's topics are known as they are (322)."""
+    """Query whether the name server has the current topics of the broker (322)."""
 
     broker_name: str
     broker_addr: str
@@ -58,14 +58,14 @@ class QueryDataVersionRequestHeader(Header):
 
 @declared
 class QueryDataVersionResponseHeader(Header):
-    """Whether it must register again."""
+    """Whether the broker must register again."""
 
     changed: bool
 
 
 @declared
 class BrokerHeartbeatRequestHeader(Header):
-    """A broker is alive (904, 5.0)."""
+    """Report that a broker is alive (904, 5.0)."""
 
     cluster_name: str
     broker_addr: str

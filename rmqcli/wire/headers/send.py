@@ -15,7 +15,7 @@ from rmqcli.wire.header import Header
 
 @declared
 class SendMessageRequestHeader(Header):
-    """One message to store (10)."""
+    """Store one message (10)."""
 
     producer_group: str
     topic: str
@@ -34,7 +34,7 @@ class SendMessageRequestHeader(Header):
 
 @declared
 class SendMessageRequestHeaderV2(Header):
-    """One message to store (310), or a batch (320)."""
+    """Store one message (310), or a batch (320)."""
 
     producer_group: str = field(metadata=wire("a"))
     topic: str = field(metadata=wire("b"))
@@ -54,7 +54,10 @@ class SendMessageRequestHeaderV2(Header):
 
 @declared
 class SendMessageResponseHeader(Header):
-    """Where it was stored. For a batch: ids joined with commas, the first offset."""
+    """Where the message was stored.
+
+    For a batch it has the ids joined with commas, and the offset of the first message.
+    """
 
     msg_id: str
     queue_id: int

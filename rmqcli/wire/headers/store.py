@@ -1,4 +1,4 @@
-"""Headers of looking into a broker's store (codes 12, 33, 321).
+"""Headers of queries to a broker's store (codes 12, 33, 321).
 
 Offsets without a queue are positions in the commit log, in bytes.
 
@@ -13,9 +13,10 @@ from rmqcli.wire.header import Header
 
 @declared
 class QueryMessageRequestHeader(Header):
-    """Messages by key, from the index (12). Times in ms.
+    """Query messages by key, with the index (12). Times are ms.
 
-    The broker compares hashes: check topic and key of what it answers.
+    The broker compares only hashes, so the caller must check topic and key of the
+    messages in the answer.
     """
 
     topic: str
@@ -29,7 +30,7 @@ class QueryMessageRequestHeader(Header):
 
 @declared
 class QueryMessageResponseHeader(Header):
-    """How far the index has come."""
+    """How far the index has been built: store time and commit log offset."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
@@ -37,7 +38,7 @@ class QueryMessageResponseHeader(Header):
 
 @declared
 class ViewMessageRequestHeader(Header):
-    """The message at a commit log offset (33). The broker does not check it."""
+    """Query the message at a commit log offset (33). The broker does not check it."""
 
     offset: int
     topic: str | None = None  # 5.3
@@ -45,7 +46,7 @@ class ViewMessageRequestHeader(Header):
 
 @declared
 class QueryConsumeQueueRequestHeader(Header):
-    """Entries of a consume queue (321)."""
+    """Query entries of a consume queue (321)."""
 
     topic: str | None = None
     queue_id: int

@@ -37,7 +37,7 @@ class BatchItem:
 
 
 class ItemSpan(NamedTuple):
-    """Positions of one item's parts in the batch; `end` is after its properties."""
+    """The positions of one item's parts in the batch; `end` is after its properties."""
 
     at: int
     body_crc: int
@@ -57,7 +57,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 
 def split_batch(data: bytes) -> tuple[list[ItemSpan], str]:
-    """Return the whole items, and what is wrong with the rest ("" if there is none).
+    """Return the complete items, and what is wrong with the rest ("" without a rest).
 
     The rest begins at the last span's `end`.
     """
@@ -97,7 +97,7 @@ def _encode_item(item: BatchItem) -> bytes:
 
 
 def encode_item(body: bytes, properties: bytes, *, flag: int = 0) -> bytes:
-    """Return one item, of which a batch is the concatenation.
+    """Return the bytes of one item; a batch is the concatenation of its items.
 
     `properties` are in their text form. Raises ValueError when they are over 32767
     bytes.

@@ -1,4 +1,4 @@
-"""Stored messages as Arrow record batches, some ten times faster than one by one.
+"""Decodes stored messages into Arrow record batches, ten times faster than one by one.
 
 Many pull answers are decoded at once. numpy finds and reads the plain records (V1, IPv4
 hosts, no inner batch, inner lengths that add up) and splits their properties. Records
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 #: Largest sum of the bodies of one call, and of what their messages inflate to, each in
-#: bytes: offsets in an Arrow batch are 31 bits.
+#: bytes: offsets in an Arrow batch have 31 bits.
 BODIES_BYTES_MAX: Final = 1 << 30
 
-#: Largest ms either side of 1970 that microseconds in 64 bits can hold.
+#: Largest distance from 1970, in ms, that 64 bits of microseconds can hold.
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -56,7 +56,7 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 class ColumnarResult:
     """`batch` holds a row for each readable message, in the order of the bodies.
 
-    `failures` are the other records; their `at` counts in the body they came from.
+    `failures` are the other records; `at` is a position in the body that it came from.
     """
 
     batch: pa.RecordBatch
@@ -64,7 +64,7 @@ class ColumnarResult:
 
 
 def message_schema(*, with_properties: bool = True) -> pa.Schema:
-    """Return the columns of a batch. Exported files have them, so they never change."""
+    """Return the schema of a batch. Exported files have it, so it never changes."""
     fields = [
         ("topic", pa.string()),
         ("broker_name", pa.string()),
@@ -98,12 +98,12 @@ def decode_columns(
     """Return all messages of the bodies (one pull answer each) as one batch.
 
     `topic` and `broker_name` fill their columns, whatever the records say. Message
-    bodies are inflated; one that cannot be is a failure, like a record that cannot be
-    read. A time that 64 bits of microseconds cannot hold is null.
+    bodies are inflated; a message whose body cannot be inflated is a failure, like a
+    record that cannot be read. A time that 64 bits of microseconds cannot hold is null.
 
-    Never raises on what the bodies hold. Raises ValueError when they sum to more than
-    1 GiB. Once the messages of one call have inflated to more than 1 GiB, further
-    compressed ones are failures: the caller should give fewer bodies at once.
+    Never raises because of the content of the bodies. Raises ValueError when they sum
+    to more than 1 GiB. Once the messages of one call have inflated to more than 1 GiB,
+    further compressed messages are failures: the caller should pass fewer bodies.
     """
     total_bytes = sum(map(len, bodies))
     if total_bytes > BODIES_BYTES_MAX:
@@ -135,7 +135,7 @@ class _Decoder:
         self._failures: list[tuple[int, DecodeFailure]] = []
 
     def run(self) -> ColumnarResult:
-        """Decode."""
+        """Decode all bodies."""
         found = scan(self._bodies)
         plain: NDArray[np.bool_] | slice = self._read_special(found)
         if isinstance(plain, np.ndarray) and plain.all():
@@ -160,7 +160,7 @@ class _Decoder:
         return ColumnarResult(batch, [failure for _, failure in self._failures])
 
     def _read_special(self, found: Scan) -> NDArray[np.bool_]:
-        """Read what is not plain one by one; return which records are left to read."""
+        """Decode records that are not plain; return a mask of those left to decode."""
         plain = found.plain.copy()
         places = [(int(at), True) for at in found.starts[~plain]]
         places += [(at, False) for at in found.stuck_at]
@@ -176,7 +176,8 @@ class _Decoder:
                 if _lengths_agree(found.data[at:end].tobytes()):
                     self._read_record(found, at, end)
                     continue
-            # From here on only decode_messages can say where the sizes lead.
+            # The sizes in the rest of this body are not reliable: decode_messages
+            # finds its records.
             taken_to = body_end
             plain &= (found.starts < at) | (found.starts >= body_end)
             self._collect(
@@ -194,7 +195,7 @@ class _Decoder:
     def _collect(
         self, found: list[StoredMessage | DecodeFailure], body_at: int, offset: int
     ) -> None:
-        """Add what was decoded from `offset` on of the body at `body_at`."""
+        """Add what was decoded from position `offset` on of the body at `body_at`."""
         for one in found:
             at = one.at + offset
             if isinstance(one, DecodeFailure):
@@ -357,7 +358,10 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
-    """Return ip and port, read as one number, as text; few hosts make many rows."""
+    """Return hosts as text, each of `raw` being ip and port as one number.
+
+    Many rows have few hosts, so each host is formatted once.
+    """
     if len(raw) and (raw == raw[0]).all():
         return _repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
     unique, inverse = np.unique(raw, return_inverse=True)
@@ -384,11 +388,11 @@ PAD_BYTES: Final = 16
 class Scan:
     """The records found by their total sizes, in order.
 
-    `data` is all bodies in a row and `PAD_BYTES` zeros; positions count in it. Body
-    number i lies at `body_starts[i]` up to `body_starts[i + 1]`. All other arrays have
-    one element for each record; `plain` says which records are plain, and only for
-    those `body_ends` and `properties_at` are meaningful. `stuck_at` are the positions,
-    at most one in each body, where a total size leads nowhere.
+    `data` is all bodies one after the other and `PAD_BYTES` zeros; all positions are
+    positions in it. Body i is at [`body_starts[i]`, `body_starts[i + 1]`). All other
+    arrays have one element for each record; `plain` says which records are plain, and
+    only for those `body_ends` and `properties_at` are meaningful. `stuck_at` has the
+    positions, at most one in each body, where a total size is impossible.
     """
 
     data: NDArray[np.uint8]
@@ -403,7 +407,7 @@ class Scan:
 
 
 def scan(bodies: Sequence[bytes | bytearray | memoryview]) -> Scan:
-    """Find the records of the bodies. Never raises on what the bodies hold."""
+    """Find the records of the bodies. Never raises because of their content."""
     data = np.frombuffer(bytearray().join([*bodies, bytes(PAD_BYTES)]), dtype=np.uint8)
     body_starts = np.zeros(len(bodies) + 1, dtype=np.int64)
     np.cumsum([len(body) for body in bodies], out=body_starts[1:])
@@ -416,7 +420,7 @@ def scan(bodies: Sequence[bytes | bytearray | memoryview]) -> Scan:
     body_ends = starts + FIXED_BYTES + fixed["body_bytes"]
     plain = (fixed["magic"] == MAGIC_V1) & ((fixed["sys_flag"] & SPECIAL_LAYOUT) == 0)
     plain &= body_ends + 3 <= ends
-    # A length that leads out of the record is replaced by a position that can be read.
+    # Where a length leads out of the record, use a position that can be read.
     body_ends[~plain] = 0
     properties_at = body_ends + 3 + data[body_ends]
     plain &= properties_at <= ends
@@ -462,7 +466,7 @@ def _hop(data: NDArray[np.uint8], body_starts: Ints) -> tuple[Ints, list[int]]:
         if stuck is not None:
             stuck_at.append(stuck)
     starts_all = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
-    starts_all.sort()  # bodies lie one after the other: position is order
+    starts_all.sort()  # bodies are one after the other, so positions give the order
     return starts_all, stuck_at
 
 
@@ -487,7 +491,7 @@ def _hop_one(
 # --- their properties
 
 _KEY_WORD_BYTES: Final = 8
-#: Word -> the bits of its first n bytes, big endian.
+#: n -> the mask of the first n bytes of a word, big endian.
 _WORD_MASKS: Final = np.array(
     [(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], dtype=np.uint64
 )
@@ -498,7 +502,7 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def pieces(values: NDArray[np.uint8], starts: Ints, ends: Ints) -> pa.Array:
-    """Return the parts [start, end) of `values` as one array of binaries.
+    """Return the parts [start, end) of `values` as one binary array.
 
     The parts must be in order and not overlap: they become every other element of an
     array over the whole buffer, which Arrow then takes in one pass of C++.
@@ -514,10 +518,10 @@ def pieces(values: NDArray[np.uint8], starts: Ints, ends: Ints) -> pa.Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyColumns:
-    """All rows' entries in order: `offsets[i]` up to `offsets[i + 1]` are row i's.
+    """The entries of all rows; those of row i are [`offsets[i]`, `offsets[i + 1]`).
 
-    `words` are the first eight bytes of the names. `repeated` are rows that may hold a
-    name twice, which the caller has to read again one by one.
+    `words` are the first eight bytes of the names. `repeated` are the rows that may
+    have a name twice, which the caller must decode again one by one.
     """
 
     names: pa.Array
@@ -549,10 +553,10 @@ class PropertyColumns:
 def split_properties(
     data: NDArray[np.uint8], starts: Ints, ends: Ints
 ) -> PropertyColumns:
-    """Split the properties that lie at [start, end) of `data`, one a row.
+    """Split the properties at each [start, end) of `data`, which become one row each.
 
-    `data` is written to: the byte at `end` becomes 0x02 where the last one is missing
-    (4.9.1 to 5.1.4). It belongs to the next record's total size, or to the padding.
+    This writes to `data`: where the last 0x02 is missing (4.9.1 to 5.1.4), the byte at
+    `end` becomes 0x02. It belongs to the next record's total size, or to the padding.
     """
     lacking = (ends > starts) & (data[ends - 1] != 2)
     data[ends[lacking]] = 2
@@ -592,7 +596,7 @@ def split_properties(
 def _find_names(
     text: NDArray[np.uint8], starts: Ints, ends: Ints
 ) -> tuple[Ints, Bools]:
-    """Return where each entry's first 0x01 is, and which have name and value."""
+    """Return where each entry's first 0x01 is, and which have a name and a value."""
     (marks,) = np.nonzero(text == 1)
     if len(marks) == len(ends):
         valid = (marks > starts) & (marks + 1 < ends)
@@ -604,7 +608,7 @@ def _find_names(
 
 
 def _words(padded: NDArray[np.uint8], at: Ints) -> NDArray[np.uint64]:
-    """Return the eight bytes from each place on, as big-endian numbers."""
+    """Return the eight bytes from each position on, as big-endian numbers."""
     view = np.ndarray((len(padded) - 7,), ">u8", padded, strides=(1,))
     return view[at].astype(np.uint64)
 
@@ -653,10 +657,11 @@ def _rows_with_repeats(
     name_bytes: Ints,
     rows: Ints,
 ) -> Ints:
-    """Return rows in which two names look the same: never too few, rarely too many.
+    """Return the rows in which two names look equal: none is missed, few are wrong.
 
-    Names are compared by length, first and last eight bytes: each with the next, the
-    next but one ... of its row, which is faster than sorting for a dozen entries.
+    Names are compared by length and by their first and last eight bytes: each with the
+    next, the next but one and so on of its row, which for a dozen entries is faster
+    than sorting.
     """
     if not len(rows):
         return np.empty(0, dtype=np.int64)

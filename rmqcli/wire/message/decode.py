@@ -1,9 +1,10 @@
-"""Decoding stored records into messages: those of a pull answer or of the commit log.
+"""Decodes stored records, of a pull answer or of the commit log, into messages.
 
 A record of the usual form takes one unpack and becomes a lazy `StoredMessage`; all
-others (IPv6 hosts, V2, inner batches, damage) are read with care. Java's client stops
-at the first record that it cannot read and silently drops the rest; here each bad
-record becomes a `DecodeFailure` in its place, and its neighbours are delivered.
+others (IPv6 hosts, V2, inner batches, damage) are decoded with more checks. Java's
+client stops at the first record that it cannot read and silently drops the rest; here
+each bad record becomes a `DecodeFailure` in its place, and its neighbours are
+delivered.
 
 Source: `MessageDecoder.decodesBatch` in apache/rocketmq.
 """
@@ -64,16 +65,16 @@ def decode_messages(
     record_type: type[StoredMessage] = StoredMessage,
     item_type: type[InnerMessage] = InnerMessage,
 ) -> list[StoredMessage | DecodeFailure]:
-    """Return every message from `start` on, in order, and a failure for what is none.
+    """Return the messages and failures from position `start` on, in order.
 
-    Never raises. A record that holds an inner batch is returned as its items. Filler
-    at the end of a commit log file is passed over. Compressed bodies are inflated when
-    they are read, and damage in them shows only then. With `verify_crc` a stored body
-    that does not match its CRC is a failure; Java's client never checks, so it is off
-    by default. Messages are of `record_type`, those out of inner batches of
-    `item_type`.
+    Never raises: each record that cannot be read becomes a failure. A record that holds
+    an inner batch is returned as its items. Filler at the end of a commit log file is
+    skipped. Compressed bodies are inflated when they are read, and only then does
+    damage in them show. With `verify_crc` a stored body that does not match its CRC is
+    a failure; Java's client never checks, so it is off by default. Messages are of
+    `record_type`, those from inner batches of `item_type`.
     """
-    data = buffer if isinstance(buffer, bytes) else bytes(buffer)  # records keep slices
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)  # messages keep it
     size = len(data)
     found: list[StoredMessage | DecodeFailure] = []
     special = _SpecialRecords(
@@ -176,7 +177,7 @@ class _SpecialRecords:
         return layout.end
 
     def _decode_short(self, at: int) -> int:
-        """Fewer bytes than any record has: filler without content, or a cut record."""
+        """Decode fewer bytes than any record has: empty filler, or a cut-off record."""
         data = self._data
         left = len(data) - at
         if left >= 8:
@@ -189,18 +190,19 @@ class _SpecialRecords:
     def _lengths_win(self, at: int, head: RecordHead, layout: Layout) -> bool:
         """Whether to believe the inner lengths, as Java does, and not the total size.
 
-        Only when a record follows where they end, and none follows by the total size.
+        They are believed only when a record follows where they end, and none follows
+        where the record ends by its total size.
         """
         return is_boundary(self._data, layout.end) and not self._size_fits(at, head)
 
     def _size_fits(self, at: int, head: RecordHead) -> bool:
-        """Whether the total size can be true: it is possible, and a record follows."""
+        """Whether the total size is plausible: within limits, and a record follows."""
         return RECORD_BYTES_MIN <= head.total_bytes <= len(
             self._data
         ) - at and is_boundary(self._data, at + head.total_bytes)
 
     def _end_of_bad(self, at: int, head: RecordHead) -> int:
-        """Return where to go on: by the total size if that can be, else by search."""
+        """Return where to continue: by the total size if plausible, else by search."""
         if self._size_fits(at, head):
             return at + head.total_bytes
         return find_next_record(self._data, at)

@@ -1,8 +1,8 @@
-"""Writing stored records, V1 and V2, as a broker or `MessageDecoder.encode` does.
+"""Writes stored records, V1 and V2, as a broker or `MessageDecoder.encode` does.
 
 Serves the embedded broker, CONSUME_MESSAGE_DIRECTLY (code 309) and tests. Nothing is
 filled in: the caller sets offsets, times and flags. A store writes tens of thousands of
-records a second, so the bytes of hosts and topics, of which there are few, are kept.
+records a second, so the bytes of hosts and topics, of which there are few, are cached.
 
 Source: `MessageDecoder.encode` and `MessageExtEncoder` in apache/rocketmq.
 """
@@ -48,13 +48,13 @@ _topics: dict[str, tuple[int, bytes]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class MessageFields:
-    """The fields of a record. `body` is written unchanged: compress it before.
+    """The fields of a record. `body` is written unchanged: the caller compresses it.
 
     Treat as immutable: a frozen one costs twice as much, and a broker makes one for
-    each message. Hosts are "ip:port" or "[ipv6]:port"; the two host bits of `sys_flag`
-    are set from them, whatever the caller gives. `body_crc` None means the CRC of
-    `body`. `properties` may be the text form, to write bytes that no dict can express;
-    `properties_bytes`, where it is given, is written in their place.
+    each message. Hosts are "ip:port" or "[ipv6]:port"; they determine the two host bits
+    of `sys_flag`, whatever the caller passes. `body_crc` None means the CRC of `body`.
+    `properties` may be the text form, to write bytes that no dict can express;
+    `properties_bytes`, if given, is written in their place.
     """
 
     topic: str
@@ -96,7 +96,7 @@ def encode_placed(
     commit_log_offset: int,
     magic: int | None = None,
 ) -> bytes:
-    """As `encode_message`, with the two offsets that a store assigns."""
+    """Encode as `encode_message` does, with the two offsets that a store assigns."""
     if magic is None:
         topic = _topics.get(fields.topic) or _topic(fields.topic)
     else:
@@ -154,7 +154,7 @@ def _properties(properties: Mapping[str, str | None] | str | bytes) -> bytes:
 
 
 def _head_v6(fields: MessageFields, offsets: tuple[int, int], magic: int) -> bytes:
-    """The fields in front of the body, with 0 for the total size."""
+    """Return the fields in front of the body, with 0 for the total size."""
     born_host, store_host = _host(fields.born_host), _host(fields.store_host)
     sys_flag = fields.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
     sys_flag |= BORN_HOST_V6 * (len(born_host) > 8)
@@ -182,7 +182,7 @@ def _body_crc(fields: MessageFields) -> int:
 
 
 def _topic(topic: str) -> tuple[int, bytes]:
-    """The magic of the version that can hold the topic; the topic with its length."""
+    """Return the magic of the version that fits the topic, and length with topic."""
     data = topic.encode()
     magic = MAGIC_V1 if len(data) <= TOPIC_BYTES_MAX[MAGIC_V1] else MAGIC_V2
     made = _topic_of(data, magic)

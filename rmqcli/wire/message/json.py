@@ -1,9 +1,9 @@
-"""A message as a record in JSON: one line for each message, as `-o jsonl` prints it.
+"""Writes messages as JSON records: one line for each message, as `-o jsonl` prints it.
 
 The body is in one of `body` (text), `body_json` (a value) or `body_b64`, and
 `body_encoding` says which. JSON is nested only where writing it compactly gives back
-the same bytes, so nothing is lost. What could not be decoded is in `error`, with the
-bytes in `raw_b64`.
+the same bytes, so nothing is lost. If something could not be decoded, `error` says why
+and `raw_b64` has the bytes.
 
 `JsonWriter` writes single messages of every kind, straight from their bytes.
 `rmqcli.wire.message.json_lines` writes the lines of a whole chunk of plain messages
@@ -73,7 +73,7 @@ _CACHE_MAX: Final = 4096
 
 
 class TimeTexts(dict[int, str]):
-    """Epoch ms -> its JSON text, made when first met; a few thousand are kept."""
+    """Epoch ms -> its JSON text, made on first use; a few thousand are kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class TimeTexts(dict[int, str]):
 
 
 class HostTexts(dict[bytes, str]):
-    """A host as stored, 8 or 20 bytes -> its JSON text, made when first met."""
+    """A host as stored, 8 or 20 bytes -> its JSON text, made on first use."""
 
     def __missing__(self, raw: bytes) -> str:
         if len(self) >= _CACHE_MAX:
@@ -112,7 +112,7 @@ _COMMIT_LOG_OFFSET_AT: Final = field_at("commit_log_offset")
 
 
 class JsonWriter:
-    """Writes messages as lines, without newlines. Keeps the texts of hosts and times.
+    """Writes messages as lines, without newlines. Caches the texts of hosts and times.
 
     Safe to use from several threads: at worst two of them make the same text.
     """
@@ -122,7 +122,7 @@ class JsonWriter:
         self.hosts = HostTexts()
 
     def lines(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
-        """Return one line for each message, or for what should have been one."""
+        """Return one line for each message and for each failure."""
         head = line_head(queue)
         return [
             self._line(head, message)
@@ -142,7 +142,7 @@ class JsonWriter:
             raw_properties = message.raw_properties
             body = _inflated_body_json(message)
         else:
-            # A plain record: slices of its bytes cost half of what properties do.
+            # A plain record: slicing its bytes costs half of reading its attributes.
             data, at = message.buffer, message.at
             born_host = data[at + BORN_HOST_AT : at + BORN_HOST_AT + 8]
             store_host = data[at + STORE_HOST_AT : at + STORE_HOST_AT + 8]
@@ -190,7 +190,7 @@ class JsonWriter:
 
 
 def _inflated_body_json(message: StoredMessage | PartialMessage) -> str:
-    """Return the members of a body that may be compressed, or what is wrong with it."""
+    """Return the JSON members for a body that may be compressed, or for its error."""
     try:
         return body_json(message.body)
     except DecodeError as error:
@@ -211,7 +211,7 @@ def _failure_line(head: str, failure: DecodeFailure) -> str:
     )
 
 
-#: Where in `RECORD_FIELDS` the fields begin that no failure has.
+#: The index in `RECORD_FIELDS` from which on a failure has only `store_bytes`.
 _AFTER_OFFSETS: Final = [name for name, _ in RECORD_FIELDS].index("msg_id")
 
 
@@ -230,7 +230,7 @@ def _error_json(error: str, raw: bytes) -> str:
 
 
 def line_head(queue: MessageQueue) -> str:
-    """Return what all lines of a queue begin with, up to the queue offset's value."""
+    """Return the beginning of all lines of a queue, up to the queue offset's value."""
     return (
         f'{{"topic":{encode_basestring(queue.topic)},'
         f'"broker_name":{encode_basestring(queue.broker_name)},'
@@ -239,11 +239,11 @@ def line_head(queue: MessageQueue) -> str:
 
 
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-#: Names and values without quotes, backslashes or control characters, each entry ended.
+#: Entries that end properly, without quotes, backslashes or control characters.
 _SIMPLE_PROPERTIES: Final = re.compile(
     rb'(?:[^\x00-\x1f"\\]++\x01[^\x00-\x1f"\\]++(?:\x02|\Z))+'
 )
-#: Three of the names, with all that stands between them and their values.
+#: Three of the names as they stand in the JSON, up to where their values begin.
 _NAMED: Final = ('"UNIQ_KEY":"', '"TAGS":"', '"KEYS":"')
 
 
@@ -259,7 +259,7 @@ def properties_json(raw: bytes) -> tuple[str, str, str, str]:
             _ENCODE(properties.get(name)) for name in ("UNIQ_KEY", "TAGS", "KEYS")
         )
         return _ENCODE(properties), msg_id, tags, keys
-    # Nothing in it needs an escape, so only its separators have to become JSON's.
+    # Nothing in it needs an escape, so it is enough to replace the separators.
     text = raw.decode("utf-8", "replace")
     if text[-1] == "\x02":
         text = text[:-1]
@@ -276,7 +276,7 @@ def properties_json(raw: bytes) -> tuple[str, str, str, str]:
 
 
 def body_json(body: bytes) -> str:
-    """Return the members for a body: its text, JSON or base64, and which it is."""
+    """Return the JSON members of a body: its text, JSON or base64, and its encoding."""
     if body[:1] in (b"{", b"["):
         value = nested_json(body)
         if value is not None:
@@ -288,7 +288,7 @@ def body_json(body: bytes) -> str:
 
 
 def nested_json(body: bytes) -> dict[str, object] | list[object] | None:
-    """Return the object or list in `body`; None unless writing it gives `body`."""
+    """Return the object or list in `body`, or None unless writing it gives `body`."""
     if body[:1] not in (b"{", b"[") or body[-1:] not in (b"}", b"]"):
         return None
     try:
@@ -305,7 +305,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-#: Kept, for making it costs as much as reading a short body.
+#: Made once, because making it costs as much as reading a short body.
 _decode_value = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
 

@@ -1,8 +1,9 @@
-"""The JSON lines of a whole chunk of plain messages: those of `JsonWriter`, for less.
+"""Writes the JSON lines of a whole chunk of plain messages, faster than `JsonWriter`.
 
-What has to be true of every property and every body is checked once, on all of them
-joined by newlines, which none of them may hold. A column for which it is not true is
-written value by value. `rmqcli.wire.message.scan` says which records are plain.
+The lines are the same as those of `JsonWriter`. Whether all properties, or all bodies,
+can be copied into JSON without escapes is checked once, on all of them joined by
+newlines, which none of them may contain. A column that fails the check is written value
+by value. `rmqcli.wire.message.scan` says which records are plain.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.scan import RecordColumns
 
 _NEEDS_ESCAPE: Final = bytes(range(0x20)) + b'"\\'
-#: Bytes that JSON text holds unchanged; the separators are not among them.
+#: Bytes that a JSON string holds unchanged; the separators are not among them.
 _AS_IS: Final = bytes(byte for byte in range(0x100) if byte not in _NEEDS_ESCAPE)
 _SEPARATORS_TO_NEWLINES: Final = bytes.maketrans(b"\x01\x02", b"\n\n")
 
 
 class _Properties(NamedTuple):
-    """JSON of all properties, and of the values of three; parallel."""
+    """The JSON of each message's properties, and of three values; parallel lists."""
 
     texts: Sequence[str]
     msg_ids: Sequence[str]
@@ -37,7 +38,7 @@ class _Properties(NamedTuple):
 def write_lines(
     writer: JsonWriter, queue: MessageQueue, columns: RecordColumns
 ) -> list[str] | None:
-    """Return one line for each record; None when they come from several brokers."""
+    """Return one line for each record, or None if they come from several brokers."""
     store_host = columns.store_host[0]
     count = len(columns.store_host)
     if columns.store_host.count(store_host) != count:
@@ -89,7 +90,7 @@ def write_lines(
 
 
 def _numbers(columns: RecordColumns) -> Sequence[str]:
-    """The small numbers of each record, which mostly are 0."""
+    """Return the small numbers of each record, which are mostly 0."""
     rows = list(
         zip(columns.reconsume_times, columns.flag, columns.sys_flag, strict=True)
     )
@@ -106,7 +107,7 @@ def _numbers_text(reconsume_times: int, flag: int, sys_flag: int) -> str:
 def _properties(raws: Sequence[bytes]) -> _Properties:
     joined = b"\n".join(raws)
     count = len(raws)
-    # What is left is the separators, and whatever else makes the comparison fail.
+    # This leaves the separators, and any bytes that make the comparison fail.
     separators = joined.translate(None, _AS_IS)
     of_one = separators[: separators.find(b"\n")] if count > 1 else separators
     names_count = len(of_one) // 2 + 1
@@ -123,9 +124,10 @@ def _properties(raws: Sequence[bytes]) -> _Properties:
 def _alike_properties(
     joined: bytes, count: int, names_count: int
 ) -> _Properties | None:
-    """For messages that have the same names in the same order, None for others.
+    """Return the JSON if all messages have the same names in the same order, else None.
 
-    Nothing in them needs an escape, so only their separators have to become JSON's.
+    Nothing in the properties needs an escape, so it is enough to replace the separators
+    by those of JSON.
     """
     parts = joined.translate(_SEPARATORS_TO_NEWLINES).decode("utf-8", "replace")
     words = parts.split("\n")
@@ -149,7 +151,7 @@ def _alike_properties(
 
 
 def _bodies(raws: Sequence[bytes]) -> tuple[str, Sequence[str], str]:
-    """The members for each body, and the text before and after it."""
+    """Return the text before each body, each body's JSON, and the text after it."""
     joined = b"\n".join(raws)
     if (
         len(joined.translate(None, _NEEDS_ESCAPE)) == len(joined) - len(raws) + 1

@@ -1,4 +1,4 @@
-"""Where the fields of a stored message lie.
+"""The positions of the fields in a stored message.
 
     total size, magic, body CRC, queue id, flag        5 x i32    0
     queue offset, commit log offset                    2 x i64   20
@@ -12,7 +12,7 @@
 
 The bytes are the same in the commit log and in every answer that carries messages. Each
 reader and writer of records takes its struct from the table `FIXED_FIELDS`. A length is
-not trusted before it is compared with the bytes that are there.
+not trusted before it is compared with the number of bytes available.
 
 Source: `MessageDecoder`, `MessageVersion`, `MessageExtEncoder`.
 """
@@ -94,7 +94,7 @@ class RecordHead(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Positions in the buffer of one record's parts; `end` is after its properties."""
+    """The positions of a record's parts in the buffer; `end` follows its properties."""
 
     body_at: int
     body_end: int
@@ -127,7 +127,7 @@ RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def read_head(buffer: bytes, at: int) -> RecordHead | None:
-    """Return the first fields of the record at `at`, None when they are cut."""
+    """Return the first fields of the record at `at`, or None when they are cut off."""
     if at + _HEAD.size > len(buffer):
         return None
     return RecordHead._make(_HEAD.unpack_from(buffer, at))
@@ -136,7 +136,7 @@ def read_head(buffer: bytes, at: int) -> RecordHead | None:
 def is_credible(head: RecordHead) -> bool:
     """Whether the numbers of a record that cannot be decoded may still be shown.
 
-    Zeros and negative numbers are what memory without a message in it looks like.
+    Zeros and negative numbers are typical of bytes that are not a message.
     """
     return (
         head.total_bytes > 0
@@ -148,16 +148,16 @@ def is_credible(head: RecordHead) -> bool:
 
 
 def store_timestamp_ms(buffer: bytes, at: int, sys_flag: int) -> int:
-    """Return when the record at `at`, which has this sysFlag, was stored."""
+    """Return when the record at `at`, whose sysFlag is `sys_flag`, was stored."""
     start = at + _STORE_TIMESTAMP_AT + (12 if sys_flag & BORN_HOST_V6 else 0)
     return int.from_bytes(buffer[start : start + 8], "big", signed=True)
 
 
 def find_layout(buffer: bytes, at: int, head: RecordHead) -> Layout | str:
-    """Return where the parts of the record at `at` lie by its own inner lengths.
+    """Return the positions of the parts of the record at `at`, by its inner lengths.
 
-    The total size is not considered. A text instead says which length leads out of the
-    buffer, or that the magic is of no version.
+    The total size is not considered. If a length leads out of the buffer, or the magic
+    is that of no known version, the result is a text that says so.
     """
     if head.magic not in (MAGIC_V1, MAGIC_V2):
         return f"magic 0x{head.magic:08X} is of no known message version"

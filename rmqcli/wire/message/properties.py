@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Largest encoded properties of one message, in bytes; the length is a signed 16 bit.
+#: Largest encoded properties of one message, in bytes: the length is a signed 16-bit
+#: number.
 PROPERTIES_BYTES_MAX: Final = 32767
 
 KEYS: Final = "KEYS"  # PROPERTY_KEYS, separated by spaces
@@ -22,9 +23,9 @@ UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
 
 def parse_properties(text: str | bytes) -> dict[str, str]:
-    """Return the properties in their order; of a repeated name the last value.
+    """Return the properties in their order; a repeated name has its last value.
 
-    Entries without a name, without a value or without 0x01 are left out, as Java does
+    Entries without a name, without a value or without 0x01 are left out, as in Java
     from 4.9.1 on (4.6.0 also leaves out values that hold 0x01, and keeps an empty
     name). Bytes that are not UTF-8 become U+FFFD. Never raises.
     """
@@ -39,7 +40,7 @@ def parse_properties(text: str | bytes) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
-    """Return the text form, ending in 0x02; None values are left out as 4.9 on does.
+    """Return the text form, ending in 0x02; None values are left out as from 4.9 on.
 
     An empty value is written, but no reader returns it. Raises ValueError for a name
     with 0x01 or 0x02 in it, or a value with 0x02: they cannot be written.

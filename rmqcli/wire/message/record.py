@@ -36,11 +36,11 @@ _hosts: dict[bytes, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeFailure:
-    """Bytes that hold no readable message, in their place between the messages.
+    """Bytes that could not be decoded, in their place between the messages.
 
-    They begin at `at` of the buffer; `raw` is all of them, so nothing is dropped. The
-    numbers are None when they could not be read or cannot be true. One failure may
-    cover several messages; the queue offsets of its neighbours tell which.
+    They begin at position `at` of the buffer; `raw` holds all of them, so nothing is
+    dropped. The numbers are None when they could not be read or cannot be true. One
+    failure may cover several messages; the queue offsets of its neighbours tell which.
     """
 
     at: int
@@ -54,8 +54,8 @@ class DecodeFailure:
 class StoredMessage:
     """A message as the broker stores and sends it. Treat as immutable.
 
-    Plain slots, filled by `decode_messages`: a frozen value costs five times as much,
-    and millions are read. `store_bytes` is the total size that the record states;
+    `decode_messages` fills its slots directly: a frozen dataclass costs five times as
+    much, and millions are read. `store_bytes` is the total size that the record states;
     `body_crc` and `sys_flag` are as stored. The record begins at `at` of `buffer`;
     `body_bytes` is the length of `raw_body`.
     """
@@ -92,7 +92,7 @@ class StoredMessage:
     at: int
     body_bytes: int
     buffer: bytes
-    #: What `properties` returns, once it has been called.
+    #: the value of `properties`, once it has been read
     parsed_properties: dict[str, str] | None
 
     @property
@@ -189,7 +189,7 @@ class StoredMessage:
         return at + 1, at + 1 + buffer[at]
 
     def _properties_span(self) -> tuple[int, int]:
-        # Not "up to the end of the record": the stated total size may be a lie.
+        # Not "up to the end of the record": the stated total size may be wrong.
         at = self._topic_span()[1]
         length = self.buffer[at] << 8 | self.buffer[at + 1]
         return at + 2, at + 2 + length
@@ -208,17 +208,19 @@ class StoredMessage:
                 value_end = end
             if (at == start or buffer[at - 1] == 2) and value_end > value_at:
                 return buffer[value_at:value_end].decode("utf-8", "replace")
-            # Part of another name or value, or empty: an earlier one may count.
+            # The match is part of another name or value, or the value is empty; an
+            # earlier entry may count.
         return self.properties.get(name)
 
 
 class InnerMessage(StoredMessage):
-    """A message out of a record that holds a batch.
+    """A message from a record that holds an inner batch.
 
-    Body, flag, properties and `store_bytes` are those of the item; all else is the
-    record's, with `queue_offset` counted on from it. `offset_msg_id` is the record's,
-    which is the id that a broker can find. `buffer` is the inflated batch, and `at` is
-    where the record begins in the buffer that was decoded.
+    Body, CRC, flag, properties and `store_bytes` are those of the item, and
+    `reconsume_times` is 0. All else is the record's, with the item's index added to
+    `queue_offset` and without the bit COMPRESSED in `sys_flag`. `offset_msg_id` is the
+    record's, which is the id that a broker can find. `buffer` is the inflated batch,
+    and `at` is where the record begins in the buffer that was decoded.
     """
 
     __slots__ = ("record", "span")
@@ -279,9 +281,9 @@ class InnerMessage(StoredMessage):
 
 
 class PartialMessage(Protocol):
-    """A message of which the protocol that brought it carries only some fields.
+    """A message received over a protocol that carries only some of the fields.
 
-    The names are those of `StoredMessage`; None is what is not known.
+    The names are those of `StoredMessage`; a field that is not known is None.
     """
 
     @property
@@ -322,7 +324,7 @@ class PartialMessage(Protocol):
     def body(self) -> bytes: ...
 
 
-#: What can be shown as a record.
+#: Everything that can be shown as a record.
 Record: TypeAlias = StoredMessage | PartialMessage | DecodeFailure
 
 

@@ -1,4 +1,4 @@
-"""Finding the records in stored bytes, without decoding each into an object.
+"""Finds the records in stored bytes without decoding each into an object.
 
 `scan_records` says where each record of a pull's body begins and which queue offset it
 has. `read_bodies` and `read_columns` read fields of all records at once, each field as
@@ -68,8 +68,9 @@ _RAMP: Final = bytes(range(256))
 def scan_records(body: bytes) -> RecordScan | None:
     """Return where the records of `body` begin, by their total sizes. Never raises.
 
-    Takes both versions, IPv6 hosts and compressed bodies. None when a record may hold
-    an inner batch, when sizes or magics are damaged, or when offsets do not ascend.
+    Accepts both versions, IPv6 hosts and compressed bodies. Returns None when a record
+    may hold an inner batch, when sizes or magics are damaged, or when offsets do not
+    ascend.
     """
     uniform = _scan_uniform(body)
     if uniform is not None:
@@ -97,7 +98,7 @@ def scan_records(body: bytes) -> RecordScan | None:
 def _scan_uniform(body: bytes) -> RecordScan | None:
     """Scan records of one size with consecutive offsets, which are the usual case.
 
-    Compares one byte of all records at a time, which slices do at C's speed.
+    Each slice compares one byte of all records, at the speed of C.
     """
     size = len(body)
     total_bytes = int.from_bytes(body[:4], "big")
@@ -123,7 +124,7 @@ def _scan_uniform(body: bytes) -> RecordScan | None:
 
 
 class BodyColumns(NamedTuple):
-    """The bodies of plain records, and what puts them in order. Parallel lists."""
+    """The bodies of plain records and what they are ordered by, as parallel lists."""
 
     store_timestamp: list[int]
     queue_offset: list[int]
@@ -131,7 +132,7 @@ class BodyColumns(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """All fields that a record's JSON is made of, named as the layout names them.
+    """All fields that a record's JSON is made of, with the names of the layout.
 
     The columns are parallel and at least one record long. `properties` are in their
     text form, without the separator at the end.
@@ -206,7 +207,7 @@ def _body_struct(total_bytes: int, body_bytes: int) -> struct.Struct:
 
 
 def _uniform_bodies(data: bytes) -> BodyColumns | None:
-    """Return the bodies of records that are all of one shape, as they often are."""
+    """Return the bodies if all records have one shape, which is common, else None."""
     if len(data) < RECORD_BYTES_MIN:
         return None
     total_bytes, body_bytes = _SIZES.unpack_from(data)
@@ -245,7 +246,7 @@ def read_columns(data: bytes) -> RecordColumns | None:
 
 
 def _columns(data: bytes) -> RecordColumns | None:
-    """Return the fields of records of any shapes, None when one is not whole."""
+    """Return the fields of records of any shape, or None when one is not complete."""
     rows: list[tuple[Any, ...]] = []
     bodies: list[bytes] = []
     properties: list[bytes] = []
@@ -272,7 +273,7 @@ def _columns(data: bytes) -> RecordColumns | None:
 
 
 class _Shape(NamedTuple):
-    """What records of one shape have in common."""
+    """The sizes that all records of one shape have in common."""
 
     total_bytes: int
     body_bytes: int
@@ -283,7 +284,7 @@ class _Shape(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _shape_struct(shape: _Shape) -> struct.Struct:
-    """Return the struct of a whole record: its columns, then what has to be checked."""
+    """Return the struct of a whole record: its columns, then fields to be checked."""
     end_bytes = int(shape.has_property_end)
     return struct.Struct(
         f"{_RECORD_FORMAT}{shape.body_bytes}sB{shape.topic_bytes}x"
@@ -292,7 +293,7 @@ def _shape_struct(shape: _Shape) -> struct.Struct:
 
 
 def _shape_of_first(data: bytes) -> _Shape | None:
-    """Return the shape of the first record, None when not all can be of that shape."""
+    """Return the first record's shape, or None if not all records can have it."""
     total_bytes, body_bytes = _SIZES.unpack_from(data)
     body_end = FIXED_BYTES + body_bytes
     if body_end + 3 > total_bytes or len(data) % total_bytes:
@@ -308,7 +309,7 @@ def _shape_of_first(data: bytes) -> _Shape | None:
 
 
 def _uniform_columns(data: bytes) -> RecordColumns | None:
-    """Return the fields of records that are all of one shape, as they often are."""
+    """Return the fields if all records have one shape, which is common, else None."""
     shape = _shape_of_first(data)
     if shape is None:
         return None
@@ -328,9 +329,9 @@ def _uniform_columns(data: bytes) -> RecordColumns | None:
     return columns if is_uniform else None
 
 
-# --- the way back into damaged bytes
+# --- finding a record again after damaged bytes
 
-#: A size below 64 MiB and a known magic; looked ahead, so that matches may overlap.
+#: A size below 64 MiB and a known magic; a lookahead, so that matches may overlap.
 _RECORD_START: Final = re.compile(
     rb"(?=[\x00-\x03].{3}\xda\xa3\x20[\xa7\xab])", re.DOTALL
 )
@@ -347,10 +348,11 @@ def is_boundary(buffer: bytes, at: int) -> bool:
 
 
 def find_next_record(buffer: bytes, at: int) -> int:
-    """Return where the next whole record after `at` begins, len(buffer) if nowhere.
+    """Return where the next whole record after `at` begins, or len(buffer) without one.
 
     Only a record whose inner lengths add up to its total size counts, so that a magic
-    inside a body is hardly ever mistaken for one. Linear: each place is visited once.
+    inside a body is hardly ever mistaken for a record. Linear: each position is visited
+    once.
     """
     for match in _RECORD_START.finditer(buffer, at + 1):
         start = match.start()

@@ -29,7 +29,7 @@ _COMPRESSION_MASK: Final = 0x700
 
 
 class CompressionType(enum.IntEnum):
-    """How a body is compressed; in the flag since 4.9.4."""
+    """The compression of a body; part of the flag since 4.9.4."""
 
     LZ4 = 1
     ZSTD = 2
