@@ -1,15 +1,16 @@
 """Consume, produce and administer Apache RocketMQ.
 
 - `Consumer`: a member of a consumer group, with a listener or as an iterator.
-- `SimpleConsumer`: a member that receives messages when it asks, and acknowledges them.
+- `SimpleConsumer`: a member that requests its messages and acknowledges them.
 - `Producer`: sends messages, with futures, in batches, delayed or in transactions.
 - `Admin`: lag, resets, topics, groups, brokers and single messages.
-- `connect`: all of them for one cluster.
+- `connect`: creates all of these for one cluster.
 - `RocketMQDataSource`: topics as DataFrames of Apache Spark.
 
-Everything that is raised on purpose is an `RmqError`; see `rmqcli.errors` for the tree.
-The names are loaded on first use, so that `import rmqcli` costs next to nothing. What
-is not listed here may change with any version. Tests find an embedded cluster in
+The errors that the library raises are `RmqError`s; see `rmqcli.errors` for the tree.
+Only a configuration object with an invalid value may raise ValueError. The names are
+loaded on first use, so that `import rmqcli` costs next to nothing. Names that are not
+listed here may change with any version. An embedded cluster for tests is in
 `rmqcli.testing`.
 """
 

@@ -1,7 +1,7 @@
-"""`rmq`, and `python -m rmqcli`.
+"""The entry point of `rmq` and of `python -m rmqcli`.
 
-What costs time is imported when it is needed: `--version` loads nothing of the command
-line, and any other command loads `rmqcli.cli.main`.
+Modules that take time to load are imported when they are needed: `--version` loads
+nothing of the command line, and a command loads `rmqcli.cli.main`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-#: New objects after which the collector looks for garbage; Python's own 700 would make
-#: it run while modules are loaded.
+#: The number of new objects after which the garbage collector runs. With Python's
+#: default of 700 it would run while modules are loaded.
 _OBJECTS_PER_COLLECTION = 50_000
 
 
 def main() -> NoReturn:
-    """Run `rmq`. Ctrl-C while it still loads ends it without a traceback."""
+    """Run `rmq`. Ctrl-C while it is still loading ends it without a traceback."""
     if sys.argv[1:] == ["--version"] and _has_shown_version():
         sys.exit(0)
     import gc
@@ -28,8 +28,8 @@ def main() -> NoReturn:
 
         complete_names.main(sys.argv[2:])
         sys.exit(0)
-    # Nothing that is loaded at the start ever goes away: looking for garbage in it, and
-    # again in what a command loads, costs 5 ms.
+    # Nothing that is loaded at the start is ever freed, so collecting garbage among it,
+    # and again among what a command loads, would waste 5 ms.
     gc.disable()
     from rmqcli.cli.main import main as run_main
 
@@ -44,10 +44,12 @@ def main() -> NoReturn:
 
 
 def _leave(end: SystemExit) -> None:
-    """End the process at once; return where only the interpreter can end it.
+    """End the process at once; return when only the interpreter can end it properly.
 
-    It would take every module apart first, which costs 5 ms. What was registered to
-    happen at the end happens here, and threads that must end are waited for.
+    The interpreter would first tear down every module, which costs 5 ms. This function
+    runs the functions of `atexit` and flushes the streams instead. It returns when
+    other threads are running, when the exit code is not a number, and when a stream
+    cannot be written.
     """
     import atexit
     import os
@@ -60,13 +62,16 @@ def _leave(end: SystemExit) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-    except (OSError, ValueError):  # full, or closed: the interpreter reports it
+    except (OSError, ValueError):  # full, or closed: Python reports it
         return
     os._exit(end.code)
 
 
 def _has_shown_version() -> bool:
-    """Write the version; False where that fails, which `rmqcli.cli.main` reports."""
+    """Write the version; return whether that succeeded.
+
+    If not, `rmqcli.cli.main` reports the error.
+    """
     from rmqcli import __version__
 
     try:

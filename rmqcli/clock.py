@@ -1,9 +1,7 @@
-"""Time, passed in: the only module that reads the system's clock.
+"""The clock, which is passed in: the only module that reads the system's clock.
 
-Intervals use `monotonic_ms`, timestamps that leave the process use `epoch_ms`; they
-never mix. Tests pass `rmqcli.testing.ManualClock` instead.
-
-The two times a core is told with every call.
+Intervals use `monotonic_ms`, and timestamps that leave the process use `epoch_ms`; the
+two never mix. Tests pass a `rmqcli.testing.ManualClock` instead of `SYSTEM_CLOCK`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """What the rest of the package may know about time."""
+    """The interface by which the rest of the package reads the time and waits."""
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some fixed moment; never goes back."""
@@ -46,7 +44,7 @@ SYSTEM_CLOCK = SystemClock()
 
 
 class Deadline:
-    """A moment by which something must have ended. Shared by all its sub-steps."""
+    """A moment by which an operation must have ended; all its steps share it."""
 
     __slots__ = ("_at_ms", "_clock")
 
@@ -64,7 +62,11 @@ class Deadline:
 
 
 class Now(NamedTuple):
-    """`monotonic_ms` for intervals and deadlines, `epoch_ms` for what is stored."""
+    """The two times that a core receives with every call.
+
+    `monotonic_ms` is for intervals and deadlines, `epoch_ms` for timestamps that are
+    stored.
+    """
 
     monotonic_ms: int
     epoch_ms: int

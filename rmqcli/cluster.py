@@ -44,15 +44,22 @@ def connect(
     tls: TlsOptions | None = None,
     plaintext: bool = False,
 ) -> Cluster:
-    """A cluster, by its name servers or by a proxy: `host:port;host:port`.
+    """Return a `Cluster` that is reached by its name servers or through a proxy.
 
-    Without `namesrv` they come from the environment's NAMESRV_ADDR, else it is
-    127.0.0.1:9876. With `endpoints`, or the environment's ROCKETMQ_ENDPOINTS when there
-    is no `namesrv`, what can speak gRPC goes through a proxy, over TLS unless
-    `plaintext` is set: producers, consumers and simple consumers. Admin needs name
-    servers, and is refused where only a proxy is known. `timeout_ms` bounds each
-    request. Nothing is opened: what the cluster makes opens its own connections when it
-    is started or asked. Raises ConfigError for addresses that name no server.
+    `namesrv` and `endpoints` are both `host:port;host:port`. Without `namesrv` the name
+    servers are those of the environment variable NAMESRV_ADDR, or else 127.0.0.1:9876.
+    With `endpoints`, or with the environment variable ROCKETMQ_ENDPOINTS when `namesrv`
+    is not given, producers, consumers and simple consumers speak gRPC to a proxy. They
+    use TLS unless `plaintext` is set. An Admin needs name servers: `Cluster.admin`
+    raises UsageError when only a proxy is known.
+
+    `timeout_ms` bounds each request. `tls` says how certificates are verified;
+    connections to name servers and brokers use TLS only when it is given. Nothing is
+    opened here: each client opens its own connections when it is started or first used.
+
+    Raises ConfigError for an address list that names no server, and when both `namesrv`
+    and `endpoints` are given. Raises ValueError for `plaintext` together with `tls`,
+    and for a `timeout_ms` that is not positive.
     """
     config = ClientConfig.from_env(
         os.environ,
@@ -68,14 +75,18 @@ def connect(
 
 
 class Cluster:
-    """Makes clients that share one configuration. Any thread may call its methods.
+    """Creates clients that share one configuration. Any thread may call its methods.
 
-    As a context manager it closes, at the end, everything that it made and that is
-    still open, the newest first.
+    As a context manager it closes, at the end, all clients that it has created and that
+    are still open, the newest first.
     """
 
     def __init__(self, config: ClientConfig, *, has_namesrv: bool = True) -> None:
-        """`has_namesrv`: whether the config's name servers are more than a default."""
+        """Create a cluster; nothing is opened.
+
+        `has_namesrv` is False when only a proxy is known and the name servers of
+        `config` are merely the default.
+        """
         self.config = config
         self._has_namesrv = has_namesrv
         self._made = ExitStack()
@@ -87,11 +98,15 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close what was made and is still open. Idempotent."""
+        """Close all clients that were created and are still open. Idempotent."""
         self._made.close()
 
     def admin(self, *, backups: Path | None = None) -> Admin:
-        """See Admin."""
+        """Create an Admin; see Admin.
+
+        `backups` is the folder of the backups that resets save. Raises UsageError when
+        only a proxy is known.
+        """
         self._need_namesrv("Admin")
         from rmqcli.admin.admin import Admin
 
@@ -106,7 +121,7 @@ class Cluster:
         config: ProducerConfig | None = None,
         on_check: Callable[[Message], LocalTransactionState | None] | None = None,
     ) -> Producer:
-        """See Producer; to be started by `with` or `start`."""
+        """Create a Producer, to be started by `with` or `start`; see Producer."""
         from rmqcli.producer.producer import Producer
 
         producer = Producer(group, client=self.config, config=config, on_check=on_check)
@@ -128,7 +143,7 @@ class Cluster:
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
     ) -> Consumer:
-        """See Consumer; to be started by `with` or `start`."""
+        """Create a Consumer, to be started by `with` or `start`; see Consumer."""
         from rmqcli.consumer.consumer import Consumer
 
         consumer = Consumer(
@@ -157,7 +172,10 @@ class Cluster:
         orderly: bool = False,
         consume_from_where: ConsumeFromWhere | None = None,
     ) -> SimpleConsumer:
-        """See SimpleConsumer; to be started by `with` or `start`."""
+        """Create a SimpleConsumer, to be started by `with` or `start`.
+
+        See SimpleConsumer.
+        """
         from rmqcli.consumer.simple.consumer import SimpleConsumer
 
         consumer = SimpleConsumer(
@@ -172,7 +190,10 @@ class Cluster:
         return consumer
 
     def _need_namesrv(self, what: str) -> None:
-        """Refuse to take the default name server for that of a proxy's cluster."""
+        """Raise UsageError when no name servers were configured.
+
+        The default name server need not belong to the cluster of the proxy.
+        """
         if not self._has_namesrv:
             raise UsageError(
                 f"{what} needs name servers, and only a proxy's endpoints are known",

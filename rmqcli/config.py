@@ -3,8 +3,8 @@
 A cluster is reached by its name servers (the remoting protocol) or, from RocketMQ 5 on,
 by the endpoints of a proxy (gRPC).
 
-An argument goes before the environment, and that before the default. The environment is
-passed in: this module reads neither it nor any file.
+An argument takes precedence over the environment, and the environment over the default.
+The environment is passed in: this module reads neither it nor any file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,19 @@ ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Addresses, deadline and secrets of one client.
+    """How one client reaches a cluster: addresses, timeout, credentials and TLS.
 
-    `timeout_ms` bounds every single request, connecting included. Credentials redact
-    themselves in `repr`. Can be pickled to a Spark worker.
+    The addresses in `namesrv` and `endpoints` are `host:port`. `timeout_ms` bounds
+    every single request, including the time to connect. Credentials are redacted in
+    `repr`. A ClientConfig can be pickled, for example to a Spark worker.
 
-    With `endpoints`, what can speak gRPC reaches a proxy there instead of the name
-    servers. That is TLS, verified, unless `plaintext` is set; `tls` says how it is
-    verified. Name servers and brokers get TLS only when `tls` is given.
+    With `endpoints`, clients that can speak gRPC (Producer, Consumer and
+    SimpleConsumer) connect to a proxy there instead of the name servers. They use TLS
+    and verify the proxy, unless `plaintext` is set; `tls` says how the proxy is
+    verified. Connections to name servers and brokers use TLS only when `tls` is given.
+
+    Raises ValueError for an empty `namesrv`, for `plaintext` together with `tls`, and
+    for a `timeout_ms` that is not positive.
     """
 
     namesrv: tuple[str, ...] = (NAMESRV_DEFAULT,)
@@ -66,12 +71,13 @@ class ClientConfig:
         endpoints: str | None = None,
         plaintext: bool = False,
     ) -> Self:
-        """Settings with the servers of the arguments, else of the environment.
+        """Return a configuration with the addresses of the arguments or of `environ`.
 
         `namesrv` (NAMESRV_ADDR) and `endpoints` (ROCKETMQ_ENDPOINTS) are both
-        `host:port;host:port`; a `namesrv` argument puts ROCKETMQ_ENDPOINTS aside.
-        Raises ConfigError when one of them is given and names no server, and when both
-        arguments are given.
+        `host:port;host:port`. When an argument is missing, its variable is used; an
+        empty variable counts as unset. When `namesrv` is given, ROCKETMQ_ENDPOINTS is
+        ignored. Raises ConfigError when an argument or a variable names no server, and
+        when both arguments are given.
         """
         if namesrv is not None and endpoints is not None:
             raise ConfigError("namesrv and endpoints cannot be used together")
@@ -98,12 +104,18 @@ class ClientConfig:
 
 
 def parse_namesrv(text: str, *, where: str) -> tuple[str, ...]:
-    """Read `host:port;host:port`. Raises ConfigError that names `where`."""
+    """Split `host:port;host:port` into addresses.
+
+    Raises ConfigError, which names `where`, when there is none.
+    """
     return parse_addresses(text, where=where, kind="name server")
 
 
 def parse_addresses(text: str, *, where: str, kind: str) -> tuple[str, ...]:
-    """Read `host:port;host:port`. Raises ConfigError that names `where` and `kind`."""
+    """Split `host:port;host:port` into addresses.
+
+    Raises ConfigError, which names `where` and `kind`, when there is none.
+    """
     addresses = tuple(each.strip() for each in text.split(";") if each.strip())
     if not addresses:
         raise ConfigError(f"{where} is {text!r}, which names no {kind}")

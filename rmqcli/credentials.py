@@ -1,8 +1,9 @@
-"""Where a secret comes from: a file closed to others, stdin, or the environment.
+"""Reads credentials from a private file, from stdin or from the environment.
 
-Never from a flag's value, which every user of the machine could see. Nothing here puts
-a secret into a message. Understood are TOML (`access_key = "x"`), mqadmin's `tools.yml`
-(`accessKey: x`), and two or three bare lines: access key, secret key, security token.
+They never come from the value of a flag, which every user of the machine could see. No
+error message contains a secret. The accepted formats are TOML (`access_key = "x"`),
+mqadmin's `tools.yml` (`accessKey: x`), and two or three bare lines: access key, secret
+key, security token.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ENV_ACCESS_KEY = "RMQ_ACCESS_KEY"
 ENV_SECRET_KEY = "RMQ_SECRET_KEY"  # noqa: S105  # the name of a variable
 ENV_SECURITY_TOKEN = "RMQ_SECURITY_TOKEN"  # noqa: S105  # the name of a variable
 
-#: What no child process of ours is to inherit: it may be anybody's program.
+#: Variables that no child process may inherit, because it may be any program.
 ENV_SECRETS = (ENV_ACCESS_KEY, ENV_SECRET_KEY, ENV_SECURITY_TOKEN)
 
 FILE_BYTES_MAX = 64 * 1024
@@ -41,9 +42,9 @@ _EXAMPLE = 'write: access_key = "..." and secret_key = "..." on two lines'
 def load_credentials(
     acl_file: str | None, *, environ: Mapping[str, str], stdin: TextIO | None
 ) -> Credentials | None:
-    """The credentials of `acl_file` (`-` is stdin), else of `environ`, else None.
+    """Return the credentials of `acl_file` (`-` is stdin), or of `environ`, or None.
 
-    Raises ConfigError when a source is there but cannot be used.
+    Raises ConfigError when credentials are given but cannot be used.
     """
     if acl_file == "-":
         if stdin is None:
@@ -62,12 +63,15 @@ def load_credentials(
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """A copy of `environ` for a child process that does not talk to the cluster."""
+    """Return a copy of `environ` without secrets.
+
+    It is for a child process that does not talk to the cluster.
+    """
     return {name: value for name, value in environ.items() if name not in ENV_SECRETS}
 
 
 def parse_credentials(text: str, *, source: str) -> Credentials:
-    """The credentials that `text` holds. Raises ConfigError that never quotes it."""
+    """Parse credentials. Raises ConfigError, which never quotes `text`."""
     if len(text) > FILE_BYTES_MAX:
         raise ConfigError(f"{source}: too large for credentials")
     text = text.removeprefix("\ufeff")
@@ -84,10 +88,11 @@ def parse_credentials(text: str, *, source: str) -> Credentials:
 
 
 def read_private_file(path: str) -> str:
-    """The text of a regular file that is ours and closed to everybody else.
+    """Read a text file that only its owner, this user or root, can access.
 
-    Checked on the open file, so what is read is what was checked. Raises ConfigError
-    for any other file, and for one of more than FILE_BYTES_MAX.
+    The open file is checked, so that the file that is read is the one that was checked.
+    Raises ConfigError for any other file, for one that is not UTF-8, and for one of
+    more than FILE_BYTES_MAX bytes.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -122,12 +127,12 @@ def _check_private(status: os.stat_result, path: str) -> None:
 
 
 def _parse_toml(text: str, *, source: str) -> dict[str, str]:
-    import tomllib  # 5 ms, only for those who use it
+    import tomllib  # takes 5 ms, and only TOML needs it
 
     try:
         table = tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError:
-        # Its message may quote the line with the secret.
+        # tomllib's message may quote the line with the secret.
         raise ConfigError(f"{source}: not valid TOML", hint=_EXAMPLE) from None
     values = {}
     for key, value in table.items():
@@ -138,7 +143,7 @@ def _parse_toml(text: str, *, source: str) -> dict[str, str]:
 
 
 def _names_a_field(lines: list[str], separator: str) -> bool:
-    """Whether a line is `field<separator>...`: a bare secret may hold either sign."""
+    """Whether a line is `field<separator>...`; bare secrets may contain either sign."""
     keys = (line.partition(separator) for line in lines)
     return any(sign and key.strip().lower() in _FIELDS for key, sign, _ in keys)
 

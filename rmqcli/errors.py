@@ -1,36 +1,41 @@
-"""The one error tree, and the exit codes it maps to.
+"""The tree of errors, and the exit codes of `rmq` that it maps to.
 
     RmqError                     everything rmqcli raises on purpose
-    ├── UsageError               bad arguments: 2
-    │   └── TextError            a text that breaks its grammar, and where
-    ├── WireError                a peer's bytes make no sense
+    ├── UsageError               2: invalid arguments
+    │   └── TextError            a text that does not follow its grammar
+    ├── WireError                a peer's bytes do not follow the protocol
     │   ├── FrameError           not a remoting frame: the connection is lost
     │   ├── HeaderError          a frame whose header cannot be read
     │   ├── BodyError            an answer's JSON body cannot be read
     │   └── DecodeError          a stored message cannot be read; its neighbours can
     ├── TransportError           5
     │   ├── ConnectError         no connection to this address
-    │   ├── DisconnectedError    it ended while an answer was due
+    │   ├── DisconnectedError    the connection ended before the answer
     │   ├── DeadlineError        no answer in time
     │   └── SendUnknownError     a message was sent and may be stored, or not
+    ├── TimeLimitError           an operation took longer than its caller allowed
     ├── BrokerError              the peer answered with an error code
     │   ├── NotFoundError        3
     │   ├── DeniedError          4
     │   ├── FilterError          2: a filter expression that cannot be read
     │   └── BusyError            1, worth a retry
-    ├── AckError                 messages were not acknowledged, and which
-    ├── ReceiptHandleError       a received message is not ours any more
-    ├── UnsupportedError         this broker's version cannot do it
-    ├── StorageError             where an export is written refused it, or failed
+    ├── AckError                 messages that were not acknowledged
+    ├── ReceiptHandleError       the receipt handle of a message is no longer valid
+    ├── UnsupportedError         the broker, or a proxy, cannot do it
+    ├── StorageError             the storage of an export refused a request or failed
     │   ├── StorageNotFoundError 3: the bucket or file system does not exist
     │   ├── StorageDeniedError   4
     │   └── StorageUnreachableError  5, worth a retry
     ├── PartialError             6: some was done or read, some was not
-    ├── RefusedError             7: drift, or not confirmed
-    └── ConfigError              2: a settings file or secret that cannot be used
+    ├── RefusedError             7: the state changed, or no confirmation was given
+    └── ConfigError              2: a setting or a secret that cannot be used
 
-Instances can be pickled: Spark carries them from a worker to the driver. For that every
-class keeps its state in `self.args` or plain attributes and rebuilds from `__dict__`.
+The numbers are exit codes; an error without one has exit code 1 or that of its base
+class.
+
+Instances can be pickled, because Spark sends them from a worker to the driver.
+Therefore every class keeps its state in `self.args` or in plain attributes, and is
+rebuilt from `args` and `__dict__`.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ from typing import Any, ClassVar
 
 
 class ExitCode(enum.IntEnum):
-    """What `rmq` returns to the shell. Part of the public interface."""
+    """The exit codes of `rmq`. They are part of the public interface."""
 
     OK = 0
     FAILED = 1  # the broker refused, for a reason not listed below
@@ -55,10 +60,11 @@ class ExitCode(enum.IntEnum):
 
 
 class RmqError(Exception):
-    """Base of every error rmqcli raises on purpose.
+    """The base class of the errors that rmqcli raises on purpose.
 
-    `message` says what happened in the user's terms; `hint` is one thing to try
-    next, or empty. `retriable` is true when doing the same again may succeed.
+    `message` says what happened in the user's terms; `hint` is one thing to try next,
+    or empty. `retriable` is true when the same operation may succeed if it is repeated,
+    and `exit_code` is that of a command that ends with the error.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
@@ -70,7 +76,7 @@ class RmqError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The default rebuilds from self.args, which is not every class's signature.
+        # The default passes self.args to the class, which not every signature accepts.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -84,15 +90,15 @@ def _rebuild(
 
 
 class UsageError(RmqError):
-    """The command line or an argument of the library makes no sense."""
+    """An argument is invalid, or a call is not possible in the present state."""
 
     exit_code = ExitCode.USAGE
 
 
 class TextError(UsageError):
-    """A text does not follow its grammar: `text[start:end]` is the part at fault.
+    """A text does not follow its grammar: `text[start:end]` is the wrong part.
 
-    `message` quotes the whole text first, so that a caret can be drawn under the part.
+    `message` quotes the whole text first, so that a caret can be drawn under that part.
     """
 
     def __init__(
@@ -108,17 +114,20 @@ class TextError(UsageError):
 
 
 class ConfigError(RmqError):
-    """A settings file or a secret cannot be used as it is."""
+    """A setting, a settings file or a secret cannot be used as it is."""
 
     exit_code = ExitCode.USAGE
 
 
 class WireError(RmqError):
-    """Bytes from a peer that cannot be what they should be."""
+    """A peer's bytes do not follow the protocol or the format."""
 
 
 class FrameError(WireError):
-    """Bytes that cannot be a remoting frame. The stream has lost its place."""
+    """Bytes that are not a remoting frame.
+
+    The connection cannot be used any more, because the next frame cannot be found.
+    """
 
 
 class HeaderError(WireError):
@@ -134,7 +143,10 @@ class DecodeError(WireError):
 
 
 class TransportError(RmqError):
-    """A peer could not be reached or did not answer."""
+    """A peer could not be reached or did not answer.
+
+    `address` is the peer's, or several addresses separated by semicolons.
+    """
 
     exit_code = ExitCode.UNREACHABLE
     retriable = True
@@ -149,7 +161,7 @@ class ConnectError(TransportError):
 
 
 class DisconnectedError(TransportError):
-    """The connection ended, or spoke something else, while an answer was due."""
+    """The connection ended, or broke the protocol, before the answer arrived."""
 
 
 class DeadlineError(TransportError):
@@ -159,10 +171,10 @@ class DeadlineError(TransportError):
 class SendUnknownError(TransportError):
     """A message was sent and no answer came: the broker may have stored it.
 
-    Sending it again may store it twice, so nothing does that without being asked.
-    `msg_ids` are the ids of the messages (UNIQ_KEY; one, or those of a batch), by which
-    the broker's index finds what was stored. The cause is the last DeadlineError or
-    DisconnectedError.
+    Sending it again may store it twice, so the producer does not do that by itself.
+    `msg_ids` are the ids (UNIQ_KEY) of the message or of the messages of a batch; with
+    them the broker's index finds what was stored. The cause is the last DeadlineError
+    or DisconnectedError.
     """
 
     retriable = False
@@ -180,14 +192,15 @@ class SendUnknownError(TransportError):
 
 
 class TimeLimitError(RmqError):
-    """Something took longer than its caller wanted to wait. It may still end well."""
+    """An operation took longer than its caller allowed. It may still succeed."""
 
 
 class BrokerError(RmqError):
     """A peer answered with a code other than success.
 
-    `code` is RocketMQ's ResponseCode, `name` its Java name (or its number as text),
-    `remark` the peer's own words, not yet made safe for a terminal.
+    `code` is RocketMQ's ResponseCode or, from a proxy, the Code of the gRPC protocol;
+    `name` is its name (or its number as text). `remark` is the peer's own text, which
+    is not yet safe for a terminal. `address` is the peer's, or empty.
     """
 
     def __init__(
@@ -208,13 +221,19 @@ class BrokerError(RmqError):
 
 
 class NotFoundError(BrokerError):
-    """A topic, group, queue or message does not exist (codes 17, 22, 26, 206 ...)."""
+    """A topic, group, queue, message or broker does not exist.
+
+    Codes 17, 22, 26, 206 and others.
+    """
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class DeniedError(BrokerError):
-    """Credentials are missing or not allowed (code 16, or an AclException)."""
+    """Permission was denied: by the credentials, or by the topic's settings.
+
+    Code 16, or an AclException in the remark.
+    """
 
     exit_code = ExitCode.DENIED
 
@@ -226,24 +245,25 @@ class FilterError(BrokerError):
 
 
 class BusyError(BrokerError):
-    """The peer has too much to do (codes 2, 14, 215)."""
+    """The peer is overloaded, or not available at the moment (codes 2, 14, 215)."""
 
     retriable = True
 
 
 class ReceiptHandleError(RmqError):
-    """The receipt handle of a message is not valid, or may not be.
+    """The receipt handle of a message is not valid, or may not be valid.
 
-    Its invisible time is over, or was changed by a request that was not answered. The
-    message will be delivered again.
+    Usually the message's invisible time is over, or was changed by a request that was
+    not answered; then the message will be delivered again.
     """
 
 
 class AckError(RmqError):
-    """Messages were not acknowledged, or it is not known that they were.
+    """Messages were not acknowledged, or it is unknown whether they were.
 
-    `failures` has each of these messages with its own error; all others were
-    acknowledged. They will be delivered again when their invisible time is over.
+    `failures` has a pair of message and error for each of them; these messages will be
+    delivered again when their invisible time is over. All other messages were
+    acknowledged.
     """
 
     def __init__(
@@ -254,7 +274,11 @@ class AckError(RmqError):
 
 
 class UnsupportedError(RmqError):
-    """The broker is too old, or has switched off what was asked for."""
+    """The broker or the proxy cannot do what was requested.
+
+    A broker may be too old, or have the feature switched off; some operations are not
+    possible through a proxy.
+    """
 
 
 class StorageError(RmqError):
@@ -281,7 +305,7 @@ class StorageDeniedError(StorageError):
 
 
 class StorageUnreachableError(StorageError):
-    """The storage did not answer, or was too busy to do it."""
+    """The storage did not answer, or was too busy."""
 
     exit_code = ExitCode.UNREACHABLE
     retriable = True

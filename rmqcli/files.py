@@ -2,8 +2,8 @@
 
 A name from a peer, or from a file that other users can write, becomes part of a path
 only after `file_name_fault` found no fault in it. A written file appears whole or not
-at all: it gets a temporary name that cannot be guessed first, and symbolic links are
-not followed. Only regular files of a bounded length are read.
+at all: it is first written under a temporary name that cannot be guessed. Symbolic
+links are not followed. Only regular files of a bounded length are read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 #: Linux's NAME_MAX, which the file systems in use share.
 FILE_NAME_BYTES_MAX: Final = 255
 
-#: Temporary files have this prefix, so that what a kill left behind can be told.
+#: Temporary files have this prefix, by which those of killed processes are recognised.
 TEMPORARY_PREFIX: Final = ".rmq-"
 _TEMPORARY_SUFFIX: Final = ".part"
 
 
 def file_name_fault(name: str) -> str | None:
-    """Why `name` cannot be one file's or folder's name; None when it can.
+    """Return why `name` cannot be the name of a file or folder, or None if it can.
 
-    The words go behind "the name": "has a slash", "is empty".
+    The text continues a sentence after "the name": "has a slash", "is empty".
     """
     if not name:
         return "is empty"
@@ -48,9 +48,10 @@ def file_name_fault(name: str) -> str | None:
 
 
 def write_temporary(directory: Path, data: bytes, *, mode: int) -> Path:
-    """A new file in `directory` that holds `data`, on the disk.
+    """Write `data` to a new temporary file in `directory`, and sync it to the disk.
 
-    The caller renames, links or removes it. Raises OSError and leaves nothing.
+    The caller renames, links or removes the file. Raises OSError, and then leaves no
+    file.
     """
     path = directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{_TEMPORARY_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,10 +69,11 @@ def write_temporary(directory: Path, data: bytes, *, mode: int) -> Path:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Let `path` hold `data`, in one step: readers see the old file or the new one.
+    """Replace the file `path` in one step: readers see the old file or the new one.
 
     A symbolic link of that name is replaced, not followed. After the call the file is
-    on the disk under its name. Raises OSError and leaves the old file.
+    on the disk under its name. Raises OSError; the old file is then still there, unless
+    only the last sync, that of the folder, failed.
     """
     temporary = write_temporary(path.parent, data, mode=mode)
     try:
@@ -84,10 +86,10 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def create_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a new file, in one step; readers never see a part of it.
+    """Create a file in one step: readers never see a part of it.
 
-    Raises FileExistsError when something has that name, also a symbolic link, and
-    OSError; both leave what was there.
+    Raises FileExistsError when something has that name, even a symbolic link, and
+    OSError. A file that exists is never changed.
     """
     temporary = write_temporary(path.parent, data, mode=mode)
     try:
@@ -99,9 +101,10 @@ def create_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Remove what `write_temporary` left in `directory` when its process was killed.
+    """Remove temporary files that a killed process left in `directory`.
 
-    For a folder that one process at a time writes. Raises OSError.
+    They are files of `write_temporary`. Only one process at a time may write into the
+    folder. Raises OSError.
     """
     with (
         suppress(FileNotFoundError, NotADirectoryError),
@@ -123,10 +126,10 @@ def sync_folder(directory: str | Path) -> None:
 
 
 def read_regular(path: str | Path, bytes_max: int) -> bytes:
-    """The first `bytes_max` bytes of a regular file.
+    """Return the first `bytes_max` bytes of a regular file.
 
-    Raises OSError, also for a symbolic link, a folder, a device and a named pipe, none
-    of which it waits for.
+    Raises OSError, also for a symbolic link, a folder, a device and a named pipe. It
+    never waits, for example for the writer of a pipe.
     """
     # Without O_NONBLOCK the open of a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -138,10 +141,11 @@ def read_regular(path: str | Path, bytes_max: int) -> bytes:
 
 
 def folder_fault(folder: Path) -> str | None:
-    """Why this process should not write into `folder`; None when it may.
+    """Return why this process should not write into `folder`, or None if it may.
 
-    A folder, or a link to one, of another owner: he could lead what is written into
-    files of ours. None too for a folder that is not there. Raises OSError.
+    A folder, or a link to a folder, that belongs to another user is refused, because
+    that user could redirect the writes into files of ours. A missing folder is no
+    fault. Raises OSError.
     """
     uid = os.geteuid()
     try:

@@ -1,8 +1,8 @@
-r"""Log records of one line each, whatever names and remarks of peers are in them.
+r"""Keeps every log record on one line, whatever names and remarks of peers are in it.
 
-A program that uses the library formats its log as it likes, and most formats print a
+A program that uses the library chooses the format of its log, and most formats print a
 message as it is. A newline in a group's name, a broker's name or a remark would then
-begin a line that looks like another record: it is shown as `\n`.
+begin a line that looks like another record. So a newline is shown as `\n`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import logging
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of that name; control characters in what it logs are made visible.
+    """Return the logger of that name, which escapes control characters in arguments.
 
-    Tracebacks stay as they are: they are of several lines anyway.
+    Tracebacks are not changed; they have several lines anyway.
     """
     logger = logging.getLogger(name)
     if not any(isinstance(each, _OneLine) for each in logger.filters):
@@ -22,7 +22,10 @@ def get_logger(name: str) -> logging.Logger:
 
 
 class _OneLine(logging.Filter):
-    """Lets every record pass. Runs only for records that some handler may take."""
+    """Escapes the arguments of a record and lets every record pass.
+
+    It runs only for records whose level is enabled.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):

@@ -1,4 +1,4 @@
-"""Values that every layer shares. They import nothing above them and do no I/O.
+"""Values that every layer shares. The module imports no layer and does no I/O.
 
 Offsets are always qualified: `queue_offset` counts messages in a queue,
 `commit_log_offset` counts bytes in a broker's log. Ranges are half-open.
@@ -14,11 +14,11 @@ MASTER_ID = 0  # MixAll.MASTER_ID
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
 DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
 
-#: The built-in group that tools pull under. Any other unknown name would be created
-#: by the broker and stay there.
+#: The built-in group under which tools pull. The broker would create, and keep, any
+#: other group that it does not know.
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"  # MixAll.TOOLS_CONSUMER_GROUP
 
-#: Groups that brokers have by themselves, of any version. Source: MixAll,
+#: The built-in groups of brokers, of all versions. Source: MixAll,
 #: `SubscriptionGroupManager#init` and `BrokerController`.
 SYSTEM_GROUPS = frozenset(
     (
@@ -42,17 +42,17 @@ PERM_WRITE = 2  # PermName.PERM_WRITE
 
 
 def retry_topic(group: str) -> str:
-    """The topic that holds `group`'s messages waiting for another try."""
+    """The topic that holds the messages of `group` that wait for a retry."""
     return RETRY_GROUP_TOPIC_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """The topic that holds the messages `group` gave up on."""
+    """The topic that holds the messages that `group` gave up on."""
     return DLQ_GROUP_TOPIC_PREFIX + group
 
 
 def is_system_group(group: str) -> bool:
-    """Whether the group is RocketMQ's own, and no application's."""
+    """Whether the group belongs to RocketMQ itself, not to an application."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIXES)
 
 
@@ -105,7 +105,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueData:
-    """How many queues of a topic one broker group has, and what may be done there."""
+    """How many queues a topic has on one broker group, and their permissions."""
 
     broker_name: str
     read_queue_nums: int
@@ -124,7 +124,7 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRoute:
-    """Where a topic's queues are, as a name server told it.
+    """Where a topic's queues are, as reported by a name server.
 
     Source: TopicRouteData in apache/rocketmq.
     """
@@ -151,7 +151,10 @@ class TopicRoute:
         )
 
     def write_queues(self) -> list[MessageQueue]:
-        """Every queue a producer may write to, sorted: only where a master is."""
+        """Every queue a producer may write to, sorted.
+
+        Only brokers with a master have such queues.
+        """
         masters = {b.broker_name for b in self.brokers if MASTER_ID in b.addresses}
         return sorted(
             MessageQueue(self.topic, data.broker_name, queue_id)

@@ -1,14 +1,14 @@
-"""One grammar for where to start and where to end, used by every command.
+"""The grammar of positions, by which commands say where to start and where to end.
 
     earliest latest now       the ends; `now` is the broker's clock, not `latest`
     12345                     a queue offset
     -100  +10                 the last 100 messages; 10 after the start
-    -15m -2h -1d              before the broker's clock
+    -15m -2h -1d              that long ago, by the broker's clock
     @2026-01-02T03:04:05Z     a time, RFC 3339; without a zone it is local
     @1767322800000            a time, milliseconds since 1970
-    group:G                   where group G stands
+    group:G                   the committed offset of group G
 
-Pure: a position is what was written, `rmqcli.admin.positions` finds the offsets.
+Pure: a position is what was written; `rmqcli.admin.positions` finds the offsets.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rmqcli.units import format_duration, parse_duration_ms
 #: Offsets and times are Java longs.
 LONG_MAX = (1 << 63) - 1
 
-#: Fewer digits than this after `@` are seconds by mistake: as milliseconds they would
-#: be before March 1973, when there was no RocketMQ.
+#: A number with fewer digits than this after `@` was meant in seconds: as milliseconds
+#: it would be before March 1973, long before RocketMQ existed.
 _EPOCH_MS_DIGITS_MIN = 12
-#: The earliest time but 0 that can be written in milliseconds.
+#: The earliest time, except 0, that can be written in milliseconds.
 EPOCH_MS_MIN = 10 ** (_EPOCH_MS_DIGITS_MIN - 1)
 _EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
@@ -45,7 +45,7 @@ _HINT = (
 
 
 class Position:
-    """Where in each queue. One of the classes below."""
+    """A position in every queue: one of the classes below."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class Latest(Position):
 
 @dataclass(frozen=True, slots=True)
 class Now(Position):
-    """The first message stored at or after the broker's present time."""
+    """The first message stored at or after the broker's current time."""
 
     def __str__(self) -> str:
         return "now"
@@ -96,7 +96,7 @@ class LastN(Position):
 
 @dataclass(frozen=True, slots=True)
 class PlusN(Position):
-    """`count` after the start: after the min offset, or for an end, after the start."""
+    """`count` messages after the min offset or, as an end, after the start position."""
 
     count: int
 
@@ -108,7 +108,7 @@ class PlusN(Position):
 class AtTime(Position):
     """The first message stored at or after `epoch_ms`.
 
-    `echo` says which moment that is, with its zone, and what was assumed.
+    `echo` shows that time with its zone, and what was assumed about it.
     """
 
     epoch_ms: int
@@ -120,7 +120,7 @@ class AtTime(Position):
 
 @dataclass(frozen=True, slots=True)
 class Ago(Position):
-    """The first message stored at or after the broker's present time less this."""
+    """The first message stored at or after the broker's current time minus `ago_ms`."""
 
     ago_ms: int
 
@@ -139,7 +139,7 @@ class AtGroup(Position):
 
 
 def parse_position(text: str, *, tz: tzinfo | None) -> Position:
-    """Read one position. `tz` is for times without a zone; None is the machine's own.
+    """Parse one position. `tz` is the zone of times without one; None: the machine's.
 
     Raises TextError, which points at the part that is wrong.
     """
@@ -266,7 +266,7 @@ def _parse_zone(text: str, match: re.Match[str]) -> tzinfo:
 
 
 def _local_time(text: str, naive: datetime, tz: tzinfo | None) -> AtTime:
-    """A time of the local clock, which may have shown it twice or never."""
+    """Convert a time of the local clock, which may show a time twice or never."""
     try:
         first, second = (
             naive.replace(fold=fold, tzinfo=tz).astimezone(UTC) for fold in (0, 1)

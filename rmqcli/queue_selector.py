@@ -1,4 +1,4 @@
-"""`--queue [BROKER:]ID`: which queues of a topic are meant. Pure."""
+"""Parses `--queue [BROKER:]ID`, and selects the queues of a topic by it. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueSelector:
     queue_id: int
 
     def matches(self, queue: MessageQueue) -> bool:
-        """Whether `queue` is meant."""
+        """Whether this selects `queue`."""
         return queue.queue_id == self.queue_id and (
             self.broker_name is None or self.broker_name == queue.broker_name
         )
@@ -63,9 +63,9 @@ def parse_queue(text: str) -> MessageQueue:
 def select_queues(
     queues: Iterable[MessageQueue], selectors: Collection[QueueSelector]
 ) -> list[MessageQueue]:
-    """Those of `queues` that a selector means, in their order; all when none is given.
+    """Return the queues that a selector matches, in order; all without selectors.
 
-    Raises UsageError when a selector means none of them.
+    Raises UsageError when a selector matches no queue.
     """
     all_queues = list(queues)
     for selector in selectors:

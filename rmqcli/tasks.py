@@ -1,4 +1,4 @@
-"""The one way to wait for answers: tasks. No thread, no socket, no clock.
+"""Tasks: the one way in which this package waits for answers.
 
 A task is a generator that yields what it waits for and returns its result:
 
@@ -10,22 +10,25 @@ A task is a generator that yields what it waits for and returns its result:
         yield Sleep(100)
         ...
 
-It is resumed with the answer, or with the error raised at the `yield`, so that code
-that waits reads from top to bottom although nothing blocks. What a task may yield:
+It is resumed with the answer, or the error is raised at the `yield`. So code that waits
+reads from top to bottom although nothing blocks. A task may yield:
 
 - `Request`: an API call to an address; resumed with the parsed answer.
 - `Sleep`: a number of milliseconds.
 - `Pending`: a value that something else provides later.
-- `All`: several of these, and tasks, side by side; resumed with their outcomes in the
-  same order, errors as values, once the last one has ended.
+- `All`: several of these, and tasks, at the same time; resumed once the last one has
+  ended, with the outcomes in the same order and errors as values.
 - `Race`: alternatives, one started after the other; resumed with the first success.
-- `Within`: one of these with a limit of time.
+- `Within`: one of these with a time limit.
 
-A task calls another one with `yield from`. Errors are raised, never returned: a result
-that is an RmqError would be raised where it arrives. A `Runner` carries requests and
-timers out: over a `Client` until a deadline (admin commands), inside the consumer's
-event loop, or under a virtual clock (simulation). `start` runs a task and returns its
-`Pending`. A broker that does not answer holds up only the tasks that ask it.
+A task calls another one with `yield from`. Errors are raised, never returned: if a task
+returned an RmqError, it would be raised in the task that waits for it. A `Runner` sends
+the requests and keeps the timers: over a `Client` until a deadline (admin commands),
+inside the consumer's event loop, or under a virtual clock (simulation). `start` runs a
+task and returns its `Pending`. A broker that does not answer delays only the tasks that
+wait for it.
+
+This module uses no thread, no socket and no clock.
 """
 
 from __future__ import annotations
@@ -47,9 +50,9 @@ logger = get_logger(__name__)
 
 
 class Pending(Generic[T]):
-    """A value that comes later: exactly one result or one RmqError, exactly once.
+    """A value that is provided later: it ends once, with a result or with an RmqError.
 
-    Belongs to the thread that runs the tasks.
+    Only the thread that runs the tasks may use it.
     """
 
     __slots__ = ("_callback", "_error", "_value", "is_done")
@@ -62,19 +65,19 @@ class Pending(Generic[T]):
         self._callback: Any = None
 
     def succeed(self, value: T) -> None:
-        """Provide the result and call back. Ignored when there is an outcome."""
+        """Provide the result and call back. Ignored if it has ended already."""
         if not self.is_done:
             self._value = value
             self._end()
 
     def fail(self, error: RmqError) -> None:
-        """Provide the error and call back. Ignored when there is an outcome."""
+        """Provide the error and call back. Ignored if it has ended already."""
         if not self.is_done:
             self._error = error
             self._end()
 
     def on_done(self, callback: Callable[[Pending[T]], None]) -> None:
-        """Call `callback` with this object once it is done: now, if it is."""
+        """Call `callback` with this object once it has ended, or now if it has."""
         if self.is_done:
             callback(self)
         elif self._callback is None:
@@ -85,7 +88,7 @@ class Pending(Generic[T]):
             self._callback = [self._callback, callback]
 
     def result(self) -> T:
-        """The result. Raises the RmqError, or RuntimeError before there is either."""
+        """Return the result or raise the error. Raises RuntimeError before the end."""
         if not self.is_done:
             raise RuntimeError("there is no result yet")
         if self._error is not None:
@@ -111,7 +114,10 @@ class Pending(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One API call to one address; `timeout_ms` None: the runner's own limit."""
+    """One API call to one address.
+
+    With `timeout_ms` None the runner's own limit applies.
+    """
 
     address: str
     call: Call[T]
@@ -127,17 +133,18 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Everything in `parts` side by side; outcomes in the same order."""
+    """Runs all `parts` at the same time; the outcomes are in the same order."""
 
     parts: Sequence[Part]
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """The first success of `parts`, which are alternatives; none may be missing.
+    """Runs alternatives until one of `parts` succeeds.
 
-    The next one is started when one fails, or `next_after_ms` after the one before it
-    was started. When all fail, the task is resumed with the last error.
+    The next part is started when one fails, or `next_after_ms` after the previous one
+    was started. When all fail, the last error is raised in the task. `parts` must not
+    be empty.
     """
 
     parts: Sequence[Part]
@@ -146,7 +153,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """`part`, or a TimeLimitError after `limit_ms`. The part itself goes on."""
+    """Waits for `part`; raises TimeLimitError after `limit_ms`. The part continues."""
 
     part: Part
     limit_ms: int
@@ -155,14 +162,14 @@ class Within:
 Step: TypeAlias = "Request[Any] | Sleep | Pending[Any] | All | Race | Within"
 Task: TypeAlias = Generator[Step, Any, T]
 Part: TypeAlias = "Step | Task[Any]"
-#: An answer that comes later, for `start` or a `yield`: a function that mostly sends
-#: one request returns that request's Pending, which costs half of what a task does, and
-#: a task only where more has to be waited for.
+#: An answer that comes later, for `start` or a `yield`. A function that usually sends
+#: one request returns the Pending of that request, which costs half as much as a task;
+#: it returns a task only when it has to wait for more.
 Answer: TypeAlias = Task[T] | Pending[T]
 
 
 class Runner(Protocol):
-    """What carries the steps of tasks out. All calls come from one thread."""
+    """Carries out the steps of tasks. All calls come from one thread."""
 
     def submit(self, request: Request[T]) -> Pending[T]:
         """Send a request. Its Pending always ends: every request has a deadline.
@@ -175,12 +182,12 @@ class Runner(Protocol):
 
 
 def start(part: Part, runner: Runner) -> Pending[Any]:
-    """Run a task, or any other part, up to where it waits; on with each answer.
+    """Run a task, or any other part, until it waits, and resume it with each answer.
 
     The Pending ends with what the task returned or with the RmqError that it did not
-    handle. Any other exception (a defect, or code of the user such as an allocation
-    strategy) is logged and becomes an RmqError, so that no task waits for ever for one
-    that ended.
+    handle. Any other exception (a defect, or an exception in code of the user, such as
+    an allocation strategy) is logged and becomes an RmqError, so that no task waits for
+    ever for one that has ended.
     """
     if isinstance(part, Pending):
         return part
@@ -215,7 +222,7 @@ def unexpected(error: Exception) -> RmqError:
 
 
 class _Run:
-    """One task under way."""
+    """A task that is running."""
 
     __slots__ = ("_runner", "_task", "pending")
 
@@ -225,7 +232,7 @@ class _Run:
         self.pending: Pending[Any] = Pending()
 
     def go_on(self, outcome: object) -> None:
-        # A loop, not recursion: answers that are there at once cost no stack.
+        # A loop, not recursion: answers that are available at once use no stack.
         while True:
             try:
                 if isinstance(outcome, RmqError):
@@ -281,7 +288,7 @@ def _start_all(step: All, runner: Runner) -> Pending[list[Any]]:
 
 
 class _RaceRun:
-    """One race under way."""
+    """A race that is running."""
 
     __slots__ = ("_failures", "_next_index", "_runner", "_step", "pending")
 
@@ -295,7 +302,7 @@ class _RaceRun:
         self._start_next(0)
 
     def _start_next(self, expected_index: int) -> None:
-        """Start the part, unless that was done since it was planned."""
+        """Start the part of this index, unless it was started in the meantime."""
         parts = self._step.parts
         if (
             self.pending.is_done

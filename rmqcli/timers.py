@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Timers:
-    """Things to do, each once. What is due at the same moment runs in its order."""
+    """Actions that run once, each at its time.
+
+    Actions that are due at the same moment run in the order in which they were added.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[[Now], None]]] = []
@@ -34,7 +37,7 @@ class Timers:
     def every(
         self, interval_ms: int, start: Now, action: Callable[[Now], None]
     ) -> None:
-        """Run `action` each `interval_ms`; missed turns are not made up for."""
+        """Run `action` every `interval_ms`; missed runs are not made up for."""
 
         def run(now: Now) -> None:
             self.at(now.monotonic_ms + interval_ms, run)
@@ -43,10 +46,10 @@ class Timers:
         self.at(start.monotonic_ms + interval_ms, run)
 
     def next_ms(self) -> int | None:
-        """When the next thing is due (monotonic); None when there is nothing."""
+        """When the next action is due (monotonic), or None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, now: Now) -> None:
-        """Run what is due at `now`, also what becomes due at once by running it."""
+        """Run the actions that are due at `now`, including those that they add."""
         while self._heap and self._heap[0][0] <= now.monotonic_ms:
             heapq.heappop(self._heap)[2](now)

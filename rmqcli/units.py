@@ -24,8 +24,8 @@ DURATION_UNITS_MS = {
     "d": DAY_MS,
 }
 
-#: Longest duration accepted: a century. Longer is a typing error, and sums of two
-#: stay far inside 63 bits.
+#: The longest accepted duration is a century. A longer one is a typing error, and the
+#: sum of two is still far below 63 bits.
 DURATION_MAX_MS = 36_525 * DAY_MS
 
 SIZE_UNITS_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -39,9 +39,10 @@ _TIME_MAX_MS = 253_402_300_799_999
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return the milliseconds that `text` says, e.g. `500ms`, `5s`, `1h30m`.
+    """Parse a duration such as `500ms`, `5s` or `1h30m`; return milliseconds.
 
-    Raises TextError for anything else, negative and unit-less numbers included.
+    Raises TextError for anything else, including negative numbers and numbers without a
+    unit.
     """
     total = _sum_of_parts(text, DURATION_UNITS_MS, example="500ms, 5s, 2m, 1h, 7d")
     if total > DURATION_MAX_MS:
@@ -50,9 +51,9 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Return the bytes that `text` says, e.g. `64KiB`, `4MiB`, `100B`.
+    """Parse a size such as `64KiB`, `4MiB` or `100B`; return bytes.
 
-    Raises TextError for anything else, `KB` included: it has two meanings.
+    Raises TextError for anything else, including `KB`, which has two meanings.
     """
     total = _sum_of_parts(text, SIZE_UNITS_BYTES, example="100B, 64KiB, 4MiB, 1GiB")
     if total > SIZE_MAX_BYTES:
@@ -65,7 +66,7 @@ def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
     if not text:
         raise TextError(text, "nothing there", start=0, end=0, hint=hint)
     total = at = 0
-    parts = re.compile(_PART)  # here, for every start would pay for it
+    parts = re.compile(_PART)  # at import it would slow down every start
     while at < len(text):
         part = parts.match(text, at)
         if part is None:

@@ -1,4 +1,4 @@
-"""From the code of an answer to an error: the one table.
+"""The table by which the code of an answer becomes an error.
 
 Source: ResponseCode and RemotingSysResponseCode in apache/rocketmq; what a code means
 to the caller is decided here.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqcli.errors import RmqError
     from rmqcli.wire.command import RemotingCommand
 
-#: A remark is a sentence or a stack trace, of which the first lines are enough.
+#: A remark is a sentence, or a stack trace whose first lines are enough.
 REMARK_MAX = 500
 
 _TABLE: dict[int, tuple[type[BrokerError], str]] = {
@@ -52,10 +52,10 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
 
 
 def error_of(answer: RemotingCommand, *, what: str, address: str) -> RmqError:
-    """The error for an answer that is not a success.
+    """Return the error for an answer that is not a success.
 
-    The broker's own text is kept in `remark`, cut to `REMARK_MAX`. ACL 1.0 denies with
-    the general code 1, so there the remark decides.
+    The broker's own text is kept in `remark`, cut to `REMARK_MAX` characters. ACL 1.0
+    denies access with the general code 1; for that code the remark decides.
     """
     name = response_name(answer.code)
     remark = (answer.remark or "")[:REMARK_MAX]

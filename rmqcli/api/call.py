@@ -1,8 +1,8 @@
 """A request as a value: what to send, and how to read the answer.
 
-Calls are made by the functions of `api.calls` and carried out by `Client`. A call names
-the oldest version that understands it, because a broker before 4.9.2 does not answer a
-code that it does not know.
+The functions of `api.calls` create calls, and `Client` sends them. A call names the
+oldest version that understands it, because a broker before 4.9.2 does not answer a code
+that it does not know.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 
 @dataclass(slots=True, kw_only=True)
 class Call(Generic[T]):
-    """One request; treat as immutable (one is made for every pull).
+    """One request; treat as immutable (one is created for every pull).
 
-    `parse` gets every answer whose code is in `ok_codes`; any other code is raised as
-    a BrokerError. `what`, as text, says in an error what was asked for.
-    `needs_version` is an MQVersion ordinal, 0 for what every broker since 4.6.0
-    understands.
+    `parse` receives every answer whose code is in `ok_codes`; any other code becomes an
+    error (see `broker_errors`). `what`, converted to text, names the request in errors.
+    `needs_version` is an MQVersion ordinal, or 0 if every broker since 4.6.0
+    understands the request.
     """
 
     code: int
@@ -53,7 +53,10 @@ def make_call(
     also_ok: tuple[int, ...] = (),
     needs_version: int = 0,
 ) -> Call[T]:
-    """A call whose fields are those of `header`; `also_ok` codes reach `parse` too."""
+    """Create a call with the fields of `header`.
+
+    Answers with one of the codes `also_ok` reach `parse`, too.
+    """
     return Call(
         code=int(code),
         parse=parse,
@@ -66,4 +69,4 @@ def make_call(
 
 
 def nothing(_answer: RemotingCommand) -> None:
-    """The parser of answers that say no more than their code."""
+    """Parse an answer that contains nothing but its code."""

@@ -1,10 +1,10 @@
-"""Carries calls out: name server fail-over, routes, masters and slaves, versions.
+"""Sends calls to name servers and brokers, and knows their routes and versions.
 
 The caller's thread does the I/O, and only one thread at a time uses a client.
 
 - The name server that answered last is asked first; the others follow within the same
   deadline. "Topic does not exist" is an answer, not a reason to ask the next one.
-- Every answer tells its sender's version, so that the version of a broker is usually
+- Every answer contains its sender's version, so the version of a broker is usually
   known before it is needed. A call that needs a newer broker fails at once, because a
   broker before 4.9.2 does not answer a code that it does not know.
 
@@ -49,10 +49,11 @@ T = TypeVar("T")
 
 
 class PendingCall(Reply[T]):
-    """The result of one call. Ends by itself: every request has a deadline.
+    """The result of one call. It always ends, because every request has a deadline.
 
-    The result is the parsed answer. The error is a TransportError when none came, a
-    BrokerError when the peer refused, a WireError when the answer cannot be read.
+    The result is the parsed answer. The error is a TransportError when no answer came,
+    a BrokerError or UnsupportedError when the peer refused, and a WireError when the
+    answer cannot be read.
     """
 
     __slots__ = ("_peers", "call")
@@ -92,7 +93,7 @@ class PendingCall(Reply[T]):
 
 
 class Client:
-    """A cluster, as seen through its name servers."""
+    """A client of one cluster, which it finds through the name servers."""
 
     def __init__(
         self,
@@ -101,7 +102,10 @@ class Client:
         clock: Clock = SYSTEM_CLOCK,
         remoting: RemotingClient | None = None,
     ) -> None:
-        """`remoting`: what carries requests, for a network that is not of sockets."""
+        """Create a client; nothing is opened.
+
+        `remoting` sends the requests; it is given for a network without sockets.
+        """
         self.config = config
         self.clock = clock
         self.remoting = remoting or RemotingClient(
@@ -138,13 +142,13 @@ class Client:
     ) -> PendingCall[T]:
         """Send `call`; the result ends with the parsed answer, or with an error.
 
-        Never blocks, and never ends the result or calls `on_done` from here: that
-        happens in the thread that waits or polls. Where the call needs a version and
-        the peer's is not known yet, the peer is asked for it first. `timeout_ms` None
-        is the client's own.
+        Never blocks. The result ends, and `on_done` is called, only later: in the
+        thread that waits or polls. When the call needs a version and the peer's is not
+        known yet, the peer is asked for it first. With `timeout_ms` None the timeout of
+        the client applies.
 
-        Raises UnsupportedError when the peer is known to be too old, and as
-        `RemotingClient.post` does.
+        Raises UnsupportedError when the peer is known to be too old, and the errors of
+        `RemotingClient.post`.
         """
         if timeout_ms is None:
             timeout_ms = self.config.timeout_ms
@@ -187,9 +191,9 @@ class Client:
         ).on_done(answered)
 
     def send_oneway(self, address: str, call: Call[T]) -> None:
-        """Send a call that is not answered; it is lost when it cannot be sent.
+        """Send a call without an answer. It is lost when it cannot be delivered.
 
-        Raises as `RemotingClient.send_oneway` does.
+        Raises the errors of `RemotingClient.send_oneway`.
         """
         command = RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body)
         self.remoting.send_oneway(address, command)
@@ -197,19 +201,19 @@ class Client:
     def invoke(
         self, address: str, call: Call[T], *, timeout_ms: int | None = None
     ) -> T:
-        """Submit, wait, and return the answer or raise."""
+        """Send `call` and wait; return the parsed answer or raise the error."""
         pending = self.submit(address, call, timeout_ms=timeout_ms)
         self.remoting.wait((pending,))
         return pending.result()
 
     def gather(self, pendings: Iterable[PendingCall[T]]) -> list[T | RmqError]:
-        """Wait for all; answers and errors in the same order."""
+        """Wait for all calls; return the outcomes in order, errors as values."""
         everything = list(pendings)
         self.remoting.wait(everything)
         return [pending.outcome() for pending in everything]
 
     def poll(self, timeout_ms: int) -> int:
-        """Drive the sockets one turn; how many requests ended."""
+        """Do I/O once, for at most `timeout_ms`; return how many requests ended."""
         return self.remoting.poll(timeout_ms)
 
     def ask_namesrvs(
@@ -221,11 +225,11 @@ class Client:
     ) -> Task[T]:
         """Ask the name servers one after the other until one answers.
 
-        `timeout_ms`, None: the client's own, is for all of them together, so that one
-        that does not answer leaves the ones behind it their share. An error of a name
-        server is an answer, too; with `needs_all_for_not_found` NotFoundError is only
-        believed when no name server knows better. Where none can be reached, the
-        error names all of them.
+        `timeout_ms` (None: that of the client) is shared by all of them, so that a name
+        server that does not answer leaves time for the others. An error that a name
+        server returns is an answer, too. With `needs_all_for_not_found` a NotFoundError
+        counts only when no other name server returns anything else. When no name server
+        can be reached, the error names all of them.
         """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
@@ -254,7 +258,10 @@ class Client:
         return run_task(self, self.ask_namesrvs(call, timeout_ms=timeout_ms))
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Where the topic's queues are. Raises NotFoundError for an unknown topic."""
+        """Return a topic's route, from the cache unless `refresh`.
+
+        Raises NotFoundError for an unknown topic.
+        """
         found = None if refresh else self.known_routes.get(topic)
         if found is None:
             found = self.namesrv(get_route_info_by_topic(topic))
@@ -262,7 +269,10 @@ class Client:
         return found
 
     def routes(self, topics: Iterable[str]) -> dict[str, TopicRoute | RmqError]:
-        """The routes of many topics, asked for together; errors as values."""
+        """Return the routes of many topics, with errors as values.
+
+        Routes that are not in the cache are requested at the same time.
+        """
         wanted = list(dict.fromkeys(topics))
         missing = [each for each in wanted if self.known_routes.get(each) is None]
         tasks = [self.ask_namesrvs(get_route_info_by_topic(each)) for each in missing]
@@ -276,7 +286,7 @@ class Client:
         }
 
     def cluster_info(self, *, refresh: bool = False) -> ClusterInfo:
-        """Every broker of every cluster."""
+        """Return every broker of every cluster, from the cache unless `refresh`."""
         if self._cluster_info is None or refresh:
             known = self._cluster_info
             self._cluster_info = info = self.namesrv(get_broker_cluster_info())
@@ -286,7 +296,7 @@ class Client:
         return self._cluster_info
 
     def masters(self) -> dict[str, str]:
-        """Broker name to master address, of every broker that has one."""
+        """Return broker name -> master address, of every broker that has a master."""
         return {
             name: broker.master_address
             for name, broker in sorted(self.cluster_info().brokers.items())
@@ -294,16 +304,19 @@ class Client:
         }
 
     def master_of(self, route: TopicRoute, broker_name: str) -> str:
-        """The address of the master of `broker_name`. Raises NotFoundError."""
+        """Return the address of the master of `broker_name`.
+
+        Raises NotFoundError when it has none.
+        """
         broker = route.broker(broker_name)
         if broker is None or broker.master_address is None:
             raise _no_broker(route.topic, broker_name, "has no master now")
         return broker.master_address
 
     def reader_of(self, queue: MessageQueue) -> str:
-        """Where to pull `queue` from: the master, without one a slave.
+        """Return the address to pull `queue` from: the master's, or else a slave's.
 
-        Raises NotFoundError when the topic's route names no address.
+        Raises NotFoundError when the topic's route has no address of the broker.
         """
         broker = self.route(queue.topic).broker(queue.broker_name)
         found = None if broker is None else reading_address(broker)
@@ -318,7 +331,7 @@ class Client:
         return self._peers.versions.get(address)
 
     def broker_version(self, address: str) -> int:
-        """The MQVersion ordinal of the peer; asks it when no answer has come yet."""
+        """The MQVersion ordinal of the peer, which is asked if it is not known yet."""
         if address not in self._peers.versions:
             from rmqcli.api.calls.config import get_broker_runtime_info
 
@@ -334,7 +347,7 @@ class Client:
             )
 
     def remember(self, topic: str, route: TopicRoute) -> None:
-        """Keep a route that was asked for by other means than `route`."""
+        """Keep a route that was not fetched by `route`."""
         known = self.known_routes.remember(route)
         self._replace_brokers(() if known is None else known.brokers, route.brokers)
 
@@ -347,7 +360,7 @@ class Client:
     def _replace_brokers(
         self, known: Iterable[BrokerData], brokers: Iterable[BrokerData]
     ) -> None:
-        """Note what a new route names; disconnect from what no route names now."""
+        """Note the brokers of a new route; disconnect from those without a route."""
         gone = self._peers.replace(known, brokers)
         gone = [each for each in gone if each not in self._namesrvs]
         if gone:

@@ -1,7 +1,7 @@
-"""What a client knows of the peers behind addresses: versions, and who advertises them.
+"""The versions of a client's peers, and the brokers that advertise their addresses.
 
-Brokers advertise addresses that need not be reachable from here (containers); an error
-about such an address names the broker that advertises it.
+Brokers advertise addresses that need not be reachable from here (containers). The hint
+of an error about such an address names the broker that advertises it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Belongs to one client; keeps nothing of addresses that no route names."""
+    """The peers of one client, by address.
+
+    When the last route that names an address is gone, its entries are removed.
+    """
 
     def __init__(self) -> None:
         #: address -> MQVersion ordinal of its last answer
         self.versions: dict[str, int] = {}
-        #: address -> the broker that advertises it, as the newest route says
+        #: address -> the broker that advertises it, according to the newest route
         self._advertised: dict[str, str] = {}
-        #: address -> how many routes name it; the list of the cluster is one of them
+        #: address -> how many routes name it; the list of all brokers counts as a route
         self._mentions: dict[str, int] = {}
 
     def replace(
         self, known: Iterable[BrokerData], brokers: Iterable[BrokerData]
     ) -> list[str]:
-        """Take in that a route named `known` and names `brokers` now.
+        """Note that a route named the brokers `known` and now names `brokers`.
 
         Returns the addresses that no route names any more.
         """
@@ -51,8 +54,10 @@ class Peers:
         return gone
 
     def explain(self, error: RmqError) -> None:
-        """Add a hint to the error about an address that a broker advertises and that
-        never answered."""
+        """Add a hint to an error about an advertised address that has never answered.
+
+        Other errors are not changed.
+        """
         if not isinstance(error, ConnectError | DeadlineError):
             return
         broker_name = self._advertised.get(error.address)

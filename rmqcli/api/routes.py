@@ -1,4 +1,4 @@
-"""The routes of topics that are known, and which address of a broker is read from.
+"""The cache of topic routes, and the choice of the address from which to read.
 
 Source: MQClientInstance#findBrokerAddressInSubscribe in apache/rocketmq.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def reading_address(
     broker: BrokerData, broker_id: int = MASTER_ID, *, without: Container[str] = ()
 ) -> tuple[int, str] | None:
-    """Broker id and address of the member of a broker group to read from.
+    """Return the broker id and address in a broker group from which to read.
 
-    That of `broker_id`, which a broker suggested; else of the next id, when a slave was
-    suggested; else the lowest id there is, which is the master's where there is one.
-    Addresses in `without` are left out. None when no address is left.
+    The order of preference is `broker_id`, which a broker suggested; then, if that is a
+    slave, the next id; then the lowest id, which is the master's if there is a master.
+    Addresses in `without` are left out. Returns None when no address is left.
     """
     ids = sorted(broker.addresses)
     if broker_id != MASTER_ID:
@@ -36,11 +36,14 @@ def reading_address(
 
 
 class RouteCache:
-    """The newest route of each topic. Where routes differ on a broker, the one that
-    was remembered last is believed."""
+    """The newest route of each topic.
+
+    When the routes of two topics differ about a broker, the one that was stored last
+    counts.
+    """
 
     def __init__(self) -> None:
-        #: topic -> route, the one remembered last at the end
+        #: topic -> route, the one stored last at the end
         self._routes: dict[str, TopicRoute] = {}
 
     def get(self, topic: str) -> TopicRoute | None:
@@ -48,17 +51,17 @@ class RouteCache:
         return self._routes.get(topic)
 
     def remember(self, route: TopicRoute) -> TopicRoute | None:
-        """Keep a route; returns the one that it replaces."""
+        """Store a route; return the route that it replaces, or None."""
         known = self._routes.pop(route.topic, None)
         self._routes[route.topic] = route
         return known
 
     def forget(self, topic: str) -> TopicRoute | None:
-        """Drop a topic's route; returns it."""
+        """Remove a topic's route; return it, or None."""
         return self._routes.pop(topic, None)
 
     def topics(self) -> list[str]:
-        """The topics whose routes are known, the one remembered last at the end."""
+        """The topics whose routes are known, the one stored last at the end."""
         return list(self._routes)
 
     def brokers(self, topic: str) -> list[BrokerData]:
@@ -67,7 +70,7 @@ class RouteCache:
         return [] if route is None else [b for b in route.brokers if b.addresses]
 
     def broker(self, broker_name: str) -> BrokerData | None:
-        """A broker that has an address, as the newest route that names it has it."""
+        """A broker according to the newest route that has an address of it, or None."""
         for route in reversed(self._routes.values()):
             found = route.broker(broker_name)
             if found is not None and found.addresses:
@@ -75,8 +78,10 @@ class RouteCache:
         return None
 
     def addresses_by_broker(self) -> dict[str, list[str]]:
-        """Broker name -> its addresses in all routes, the master's first; none is
-        empty."""
+        """Broker name -> its addresses in all routes, the master's first.
+
+        Brokers without an address are left out.
+        """
         found: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for route in reversed(self._routes.values()):
             for broker in route.brokers:

@@ -1,11 +1,13 @@
-"""Runs tasks over a client, in the thread that calls, until a deadline.
+"""Runs tasks over a client, in the caller's thread, until a deadline.
 
-`run_tasks` drives tasks (see `rmqcli.tasks`) side by side and always ends: requests
-that are open at the deadline fail with DeadlineError, later ones are not sent, and
-sleeps are cut short. A broker that does not answer holds up only the tasks that ask it.
+`run_tasks` drives several tasks (see `rmqcli.tasks`) at the same time and always ends:
+requests that are open at the deadline fail with DeadlineError, later ones are not sent,
+and sleeps are cut short. A broker that does not answer delays only the tasks that wait
+for it.
 
-A task goes on inside a turn of the client's I/O. So it must not call what waits
-(`Client.invoke`, `Client.route` of an unknown topic): it yields a Request instead.
+A task is resumed inside a turn of the client's I/O. So it must not call anything that
+blocks (`Client.invoke`, or `Client.route` for an unknown topic); it yields a Request
+instead.
 """
 
 from __future__ import annotations
@@ -25,18 +27,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Longest wait for sockets in one turn.
+#: The longest wait for sockets in one turn.
 _TURN_MS = 1_000
 
 
 def run_tasks(
     client: Client, parts: Iterable[Part], deadline: Deadline | None = None
 ) -> list[Any]:
-    """Run tasks and requests side by side; outcomes in the same order, errors as
-    values.
+    """Run tasks and requests at the same time; return their outcomes in the same order.
 
-    Without a deadline only the requests are limited, each by its own timeout or the
-    client's. A task that still sleeps after the deadline has TimeLimitError.
+    Errors are returned as values. Without a deadline only the requests are limited,
+    each by its own timeout or the client's. The outcome of a task that still sleeps
+    after the deadline is a TimeLimitError.
     """
     return ClientRunner(client, deadline).run(parts)
 
@@ -50,7 +52,10 @@ def run_task(client: Client, task: Task[T], deadline: Deadline | None = None) ->
 
 
 class ClientRunner:
-    """Satisfies `tasks.Runner`. For one thread, outside of the client's callbacks."""
+    """Implements `tasks.Runner`, for one thread.
+
+    `run` and `turn` must not be called in a callback of the client.
+    """
 
     def __init__(self, client: Client, deadline: Deadline | None = None) -> None:
         self._client = client
@@ -58,11 +63,11 @@ class ClientRunner:
         #: (due_ms, number, action): a heap, by the client's monotonic clock
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._timer_count = 0
-        #: requests that were sent; ended ones are dropped now and then
+        #: requests that were sent; those that have ended are removed from time to time
         self._sent: list[PendingCall[Any]] = []
 
     def submit(self, request: Request[T]) -> PendingCall[T]:
-        """See Runner. Raises DeadlineError once the deadline is over."""
+        """See Runner. Raises DeadlineError after the deadline."""
         timeout_ms = request.timeout_ms
         if self._deadline is not None:
             left_ms = self._deadline.left_ms()
@@ -79,7 +84,10 @@ class ClientRunner:
         return pending
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """See Runner. The deadline ends every delay; after it nothing is called."""
+        """See Runner.
+
+        The deadline shortens delays; after the deadline, nothing is called.
+        """
         if self._deadline is not None:
             left_ms = self._deadline.left_ms()
             if not left_ms:
@@ -90,7 +98,7 @@ class ClientRunner:
         heapq.heappush(self._timers, (due_ms, self._timer_count, action))
 
     def run(self, parts: Iterable[Part]) -> list[Any]:
-        """As `run_tasks`. May be called again, until the same deadline."""
+        """Do what `run_tasks` does. May be called again, with the same deadline."""
         pendings = [start(part, self) for part in parts]
         done = 0
         while True:
@@ -110,8 +118,8 @@ class ClientRunner:
         ]
 
     def turn(self, timeout_ms: int) -> None:
-        """Carry on what was started with this runner; wait once, for `timeout_ms`."""
-        self._has_open_requests()  # forgets those that have ended
+        """Continue the tasks of this runner; wait once, for at most `timeout_ms`."""
+        self._has_open_requests()  # removes those that have ended
         if self._timers:
             timeout_ms = min(timeout_ms, self._wait_ms())
         self._client.poll(timeout_ms)
@@ -131,7 +139,7 @@ class ClientRunner:
     def _call_due(self) -> None:
         now_ms = self._client.clock.monotonic_ms()
         due = []
-        # Taken out first: an action may plan the next one for now.
+        # All are removed first: an action may add another one that is due now.
         while self._timers and self._timers[0][0] <= now_ms:
             due.append(heapq.heappop(self._timers)[2])
         for action in due:

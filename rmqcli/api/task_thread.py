@@ -1,12 +1,12 @@
-"""A thread that does a client's I/O and runs tasks: a producer's, a SimpleConsumer's.
+"""A thread that does a client's I/O and runs tasks, for Producer and SimpleConsumer.
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
 | as named | TaskThread.start() | sockets, timers, a wake-up | end() |
 
 Other threads hand a task over and wait for its `concurrent.futures.Future`. Only this
-thread touches the client, so nothing of it needs a lock. The loop survives whatever a
-callback raises.
+thread uses the client, which therefore needs no lock. The loop survives any exception
+of a callback.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _JOIN_MS: Final = 1_000
 
 
 class TaskThread:
-    """Drives `client` and satisfies `tasks.Runner`.
+    """Drives `client` and implements `tasks.Runner`.
 
-    `run`, `post` and `end` may be called from any thread, the others only from inside.
+    Any thread may call `start`, `is_current`, `post`, `run` and `end`. The methods of
+    `tasks.Runner` may only be called inside the thread.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -56,11 +57,11 @@ class TaskThread:
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread, where it must not wait."""
+        """Whether the caller runs in this thread, in which it must not wait."""
         return threading.current_thread() is self._thread
 
     def post(self, action: Callable[[], None]) -> None:
-        """Run `action` in the thread, after what was posted before."""
+        """Run `action` in the thread, after the actions that were posted before."""
         self._inbox.append(action)
         if self._has_ended:
             self._run_rest()  # the client is closed: tasks fail at once
@@ -83,7 +84,7 @@ class TaskThread:
         return future
 
     def end(self) -> bool:
-        """End the thread and close the client; whether the thread ended in time."""
+        """End the thread and close the client; return whether it ended within 1 s."""
         self._is_ending = True
         self._client.remoting.wake()
         if not self.is_current():
@@ -117,7 +118,7 @@ class TaskThread:
         self._run_rest()
 
     def _run_rest(self) -> None:
-        """Run what was posted too late; any thread, several of them at once."""
+        """Run actions that were posted too late. Threads may call it concurrently."""
         while True:
             try:
                 action = self._inbox.popleft()

@@ -1,10 +1,10 @@
-"""Client ids: by them brokers tell members apart, and members sort themselves.
+"""Client ids, by which brokers tell members apart and members are sorted.
 
-Two members with one id would each take the queues of that id, consume every message
-twice, and double the retries of a message with each try. So two consumers of one group
-in this process never have the same id; Java refuses a second consumer of a group for
-that reason. Other processes cannot be checked: an instance name that is set by hand has
-to be unique among the processes of a host.
+Two members with the same id would both take the queues of that id. Every message would
+be consumed twice, and each attempt would double the retries of a message. So two
+consumers of one group in this process never have the same id; for that reason Java
+refuses a second consumer of a group. Other processes cannot be checked: an instance
+name that the user sets must be unique among the processes of a host.
 
 Source: ClientConfig#buildMQClientId, #changeInstanceNameToPID (4.9).
 """
@@ -23,10 +23,10 @@ class Owner(Protocol):
 
     @property
     def group(self) -> str:
-        """Its consumer group."""
+        """The consumer group."""
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether it is closed within that time."""
+        """Wait for the close of the consumer; return whether it is closed in time."""
 
 
 _DEFAULT_INSTANCE = "DEFAULT"
@@ -41,11 +41,11 @@ def make_client_id(
     nanotime: int,
     is_broadcasting: bool,
 ) -> str:
-    """`ip@instance[@unit]`.
+    """Return a client id: `ip@instance[@unit]`.
 
-    Without a name of its own a clustering member is `pid#nanotime`, so that no two are
-    ever the same; a broadcasting one stays DEFAULT, for its offsets lie in a file of
-    that name.
+    Without an instance name, that of a clustering member is `pid#nanotime`, so that no
+    two are the same. That of a broadcasting member stays DEFAULT, because its offsets
+    are stored under that name.
     """
     instance = instance_name or _DEFAULT_INSTANCE
     if instance == _DEFAULT_INSTANCE and not is_broadcasting:
@@ -62,9 +62,10 @@ _consumers: Final[weakref.WeakValueDictionary[tuple[str, str, str], Owner]] = (
 
 
 def claim_client_id(consumer: Owner, namesrv: str, client_id: str) -> None:
-    """Let a consumer have an id until it is closed.
+    """Reserve a client id for a consumer until the consumer is closed.
 
-    Raises UsageError while another one of its group has it. Any thread.
+    Raises UsageError while another consumer of its group has the id. Safe to call from
+    any thread.
     """
     key = (namesrv, consumer.group, client_id)
     with _lock:

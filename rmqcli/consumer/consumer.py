@@ -12,21 +12,23 @@ with Consumer("billing", "orders", handle, namesrv="127.0.0.1:9876") as consumer
     consumer.wait()
 ```
 
-A listener that returns has consumed its message; one that raises, or returns False,
-gets it again later, through the group's retry topic, and after 16 tries the message
-is a dead letter. Java members of the same group see no difference. That holds for
-SystemExit, KeyboardInterrupt and GeneratorExit too: they end neither the thread nor the
-process, and are logged as errors. To end from a listener call `close`.
+A message is consumed when the listener returns. If the listener raises an exception or
+returns False, the message is delivered again later, through the group's retry topic;
+after 16 retries (by default) it becomes a dead letter. An orderly listener gets such a
+message again in its place instead. Java clients may be members of the same group.
+SystemExit, KeyboardInterrupt and GeneratorExit are treated like other exceptions: they
+are logged as errors and end neither the thread nor the process. A listener ends the
+consumer by calling `close`.
 
 Without a listener the consumer is iterated, `for message in consumer`: see `messages`.
 
-A program that ends without `close` closes its consumers then, and waits for them no
-longer than `close` does. In a forked child a consumer is closed, and the brokers are
-told nothing; where a listener forks (`multiprocessing` does too) and returns in the
-child, with a result or an exception, the child ends as Python would.
+When a program ends, its open consumers are closed as by `close`, which bounds the wait.
+In a forked child the consumers of the parent are closed, without telling the brokers.
+If a listener forks (as `multiprocessing` does, too) and returns or raises in the child,
+the child ends as Python would.
 
-Through a proxy (`endpoints`) the same listeners are called; `proxy_member` is then in
-the engine's place.
+With `endpoints` the consumer speaks gRPC to a proxy and calls the same listeners;
+`proxy_member` then replaces the engine.
 
 Source: DefaultMQPushConsumer in apache/rocketmq.
 """
@@ -110,7 +112,7 @@ def not_joined(
     *,
     reason: RmqError | None,
 ) -> DeadlineError:
-    """The error when the time is over; `reason` is what failed last."""
+    """The error of a start that took too long; `reason` is the last failure."""
     why = "" if reason is None else f": {reason.message}"
     hint = "" if reason is None else reason.hint
     return DeadlineError(
@@ -121,7 +123,7 @@ def not_joined(
 
 
 def explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
-    """The same error with a hint about arguments, where those may be wrong."""
+    """Add a hint to an error if an argument may have caused it; return the error."""
     if isinstance(error, NotFoundError):
         if error.code == int(ResponseCode.TOPIC_NOT_EXIST):
             error.hint = (
@@ -136,7 +138,7 @@ def explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
     return error
 
 
-#: Settings that a proxy has no counterpart of -> what to do instead.
+#: Settings that have no meaning through a proxy -> what to do instead.
 _NOT_BY_PROXY: Final = {
     "message_model": "let each program have a group of its own",
     "consume_from_where": "a new group begins near the end; reset it with Admin",
@@ -170,10 +172,10 @@ T = TypeVar("T")
 
 logger = get_logger(__name__)
 
-#: Beyond what a close waits for listeners: commits, unlocking and goodbyes, which all
-#: have deadlines. Then the engine ends whatever is missing.
+#: How long a close may take after its wait for listeners: for commits, unlocking and
+#: unregistration, which all have deadlines. Then the engine ends, finished or not.
 _GOODBYE_MS: Final = 12_000
-#: Until we say that the engine's thread did not even end then.
+#: How long `close` then waits for the engine's thread, before it logs an error.
 _END_MS: Final = 2_000
 _JOIN_MS: Final = 500
 _LOOK_MS: Final = 500
@@ -181,42 +183,51 @@ _ASK_LOOK_MS: Final = 100
 
 
 class Consumer:
-    """A member of `group`. Methods may be called from any thread, listeners included.
+    """A member of the consumer group `group`, which passes messages to a listener.
 
-    `topics` is a topic, several, or a mapping from topic to tag expression (`"A || B"`)
-    or to a `SubscriptionData`; see `sql`. `on_message(message)` is called for one
-    message at a time, `on_batch(messages, context)` for up to
-    `config.consume_message_batch_max_size` of one queue; several threads call them at
-    once, `config.consume_threads` at most. With neither of the two the consumer is
-    iterated. With `orderly` each queue's messages come in their order, in one thread at
-    a time. `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR,
-    else 127.0.0.1:9876); `client` replaces it where credentials or TLS are needed.
+    Methods may be called from any thread, also from listeners.
 
-    `endpoints` (`host:port;host:port` of a proxy; default: the environment's
-    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) has the consumer speak gRPC, over
-    TLS. A proxy without TLS or with a certificate of its own needs `client`, with
-    `plaintext=True` or `tls=TlsOptions(...)`. Messages are then `ProxyMessage`s, which
-    have the names of `Message`. Members share the messages of a topic, not its queues:
-    there are no offsets, and `seek`, `commit`, `offsets`, `lag` and `running_info`
-    raise UnsupportedError. Topics must exist, the group's settings say how often and
-    when a failed message is delivered again, and a new group begins near the end. A
-    FIFO group is consumed in order, one message of each message group at a time; a
-    message that fails is tried again in its place. `orderly` needs such a group. A body
-    that was damaged on its way raises DecodeError when it is read.
+    `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
+    expression (`"A || B"`) or a `SubscriptionData`; see `sql`. The listener is
+    `on_message(message)`, which is called with one message at a time, or
+    `on_batch(messages, context)`, which is called with up to
+    `config.consume_message_batch_max_size` messages of one queue. Up to
+    `config.consume_threads` threads call it at the same time. With neither, the
+    consumer is iterated. With `orderly` the messages of each queue are delivered in
+    their order, by one thread at a time. A listener that returns None has succeeded,
+    unless `none_is_failure` is set. `namesrv` is `host:port;host:port` (default: the
+    environment's NAMESRV_ADDR, else 127.0.0.1:9876); pass `client` instead where
+    credentials or TLS are needed.
 
-    The other functions are called in the thread that owns the engine, rmq-engine or
-    one of the consume threads: they must return quickly and not raise.
-    `on_assigned(queues)` is called with queues that are ours from now on, before their
-    first messages, `on_revoked(queues)` with queues that are not ours any more, after
-    the work on them has ended or was given up and their offsets were sent, also at the
-    end. Both may be called for queues of the group's retry topic, and for a queue or
-    several at a time. Through a proxy the thread is rmq-proxy, which all clients of
-    proxies in the process share, and queue id -1 means all queues of a broker.
-    `on_failed` is called with what became of each message that was
-    not consumed, `on_start` with where each queue begins.
+    With `endpoints` (`host:port;host:port` of a proxy; default: the environment's
+    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) the consumer speaks gRPC over TLS. A
+    proxy without TLS, or with a self-signed certificate, needs `client` with
+    `plaintext=True` or `tls=TlsOptions(...)`. Through a proxy:
 
-    Raises ConfigError or UsageError for settings that are not possible, and
-    UnsupportedError for those that are not through a proxy.
+    - Messages are `ProxyMessage`s, which have the attributes of `Message`. A body that
+      was damaged in transit raises DecodeError when it is read.
+    - Members share the messages of a topic, not its queues. There are no offsets:
+      `seek`, `commit`, `offsets`, `lag` and `running_info` raise UnsupportedError.
+    - The topics must exist. The settings of the group determine how often and when a
+      failed message is delivered again. A new group begins near the end of the queues.
+    - A FIFO group is consumed in order: one message of each message group at a time,
+      and a failed message is retried in its place. `orderly` needs such a group.
+
+    `on_undecodable` is called in a consume thread with a message that cannot be
+    decoded; if it raises, it is called again later. The other functions are called in
+    the thread that owns the engine (rmq-engine or one of the consume threads), so they
+    must return quickly and not raise. `on_assigned(queues)` is called with queues that
+    this member owns from now on, before their first messages. `on_revoked(queues)` is
+    called with queues that it no longer owns, after the work on them has ended or was
+    given up and their offsets were sent, also at the close. Both may be called for
+    queues of the group's retry topic, and for one queue or several at a time.
+    `on_failed` is called with what happened to each message that was not consumed, and
+    `on_start` with the offset at which each queue begins. Through a proxy their thread
+    is rmq-proxy, which all clients of proxies in the process share, and queue id -1
+    stands for all queues of a broker.
+
+    Raises ConfigError or UsageError for invalid settings, and UnsupportedError for
+    settings that are not possible through a proxy.
     """
 
     def __init__(
@@ -287,7 +298,7 @@ class Consumer:
             self._subscriptions[retries] = parse_subscription(
                 retries, "*", sub_version=clock.epoch_ms()
             )
-        #: in the engine's place, through a proxy
+        #: replaces the engine when the consumer uses a proxy
         self._by_proxy: ProxyMember | None = None
         self._engine: PushConsumer | None = None
         self._requests: PeerRequests | None = None
@@ -295,13 +306,13 @@ class Consumer:
         self._engine_thread: EngineThread | None = None
         self._client: Client | None = None
         self._closed = Latch()
-        #: who is in `start` (threading.get_ident)
+        #: the thread that is in `start` (threading.get_ident)
         self._starter: int | None = None
         self._is_started = False
-        #: its threads run: from here on the engine's own thread carries out a close
+        #: whether its threads run; then the engine's own thread carries out a close
         self._has_begun = False
         self._is_close_asked = False
-        #: taken by the one that gives threads and sockets back
+        #: taken by the call of `_release` that gives threads and sockets back
         self._release_token = deque((True,))
         self.client_id: str | None = None
 
@@ -318,16 +329,21 @@ class Consumer:
     ) -> None:
         """Join the group and begin to consume.
 
-        Returns when a broker knows of this member, or when it was closed meanwhile.
-        At once it raises NotFoundError when every name server says that not one of the
-        topics exists, and ConnectError or DeadlineError when no name server answers.
-        A topic that is unknown among others is warned of, and consumed once it is
-        there. With `wait_for_cluster` all of that is waited for, too.
+        Returns when a broker has accepted this member's heartbeat, or when the consumer
+        was closed in the meantime. When only some of the topics exist, a warning names
+        the others, and they are consumed once they exist.
 
-        Raises DeadlineError when no broker took a heartbeat in `timeout_ms` (while one
-        restarts, or is on its way), and other RmqErrors for what a broker refuses:
-        through a proxy FilterError for an SQL expression that it cannot read.
-        Whatever is raised, KeyboardInterrupt included, nothing is left behind.
+        Raises NotFoundError at once when every name server says that none of the topics
+        exists, and ConnectError or DeadlineError at once when no name server answers.
+        With `wait_for_cluster` it waits for the topics and the name servers instead.
+        Raises DeadlineError when no broker has accepted a heartbeat within
+        `timeout_ms`, for example while brokers restart, and other RmqErrors for what a
+        broker refuses: through a proxy FilterError for an SQL expression that the
+        broker cannot parse. After such an exception, or a KeyboardInterrupt, the
+        consumer is closed and nothing is left behind.
+
+        A consumer can be started only once: later calls raise UsageError and change
+        nothing.
         """
         if self._is_started or self._closed.is_set:
             raise UsageError("a consumer is started once; make a new one")
@@ -372,7 +388,7 @@ class Consumer:
         self._post(begin)
         deadline = Deadline(self._clock, timeout_ms)
         namesrvs = self._client_config.namesrv
-        # In turns, for a start that was closed meanwhile need not end.
+        # Waits in turns, because a start may never end after a close.
         while not (ended.wait(min(_ASK_LOOK_MS, deadline.left_ms())) or outcome):
             if self._is_close_asked:
                 return
@@ -381,7 +397,7 @@ class Consumer:
                     self.group, namesrvs, timeout_ms, reason=engine.start_error
                 )
         error = outcome[0]
-        # A close meanwhile ends the requests of a start, which is no error.
+        # A close ends the requests of a start, which is not an error.
         if error is not None and not self._is_close_asked:
             raise explained(error, namesrvs)
 
@@ -407,7 +423,7 @@ class Consumer:
         self._has_begun = True
 
     def _abort(self) -> None:
-        """Stop what `start` started before it failed; it may have stopped anywhere."""
+        """Stop what `start` has started; it may have failed at any point."""
         self._is_close_asked = True
         if self._by_proxy is not None:
             self._by_proxy.abort()
@@ -420,7 +436,7 @@ class Consumer:
         engine_thread.post(lambda: self._close_engine(0))
         deadline = Deadline(self._clock, _JOIN_MS)
         while not engine_thread.has_run and not deadline.is_over():
-            self._closed.wait(1)  # its thread may have been about to run
+            self._closed.wait(1)  # its thread may be about to run
         if engine_thread.has_run:
             self._has_begun = True
             self.close(timeout_ms=0)
@@ -442,7 +458,7 @@ class Consumer:
         )
         if (
             not is_broadcasting
-        ):  # there each keeps its own offsets, and nothing is shared
+        ):  # broadcasting members keep their own offsets and share nothing
             claim_client_id(self, ";".join(namesrv), self.client_id)
         self._client = client = Client(self._client_config, clock=clock)
         network = RemotingNetwork(client)
@@ -456,7 +472,7 @@ class Consumer:
             needs_lock=self._listener.is_orderly and not is_broadcasting,
             consume_threads=threads,
             engine_thread=engine_thread,
-            # The engine is made from the workers; listeners run only after that.
+            # The engine is created after the workers, and before listeners run.
             consumed=lambda outcome: self._need_engine().consumed(outcome),
             consumed_orderly=lambda outcome: self._need_engine().consumed_orderly(
                 outcome
@@ -485,7 +501,7 @@ class Consumer:
     def _make_engine_thread(
         self, client: Client, consume_threads: ConsumeThreads
     ) -> EngineThread:
-        """The thread that will own the engine; tests make another one in a subclass."""
+        """Create the thread that will own the engine; tests override this method."""
         return LeasingEngineThread(client, consume_threads, on_end=self._release)
 
     def _offset_store(
@@ -500,16 +516,17 @@ class Consumer:
         return store
 
     def close(self, *, timeout_ms: int | None = None) -> None:
-        """Leave the group: end what was begun, commit, say goodbye. Idempotent.
+        """Leave the group: finish current work, commit, unregister. Idempotent.
 
         `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
-        listeners; of several calls the one that ends first counts. A listener that does
-        not end keeps its message uncommitted: another member will get it.
+        listeners; of several calls, the one whose time is over first counts. When a
+        listener has not returned by then, its message is not committed, and another
+        member will get it.
 
-        Safe to call from any thread, and from a signal handler whatever it interrupted.
-        Called by a listener, or by a signal handler in the middle of `start`, it
-        returns at once, and the consumer is closed when that has ended; see `wait`. A
-        KeyboardInterrupt ends the wait, not the close.
+        Safe to call from any thread, and from a signal handler whatever code it
+        interrupted. When a listener calls it, or a signal handler that interrupted
+        `start`, it returns at once, and the consumer is closed after the listener or
+        `start` has ended; see `wait`. A KeyboardInterrupt ends the wait, not the close.
         """
         wait_ms = self.begin_close(timeout_ms=timeout_ms)
         if not self._closed.is_set:
@@ -531,9 +548,9 @@ class Consumer:
             self._by_proxy.join(_JOIN_MS)
 
     def begin_close(self, *, timeout_ms: int | None = None) -> int:
-        """Ask for the close and do not wait; how long it will wait for listeners.
+        """Begin to close without waiting; return how long it waits for listeners (ms).
 
-        Takes no lock, as a signal handler must not. See `close`.
+        Takes no lock, because a signal handler must not. See `close`.
         """
         wait_ms = self.config.await_termination_ms
         if timeout_ms is not None:
@@ -552,7 +569,7 @@ class Consumer:
         return wait_ms
 
     def _is_inside(self) -> bool:
-        """Whether the caller is one of the threads that have to end."""
+        """Whether the caller is one of the threads that a close has to end."""
         if self._by_proxy is not None:
             return self._by_proxy.is_inside()
         engine_thread, threads = self._engine_thread, self._threads
@@ -561,7 +578,7 @@ class Consumer:
         )
 
     def _close_engine(self, wait_ms: int) -> None:
-        """Inside the engine: close it, or let its close under way wait no longer."""
+        """Inside the engine: close it, or shorten the wait of a close in progress."""
         engine, engine_thread = self._need_engine(), self._engine_thread
         assert engine_thread is not None  # made with the engine  # noqa: S101
         if engine.is_closing:
@@ -571,7 +588,10 @@ class Consumer:
         engine.close(wait_ms).on_done(lambda _: engine_thread.end())
 
     def _release(self) -> None:
-        """Give threads and sockets back; last thing of the engine's thread. Once."""
+        """Give threads and sockets back, at the end of the engine's thread.
+
+        Only the first call has an effect.
+        """
         try:
             self._release_token.pop()
         except IndexError:
@@ -588,7 +608,7 @@ class Consumer:
             OPEN.discard(self)
 
     def forget_after_fork(self) -> None:
-        """In a forked child: be closed, without a word to the brokers."""
+        """In a forked child: become closed, sending nothing to the brokers."""
         self._release_token.clear()
         self._is_close_asked = True
         self._listener.is_orphaned = True
@@ -596,41 +616,43 @@ class Consumer:
             self._engine_thread.forget_after_fork()
         if self._engine is not None:
             for process_queue in self._engine.member.process_queues.values():
-                # so that its listener gets no more
+                # so that its listener gets no more messages
                 process_queue.drop("the process forked")
         self._closed = Latch()
         self._closed.set()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the consumer is closed, or the time is over; whether it is.
+        """Wait until the consumer is closed or time is up; return whether it is closed.
 
-        Ctrl-C ends the wait with KeyboardInterrupt.
+        With `timeout_ms` None the wait has no limit. Ctrl-C ends it with
+        KeyboardInterrupt.
         """
         if timeout_ms is not None:
             return self._closed.wait(timeout_ms)
         while not self._closed.wait(_LOOK_MS):
-            pass  # in turns: a wait without end cannot be interrupted everywhere
+            pass  # in turns: an endless wait cannot be interrupted on every platform
         return True
 
     def __iter__(self) -> Iterator[Message]:
-        """`messages` without an end."""
+        """Iterate over the messages without an idle timeout; see `messages`."""
         return self.messages()
 
     def messages(self, *, idle_timeout_ms: int | None = None) -> Iterator[Message]:
-        """Iterate the messages as they come; for a consumer without a listener.
+        """Iterate over the messages as they arrive, for a consumer without a listener.
 
-        A message is consumed when the loop asks for the next one, and its offset is
-        committed then, with the next periodic commit or at the close. A message that
-        the loop is left with, by `break` or an exception, is not consumed: the next
-        loop begins with it, and once the consumer is closed another member gets it, or
-        this group at its next start. No message behind it is committed. To have a
-        message delivered again later, use a listener.
+        A message is consumed when the loop asks for the next one; its offset is then
+        committed with the next periodic commit or at the close. When the loop is left
+        by `break` or an exception, its message is not consumed: the next loop begins
+        with it, and once the consumer is closed, another member gets it, or this group
+        at its next start. No later message of its queue is committed. To have a message
+        delivered again later, use a listener.
 
-        Ends when the consumer is closed, or when nothing came for `idle_timeout_ms`.
-        One thread at a time may iterate; a close in another thread waits for it to ask
-        for the next message, no longer than `await_termination_ms`. A loop that keeps a
-        message longer than `consume_timeout_ms` (15 minutes) gets it again, as a
-        listener does.
+        The iteration ends when the consumer is closed, or when no message has arrived
+        for `idle_timeout_ms`. Only one thread at a time may iterate. A close in another
+        thread waits until the loop asks for the next message, but no longer than
+        `await_termination_ms`. A loop that keeps a message for longer than
+        `consume_timeout_ms` (15 minutes) gets it again, as a listener does. Raises
+        UsageError before `start`, and for a consumer with a listener.
         """
         if self._by_proxy is None:
             self._need_engine()
@@ -639,13 +661,16 @@ class Consumer:
         return Messages(self._hand_over, idle_timeout_ms)
 
     def commit(self, *, timeout_ms: int = 10_000) -> None:
-        """Store how far our queues are consumed, and wait until brokers have done so.
+        """Commit the offsets of this member's queues, and wait until they are stored.
 
-        Without it that happens every 5 s and at the close. What is committed of a queue
-        is the first message that was not consumed, so that no message is skipped.
-        Raises TransportError or another RmqError for a broker that does not store it,
-        DeadlineError after `timeout_ms`. A listener may call it, but the messages that
-        it has at that moment are not consumed yet.
+        Without this call they are committed every 5 s and at the close. The committed
+        offset of a queue is that of the first message that is not consumed, so no
+        message is skipped. A listener may call this method, but its current messages
+        are not consumed yet.
+
+        Raises TransportError or another RmqError for a broker that does not store an
+        offset, and DeadlineError after `timeout_ms`. Raises UsageError for a consumer
+        that is not running, and UnsupportedError through a proxy.
         """
         self._refuse_by_proxy(
             "commit", "a message is acknowledged when its listener returns"
@@ -654,17 +679,17 @@ class Consumer:
         self._run(_commit(member), "commit", timeout_ms)
 
     def lag(self, *, timeout_ms: int = 10_000) -> dict[MessageQueue, int]:
-        """How many messages of our queues are not consumed, by queue.
+        """Return how many messages of this member's queues are not consumed, by queue.
 
-        Asks the brokers for the ends of the queues. Raises as `commit` does. For the
-        whole group ask Admin.lag.
+        The brokers are asked for the ends of the queues. Raises the errors of `commit`.
+        For the whole group use Admin.lag.
         """
         self._refuse_by_proxy("lag", "ask Admin.lag, with name servers")
         member = self._need_engine().member
         return self._run(_lag(member), "lag", timeout_ms)
 
     def _run(self, task: Task[T], what: str, timeout_ms: int) -> T:
-        """Let the engine run a task; its result, or raise its error."""
+        """Run a task in the engine; return its result or raise its error."""
         engine_thread = self._engine_thread
         if engine_thread is None or self._closed.is_set:
             raise UsageError("the consumer is closed")
@@ -693,24 +718,25 @@ class Consumer:
         return pendings[0].result()
 
     def pause(self) -> None:
-        """Stop pulling; what was pulled is consumed."""
+        """Stop pulling. Messages that were already pulled are still consumed."""
         if self._by_proxy is not None:
             self._by_proxy.post(self._by_proxy.pause)
             return
         self._post(self._need_engine().pause)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue to pull after `pause`."""
         if self._by_proxy is not None:
             self._by_proxy.post(self._by_proxy.resume)
             return
         self._post(self._need_engine().resume)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Consume one of our queues from another offset, for the whole group.
+        """Consume one of this member's queues from another offset, for the whole group.
 
-        What is being consumed of it ends without effect. Raises UsageError for a
-        negative offset; a queue that is not ours is left alone.
+        The current work on the queue ends without effect. A queue that this member does
+        not own is ignored. Raises UsageError for a negative offset, and
+        UnsupportedError through a proxy.
         """
         if offset < 0:
             raise UsageError(f"offset {offset} of {queue} is negative")
@@ -719,7 +745,7 @@ class Consumer:
         self._post(lambda: engine.move({queue: offset}))
 
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, sorted, retry queues included.
+        """The queues that this member owns now, sorted, including retry queues.
 
         Through a proxy queue id -1 stands for all queues of a broker.
         """
@@ -735,7 +761,10 @@ class Consumer:
         )
 
     def offsets(self) -> dict[MessageQueue, int]:
-        """How far our queues are consumed: the next offset of each."""
+        """The next offset to be consumed, for each queue that this member owns.
+
+        Raises UnsupportedError through a proxy.
+        """
         self._refuse_by_proxy("offsets", "ask Admin.lag, with name servers")
         offsets: dict[MessageQueue, int] = self._ask(
             self._need_engine().member.offsets.table.all
@@ -743,7 +772,11 @@ class Consumer:
         return offsets
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What brokers get when they ask (307): queues, spans, rates."""
+        """The state of this member as brokers request it (307).
+
+        It has settings, subscriptions, queues and rates. Raises UnsupportedError
+        through a proxy.
+        """
         self._refuse_by_proxy("running_info", "see queues()")
         self._need_engine()
         assert self._requests is not None  # noqa: S101  # made with the engine
@@ -751,7 +784,7 @@ class Consumer:
         return info
 
     def _ask(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401  # as asked
-        """Let the engine's thread answer; raises what the question raises."""
+        """Call `question` inside the engine; return its result or raise its error."""
         engine_thread = self._engine_thread
         if engine_thread is None or self._closed.is_set or engine_thread.is_current():
             return question()
@@ -794,7 +827,7 @@ class Consumer:
 
 
 def sql(topic: str, expression: str) -> SubscriptionData:
-    """A subscription by SQL92, for brokers with `enablePropertyFilter`."""
+    """Return a subscription by SQL92, for brokers with `enablePropertyFilter`."""
     return parse_subscription(topic, expression, expression_type="SQL92")
 
 
@@ -817,7 +850,7 @@ def _live_queues(member: Member) -> list[MessageQueue]:
 
 
 def _commit(member: Member) -> Task[None]:
-    """Store the offsets of our queues, and see that each broker answers for them."""
+    """Commit the offsets of the member's queues, then read each of them back."""
     queues = [
         q for q in _live_queues(member) if member.offsets.table.get(q) is not None
     ]

@@ -1,11 +1,11 @@
-"""Messages for a `for` loop: the hand-over from the consume thread to the loop.
+"""Hands messages from the consume thread to a `for` loop.
 
-The consume thread waits with each message until the loop has asked for the next one,
-which makes the message consumed, or until the consumer closes, which leaves it. So at
-most one message is with the loop, and what the engine commits never passes it.
+The consume thread passes on one message and waits. When the loop asks for the next
+message, the previous one has been consumed; when the consumer closes first, it has not.
+So the loop has one message at most, and the committed offset never passes that message.
 
-Two queues without locks of ours carry messages one way and verdicts the other, for a
-signal handler may close the consumer whatever it interrupted.
+Two queues carry messages in one direction and the results in the other. This module has
+no locks, because a signal handler may close the consumer whatever code it interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.engine.message import Message
 
-#: In turns: a wait without end cannot be interrupted everywhere.
+#: Waits are repeated: an endless one cannot be interrupted on every platform.
 _WAIT_MS = 500
 
 
@@ -31,9 +31,9 @@ class HandOver:
         self._clock = clock
         self._offered: SimpleQueue[Message | None] = SimpleQueue()
         self._verdicts: SimpleQueue[bool] = SimpleQueue()
-        #: the message that the loop has, or had when it was left
+        #: the message that the loop has, or had when the loop was left
         self._current: Message | None = None
-        #: the thread that asked last (threading.get_ident)
+        #: the thread that last asked for a message (threading.get_ident)
         self._looper: int | None = None
         self._is_closing = False
         self._is_closed = False
@@ -49,10 +49,10 @@ class HandOver:
     def next_message(
         self, *, after: Message | None, idle_timeout_ms: int | None
     ) -> Message | None:
-        """The next message; None when the consumer closes, or nothing came in time.
+        """Return the next message, or None when the consumer closes or time is up.
 
-        `after` is the message that the caller has consumed. A message that an earlier
-        loop was left with comes again.
+        `after` is the message that the caller has consumed. If an earlier loop was left
+        before it had consumed its message, that message is returned again.
         """
         self._looper = threading.get_ident()
         if after is not None and after is self._current:
@@ -77,7 +77,7 @@ class HandOver:
         return None
 
     def begin_close(self) -> None:
-        """Offer nothing more. A loop of another thread may finish what it has."""
+        """Offer no more messages. A loop in another thread may finish its message."""
         self._is_closing = True
         is_with_other = self._current is not None and (
             self._looper != threading.get_ident()
@@ -87,7 +87,7 @@ class HandOver:
         self._offered.put(None)
 
     def leave(self) -> None:
-        """Let the message that is with the loop go; it is not consumed. Idempotent."""
+        """Give up the message that the loop has; it is not consumed. Idempotent."""
         self._is_closing = self._is_closed = True
         self._verdicts.put(False)
 

@@ -1,7 +1,7 @@
 """Offsets of a broadcasting member, in the file and the format that Java clients use.
 
-The keys of the table are objects, which is not JSON; fastjson reads it, and so does
-`wire.fastjson`.
+The keys of the table are objects, which JSON does not allow; fastjson reads them, and
+so does `wire.fastjson`.
 
 Source: LocalFileOffsetStore, OffsetSerializeWrapper, MixAll#string2File.
 """
@@ -29,9 +29,9 @@ _NOT_IN_NAMES: Final = re.compile(r"[^%|a-zA-Z0-9_@.#:-]|^\.+$")
 
 
 def local_offset_path(home: Path, client_id: str, group: str) -> Path:
-    """Where Java keeps them: `HOME/.rocketmq_offsets/CLIENT/GROUP/offsets.json`.
+    """Java's path of the file: `HOME/.rocketmq_offsets/CLIENT/GROUP/offsets.json`.
 
-    Raises ConfigError where one of the two cannot be a folder's name.
+    Raises ConfigError when the client id or the group cannot be the name of a folder.
     """
     folder = home / ".rocketmq_offsets"
     for what, text in (("client id", client_id), ("group's name", group)):
@@ -51,12 +51,12 @@ def _as_name(text: str) -> str:
 
 
 def parse_local_offsets(text: str) -> dict[MessageQueue, int]:
-    """The offsets in the text of such a file. Raises BodyError."""
+    """Parse the text of an offset file. Raises BodyError."""
     return decode_body(OffsetSerializeWrapper, text).offset_table
 
 
 def format_local_offsets(offsets: Mapping[MessageQueue, int]) -> str:
-    """The text, as fastjson prints it; queues sorted."""
+    """Return the text of an offset file as fastjson prints it; queues are sorted."""
     entries = ",".join(
         "{\n"
         f'\t\t\t"brokerName":{json.dumps(queue.broker_name, ensure_ascii=False)},\n'
@@ -70,16 +70,18 @@ def format_local_offsets(offsets: Mapping[MessageQueue, int]) -> str:
 
 
 class LocalOffsetFile:
-    """One member's file. Satisfies the engine's `OffsetFile`."""
+    """The offset file of one member. Implements the engine's `OffsetFile`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
 
     def read(self) -> dict[MessageQueue, int]:
-        """What the file says, else its backup; empty when there is neither.
+        """Return the offsets of the file or of its backup.
 
-        Raises ConfigError when what there is cannot be read.
+        The backup is read when the file is missing, empty or damaged; the result is
+        empty when there is no backup either. Raises ConfigError when a file cannot be
+        read, or when the backup is damaged, too.
         """
         try:
             found = self._read(self.path)
@@ -110,9 +112,10 @@ class LocalOffsetFile:
         return parse_local_offsets(text) if text.strip() else None
 
     def write(self, offsets: dict[MessageQueue, int]) -> None:
-        """Merge them into what is there (4.9.8), in one step. Raises OSError.
+        """Merge `offsets` into those of the file, as 4.9.8 does. Raises OSError.
 
-        A file that cannot be read is replaced.
+        The new file is complete before it replaces the old one, which becomes the
+        backup. A file that cannot be read is replaced without a merge.
         """
         try:
             merged = self.read() | offsets

@@ -53,8 +53,8 @@ logger = get_logger(__name__)
 class PeerRequests:
     """The request handler of a consumer's transport.
 
-    `call` runs a listener where listeners run; `answer(address, opaque, command)` sends
-    what could not be answered at once.
+    `call` runs a function in a thread that runs listeners; `answer(address, opaque,
+    command)` sends an answer that was not ready at once.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PeerRequests:
         )
 
     def handle(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
-        """The answer; None when there is none, or later."""
+        """Return the answer, or None if there is none or it is sent later."""
         if not self._member.network.is_broker(address):
             logger.warning(
                 "request refused, not a broker of subscribed topics address=%s code=%d",
@@ -180,7 +180,7 @@ class PeerRequests:
             header.broker_name or "",
             message.queue_id,
         )
-        # A dead letter is shown to the group that gave it up, as the dashboard does.
+        # The dashboard passes a dead letter to the group that gave up the message.
         if not self._is_ours(queue.topic) and queue.topic != dlq_topic(
             self._member.group
         ):
@@ -213,10 +213,10 @@ def _no_consumer(group: str) -> RemotingCommand:
 
 
 def _thread_dump() -> str:
-    """All threads of this process with their stacks, the innermost call first.
+    """Return the stacks of all threads of this process, the innermost call first.
 
-    As jstack shows them: function, file name and line number, no directory and no
-    source text, for the dump leaves this machine.
+    The format is jstack's: function, file name and line number, without directories and
+    source text, because the dump leaves this machine.
     """
     frames = sys._current_frames()  # noqa: SLF001  # the only way to them
     parts = []

@@ -1,12 +1,13 @@
 """What happens to open consumers when their process ends or forks.
 
-At the end of the process each one is closed, all side by side, as `Consumer.close`
-would. Python calls functions of `atexit` after it has joined the threads that are not
-daemons, so all threads of a consumer are daemons.
+At the end of the process all of them are closed at the same time, as `Consumer.close`
+does. Python calls the functions of `atexit` after it has joined the threads that are
+not daemons, so all threads of a consumer are daemons.
 
-A forked child has no consumer: its copies are forgotten, and their sockets closed
-without sending anything, because the connections are the parent's. A listener that
-forked is the child's only thread; when it returns or raises there, the child ends.
+A forked child has no consumers: its copies are forgotten, and their sockets are closed
+without sending anything, because the connections belong to the parent. If a listener
+forked, its thread is the only one of the child; when the listener returns or raises
+there, the child ends.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ class OpenConsumer(Protocol):
     """A consumer that was started and is not closed."""
 
     def begin_close(self) -> int:
-        """Ask for the close and do not wait."""
+        """Begin to close, without waiting."""
 
     def close(self) -> None:
         """Close, and wait until that is done."""
 
     def forget_after_fork(self) -> None:
-        """Be closed, in a forked child, without a word to the brokers."""
+        """In a forked child: become closed, sending nothing to the brokers."""
 
 
-#: Consumers that were started and are not closed. Changed by single calls of the set
-#: only, which need no lock; a signal handler may interrupt any of them.
+#: Consumers that were started and are not closed. Only single calls of the set change
+#: it, which need no lock: a signal handler may interrupt any of them.
 OPEN: Final[set[OpenConsumer]] = set()
 
 
@@ -55,7 +56,7 @@ def _forget_all() -> None:
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """End the forked process as Python would after `error`; without one, with 0.
+    """End the forked process as Python would after `error`, or with 0 without an error.
 
     Functions of `atexit` are not called, as in children of `multiprocessing`.
     """

@@ -840,8 +840,8 @@ class ProxyMember:
 
     def _leave(self, wait_ms: int) -> tasks.Task[None]:
         """End receives, wait for listeners, give messages back, send acks, leave."""
-        # The proxy would answer them with the messages that this member gives back, and
-        # those would be lost with the connection.
+        # The proxy would answer open receives with the messages that this member gives
+        # back, and these would be lost with the connection.
         self._session.end_receives()
         self._note_end()
         yield tasks.All([tasks.Within(self._idle, wait_ms)])

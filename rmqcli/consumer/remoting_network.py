@@ -2,8 +2,8 @@
 
 Each method chooses the broker and its address, and builds the request; the tasks run in
 the thread that runs the engine. Pulls and queries go to a slave while there is no
-master; commits with an answer go where the offset is read. Locks, messages sent back
-and expressions need the master.
+master. A commit with an answer goes to the address from which the offset is read.
+Locks, messages that are sent back, and checks of expressions need the master.
 
 Source: MQClientAPIImpl, PullAPIWrapper, RemoteBrokerOffsetStore, RebalanceImpl.
 """
@@ -63,20 +63,20 @@ _API_TIMEOUT_MS = 3_000  # ClientConfig.mqClientApiTimeout
 _OFFSET_TIMEOUT_MS = 5_000
 _LOCK_TIMEOUT_MS = 1_000
 _SEND_BACK_TIMEOUT_MS = 5_000
-_SEND_TRIES_MAX = 3  # DefaultMQProducer.retryTimesWhenSendFailed, and the first
+_SEND_TRIES_MAX = 3  # 1 + DefaultMQProducer.retryTimesWhenSendFailed
 _INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
 _DEFAULT_TOPIC = "TBW102"
 _DEFAULT_TOPIC_QUEUE_NUMS = 4
 
 
 class RemotingNetwork:
-    """Satisfies `engine.interfaces.Network`."""
+    """Implements `engine.interfaces.Network`."""
 
     def __init__(self, client: Client, *, rng: random.Random | None = None) -> None:
         self._client = client
         self._routes = client.known_routes
         self._rng = rng or random.Random()  # noqa: S311  # spreads load, no secret
-        #: broker ids that answers suggested to pull from next
+        #: queue -> the broker id that the last answer suggested for the next pull
         self._suggested: dict[MessageQueue, int] = {}
 
     def submit(self, request: Request[T]) -> Pending[T]:
@@ -190,7 +190,7 @@ class RemotingNetwork:
         addresses = self._routes.addresses_by_broker().get(broker_name)
         if addresses is None:
             raise no_broker_of("(any)", broker_name)
-        # All of them are sent at once; the master's answer is waited for first.
+        # All of them are sent at once; the master's answer is awaited first.
         master, *slaves = [self._sent(each, call) for each in addresses]
         try:
             yield master
@@ -238,11 +238,11 @@ class RemotingNetwork:
         yield Request(address, call, _SEND_BACK_TIMEOUT_MS)
 
     def send_retry(self, message: RetryMessage) -> Task[None]:
-        """See Network. The route is fetched anew, then brokers are tried in turn."""
+        """See Network. It fetches the route, and then tries brokers in turn."""
         route = yield from self._fetch_route(message.topic)
         queues = route.write_queues()
         self._rng.shuffle(queues)
-        # One queue of each broker: another one of the same would fail likewise.
+        # One queue of each broker: another queue of the same broker would fail, too.
         by_broker = list({queue.broker_name: queue for queue in queues}.values())
         failure: RmqError = no_broker_of(message.topic)
         for queue in by_broker[:_SEND_TRIES_MAX]:
@@ -271,7 +271,7 @@ class RemotingNetwork:
         return answer
 
     def _pull_from(self, broker: BrokerData, ask: PullAsk) -> Pending[PullAnswer]:
-        """Send a pull; one that cannot be sent has failed."""
+        """Send a pull. If it cannot be sent, the Pending has failed."""
         queue = ask.queue
         suggested = self._suggested.get(queue, MASTER_ID)
         broker_id, address = _reading(broker, suggested)
@@ -291,7 +291,7 @@ class RemotingNetwork:
             pending = self._client.submit(address, call, timeout_ms=ask.timeout_ms)
         except RmqError as error:
             pending = failed(error)
-        # The first callback: when the engine sees the answer, it pulls again at once.
+        # This is the first callback, because the engine pulls again in its own one.
         pending.on_done(functools.partial(self._note_suggestion, queue))
         return pending
 
@@ -300,7 +300,7 @@ class RemotingNetwork:
         try:
             answer = pull.result()
         except TransportError:
-            # A slave that died must not be asked until its route is gone.
+            # A slave that died must not be asked again until it has left the route.
             self._suggested.pop(queue, None)
         except RmqError:
             pass  # a broker that refuses suggests nothing
@@ -331,10 +331,11 @@ class RemotingNetwork:
         return broker.master_address
 
     def _fetch_route(self, topic: str) -> Task[TopicRoute]:
-        """Ask the name servers for a route, and remember it.
+        """Fetch a route from the name servers, and remember it.
 
-        The last good route stands while no name server has the route, and while the new
-        one has no queues, so that a name server that restarts takes no queue away.
+        The last good route is kept while no name server has the route, and while the
+        new one has no readable queues, so that a name server that restarts takes no
+        queues away.
         """
         try:
             route = yield from self._client.ask_namesrvs(
@@ -354,7 +355,7 @@ class RemotingNetwork:
         return route
 
     def _fetch_broker(self, queue: MessageQueue) -> Task[BrokerData]:
-        """Fetch the topic's route for a broker that is in no route so far."""
+        """Fetch the topic's route, for a broker that is in no known route."""
         try:
             yield from self._fetch_route(queue.topic)
         except RmqError as error:
@@ -365,7 +366,7 @@ class RemotingNetwork:
         return found
 
     def _sent(self, address: str, call: Call[T]) -> Pending[T]:
-        """A request on its way; one that cannot be sent has failed."""
+        """Send a request. If it cannot be sent, the Pending has failed."""
         try:
             return self.submit(Request(address, call, _API_TIMEOUT_MS))
         except RmqError as error:
@@ -374,7 +375,7 @@ class RemotingNetwork:
     def _oneway(self, queue: MessageQueue, call: Call[Any]) -> None:
         broker = self._routes.broker(queue.broker_name)
         if broker is None:
-            return  # as any one-way request it may be lost
+            return  # like any one-way request, it may be lost
         try:
             self._client.send_oneway(_reading(broker)[1], call)
         except RmqError:
@@ -384,7 +385,7 @@ class RemotingNetwork:
 def _reading(broker: BrokerData, broker_id: int = MASTER_ID) -> tuple[int, str]:
     """Broker id and address to read from; the broker has at least one address."""
     found = reading_address(broker, broker_id)
-    assert found is not None  # known routes name no other brokers  # noqa: S101
+    assert found is not None  # a cached broker has an address  # noqa: S101
     return found
 
 
@@ -399,7 +400,7 @@ def no_broker(queue: MessageQueue) -> NotFoundError:
 
 
 def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:
-    """The error for a topic of which no broker is known, or not this one."""
+    """The error when no broker of a topic is known, or not the one of that name."""
     return no_broker(MessageQueue(topic, broker_name or "(any)", 0))
 
 
@@ -413,7 +414,7 @@ def _retry_header(
     message: RetryMessage, queue: MessageQueue, born_ms: int
 ) -> SendMessageRequestHeaderV2:
     properties = dict(message.properties)
-    # They travel in the header, as a Java producer's do.
+    # These two are sent in the header, as by a Java producer.
     for name in ("RECONSUME_TIME", "MAX_RECONSUME_TIMES"):
         properties.pop(name, None)
     return SendMessageRequestHeaderV2(

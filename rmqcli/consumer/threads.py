@@ -71,7 +71,7 @@ _WORTH_TIMES: Final = 256
 _POLL_MS_MAX: Final = 1_000
 #: How long `join` waits for the engine's thread, which has nothing left to do.
 _JOIN_MS: Final = 10_000
-#: How often a thread that has to end is looked at, whether it runs a job.
+#: How often `stop` checks whether a thread that has to end still runs a job.
 _LOOK_MS: Final = 50
 _MEAN_OF: Final = 16
 _NS_PER_MS: Final = 1_000_000
@@ -81,11 +81,11 @@ Job: TypeAlias = Callable[[], None]
 
 
 class Latch:
-    """Set once, waited for by any number of threads, without a lock of its own.
+    """An event that is set once. Any number of threads may wait for it.
 
-    A signal handler may wait for it, or set it, although it interrupted a `wait` or a
-    `set` of its own thread. With `threading.Event` the handler can wait for a lock that
-    the code beneath it holds.
+    It has no lock of its own, so a signal handler may wait for it, or set it, although
+    it interrupted a `wait` or a `set` of the same thread. With `threading.Event` the
+    handler could wait for a lock that the interrupted code holds.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class ConsumeThreads:
             threading.Thread(target=self._run, name=f"rmq-consume-{n + 1}", daemon=True)
             for n in range(count)
         ]
-        #: those that run a job
+        #: the threads that run a job
         self._busy: set[threading.Thread] = set()
 
     @property
@@ -155,10 +155,11 @@ class ConsumeThreads:
             self._jobs.put(None)
 
     def stop(self, timeout_ms: int) -> bool:
-        """End the threads; whether all did. Idempotent.
+        """End the threads; return whether all of them have ended. Idempotent.
 
-        Waits `timeout_ms` for those that run a job. The others end by themselves, on a
-        busy machine only later, and are waited for as long as that takes.
+        Waits up to `timeout_ms` for threads that run a job. Idle threads end by
+        themselves, on a busy machine perhaps later, and this waits for them without a
+        limit.
         """
         self.let_end()
         until_ms = self._clock.monotonic_ms() + timeout_ms
@@ -198,10 +199,10 @@ class ConsumeThreads:
 
 
 class EngineThread(Protocol):
-    """Runs a `PushConsumer` and its client; calls `on_end`, given when it was made, as
-    its last act.
+    """Runs a `PushConsumer` and its client.
 
-    "Inside the engine" is a call that the owner makes: of a posted function, of a
+    Its last act is to call `on_end`, which is passed to its constructor. "Inside the
+    engine" means inside a call that the owner makes: of a posted function, of a
     callback of a request, or of the engine.
     """
 
@@ -213,24 +214,31 @@ class EngineThread(Protocol):
         """Begin to run the engine. Once."""
 
     def take(self, job: Job) -> None:
-        """From inside the engine: let a consume thread run `job`, which calls a
-        listener for the messages of one request."""
+        """From inside the engine: let a consume thread run `job`.
+
+        The job calls a listener for the messages of one request.
+        """
 
     def call(self, job: Job) -> None:
-        """From inside the engine: let a consume thread run `job`, however long it
-        takes. The engine goes on meanwhile, also with a single consume thread."""
+        """From inside the engine: let a consume thread run `job`, which may take long.
+
+        The engine continues in the meantime, even with a single consume thread.
+        """
 
     def post(self, action: Callable[[], None]) -> None:
         """Let the owner call `action`, in the order of the posts. From any thread."""
 
     def leave(self, action: Callable[[], None]) -> None:
-        """As `post`, for what may wait until there is something else to do, or 1 s."""
+        """Like `post`, but without waking the owner up.
+
+        The owner calls `action` when it has something else to do, or within 1 s.
+        """
 
     def is_current(self) -> bool:
         """Whether the caller is inside the engine, or is the engine's own thread."""
 
     def give_way(self) -> None:
-        """Let the engine go on while the caller, a listener, waits for it."""
+        """Let the engine continue while the caller, a listener, waits for it."""
 
     def end(self) -> None:
         """Let the engine's own thread end. From any thread; idempotent."""
@@ -243,9 +251,10 @@ class EngineThread(Protocol):
         """
 
     def forget_after_fork(self) -> None:
-        """In a forked child: own nothing. Locks may be held by the parent's threads.
+        """In a forked child: own nothing.
 
-        The sockets are the client's to forget.
+        Locks may be held by threads of the parent, which do not exist here. The client
+        forgets its sockets by itself.
         """
 
 
@@ -351,10 +360,13 @@ class PlainEngineThread:
             if self._is_orphaned:
                 end_child(error)
             logger.exception("exception in the engine; its thread continues")
-            self._stopped.wait(0.01)  # should it fail again at once
+            self._stopped.wait(0.01)  # in case it fails again at once
 
     def _turn(self, wait_ms_max: int) -> None:
-        """What was posted, what is due, and the I/O. The caller owns the engine."""
+        """Run what was posted and what is due, then do the I/O.
+
+        The caller owns the engine.
+        """
         engine, inbox = self._engine, self._inbox
         assert engine is not None  # set by start()  # noqa: S101
         self._owner = threading.get_ident()
@@ -416,7 +428,7 @@ class LeasingEngineThread(PlainEngineThread):
         self._lease: Lease | None = None
         #: wakes the engine's own thread before its next check
         self._check_now = threading.Event()
-        #: jobs that were given to the consume threads and have not ended; the owner's
+        #: how many jobs the consume threads have; only the owner of the engine uses it
         self._handed_out = 0
         self._quick_times = 0
         self._needed_times = QUICK_TIMES
@@ -436,8 +448,11 @@ class LeasingEngineThread(PlainEngineThread):
             self._hand_out(job)
 
     def call(self, job: Job) -> None:
-        """See EngineThread. The engine's own thread owns it from the next turn on,
-        because the holder of the lease may be the only consume thread."""
+        """See EngineThread.
+
+        The engine's own thread owns it from the next turn on, because the holder of the
+        lease may be the only consume thread.
+        """
         lease = self._lease
         if lease is not None:
             lease.is_recalled = True
@@ -495,7 +510,7 @@ class LeasingEngineThread(PlainEngineThread):
             self._watch(lease)
 
     def _watch(self, lease: Lease) -> None:
-        """Until the lease has ended; end it when its listener does not return."""
+        """Wait for the end of the lease; end it when its listener does not return."""
         seen_times = -1
         while True:
             self._check_now.wait(CHECK_MS / 1000)
@@ -510,10 +525,13 @@ class LeasingEngineThread(PlainEngineThread):
                 seen_times = lease.times
 
     def _end_lease(self, lease: Lease) -> None:
-        """Own the engine again; other threads get what was not begun. With the lock."""
+        """Own the engine again, and give the jobs that have not begun to other threads.
+
+        The caller holds the lock.
+        """
         self._lease = None
         self._quick_times = 0
-        if lease.is_listening:  # slow, however often it was quick
+        if lease.is_listening:  # a slow listener, even if it was often quick
             is_worth = lease.times >= _WORTH_TIMES
             times = self._needed_times
             self._needed_times = (
@@ -529,7 +547,7 @@ class LeasingEngineThread(PlainEngineThread):
     # --- the consume thread that holds the lease ---
 
     def _run_lease(self, lease: Lease) -> None:
-        """Run the jobs and the engine, until that is over."""
+        """Run the jobs and the engine until the lease is over."""
         with self._lock:
             if self._lease is not lease:
                 return
@@ -550,7 +568,7 @@ class LeasingEngineThread(PlainEngineThread):
                     self._end_lease(lease)
 
     def _run_jobs(self, lease: Lease) -> bool:
-        """Run the jobs there are; whether to keep the lease."""
+        """Run the jobs of the lease; return whether to keep it."""
         while lease.jobs:
             with self._lock:
                 if self._lease is not lease:
@@ -589,9 +607,10 @@ class LeasingEngineThread(PlainEngineThread):
 
 
 class ListenerWorkers:
-    """Satisfies the engine's `Workers`: consume threads call the listener.
+    """Implements the engine's `Workers`: consume threads call the listener.
 
-    `consumed` and `consumed_orderly` take outcomes, in the thread that owns the engine.
+    `consumed` and `consumed_orderly` receive outcomes, in the thread that owns the
+    engine.
     """
 
     def __init__(
@@ -618,7 +637,11 @@ class ListenerWorkers:
         self._engine_thread.take(functools.partial(self._serve, request))
 
     def share(self, request: ConcurrentRequest) -> None:
-        """For as many more threads as there are batches left."""
+        """See Workers.
+
+        The request gets a thread for each remaining batch, but no more threads than
+        there are.
+        """
         request.is_shared = True
         batches = -(-request.left // request.batch_size)
         for _ in range(min(batches, self._consume_threads.count) - 1):
@@ -642,7 +665,7 @@ class ListenerWorkers:
         if outcome.failed:
             self._engine_thread.post(action)
         else:
-            # Offsets are committed every 5 s: to wake the engine costs more than it.
+            # Offsets are committed only every 5 s, so this is not worth a wake-up.
             self._engine_thread.leave(action)
 
     def _serve_orderly(self, request: OrderlyRequest) -> None:

@@ -1,7 +1,7 @@
 """The orders that `rmq demo` sends: made up, but the same for the same seed.
 
-Each is one event of an order (created, paid, shipped, refunded), sharded by order id so
-that the events of one order stay in one queue and in order.
+Each message is one event of an order (created, paid, shipped, refunded). Messages are
+sharded by order id, so that the events of one order stay in one queue and in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ITEMS: Final = (
     ("kettle", 5400),
     ("cup", 1200),
 )
-#: What becomes of an order, and how often.
+#: The possible events of an order, and their frequencies.
 _FATES: Final = (
     ("Created", "Paid", "Shipped"),
     ("Created", "Paid", "Refunded"),
@@ -36,7 +36,7 @@ _PER_CENT: Final = (80, 12, 8)
 
 
 def order_events(rng: random.Random) -> Iterator[OutgoingMessage]:
-    """Events without end; ten orders are under way at a time."""
+    """Yield events without end; ten orders are in progress at a time."""
     number = 1000
     open_orders: list[list[OutgoingMessage]] = []
     while True:

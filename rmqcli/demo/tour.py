@@ -1,9 +1,9 @@
-"""The steps of `rmq demo`, and how one is shown: the command, then its real output.
+"""The steps of `rmq demo`, and how a step is shown: the command, then its real output.
 
-Every step is a process of its own, started as the user would: nothing is faked, and
-what it prints goes straight to this terminal or pipe. On a terminal each step has a
-screen of 80 columns and 24 lines to itself, and the user turns the page; in a pipe the
-steps follow each other without a pause.
+Every command runs in a separate process, as if the user had started it: nothing is
+faked, and its output goes straight to this terminal or pipe. On a terminal each step
+has a screen of 80 columns and 24 lines to itself, and the user turns the page; in a
+pipe the steps follow each other without a pause.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of the tour. `words` come after `rmq`.
+    """One command of the tour. `words` are its arguments after `rmq`.
 
-    `about` is a sentence or two for people, in lines of less than 80 cells. A command
-    that would run on is interrupted after `seconds`; it is for terminals only. `then`
-    are the words of a second command on the same page. Both run with `environ` added.
+    `about` explains the step in a sentence or two, in lines of less than 80 cells. A
+    command that does not end by itself has `seconds`, after which it is interrupted; it
+    runs on terminals only. `then` are the arguments of a second command on the same
+    page. Both run with `environ` added to their environment.
     """
 
     title: str
@@ -43,7 +44,7 @@ class Step:
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-#: Before the export, which needs Java.
+#: The steps before the export, which needs Java.
 STEPS: Final = (
     Step(
         title="What is there?",
@@ -121,12 +122,12 @@ STEPS: Final = (
 )
 
 
-#: The page about gRPC, also where it has to be left out.
+#: The title of the page about gRPC, which is shown even if the step is left out.
 PROXY_TITLE: Final = "The same over gRPC, through a proxy"
 
 
 def proxy_step(endpoints: str) -> Step:
-    """A message that is sent and consumed through the cluster's proxy."""
+    """The step that sends and consumes a message through the cluster's proxy."""
     return Step(
         title=PROXY_TITLE,
         about="A proxy of RocketMQ 5 needs no name server. This one has no TLS.",
@@ -140,7 +141,7 @@ def proxy_step(endpoints: str) -> Step:
 
 
 def export_step(folder: str) -> Step:
-    """The export to Parquet, through a local Spark."""
+    """The step that exports to Parquet, through a local Spark."""
     return Step(
         title="Everything to Parquet, through Spark",
         about="A local Spark starts first, which takes a few seconds.",
@@ -158,7 +159,10 @@ def export_step(folder: str) -> Step:
 
 
 class Tour:
-    """Shows steps one after the other. `is_paged`: a screen each, and Enter between."""
+    """Shows steps one after the other.
+
+    With `is_paged` each step gets a new screen, and the user presses Enter in between.
+    """
 
     def __init__(
         self,
@@ -172,7 +176,7 @@ class Tour:
         self._environ = {
             **os.environ,
             "NAMESRV_ADDR": namesrv,
-            # What the tour backs up goes away with it.
+            # The backups of the tour are removed with it.
             "XDG_STATE_HOME": state_home,
         }
         # The user's own proxy belongs to another cluster.
@@ -184,7 +188,7 @@ class Tour:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """What every command of the tour runs with."""
+        """The environment in which every command of the tour runs."""
         return self._environ
 
     def page(self, title: str, *about: str) -> None:
@@ -200,16 +204,16 @@ class Tour:
                 self.write(line)
 
     def heading(self, text: str, *, place: str = "") -> None:
-        """A line that opens a step, or a part of one."""
+        """Write the heading of a step, or of a part of one."""
         self.write(f"\n{place}{self._styled('1;36', '## ' + text)}")
 
     def write(self, text: str) -> None:
-        """A line on stdout, before whatever a child prints next."""
+        """Write a line to stdout, before the next output of a child process."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def show(self, step: Step) -> None:
-        """Run a step. Raises RmqError when it ended as it should not."""
+        """Show a step and run it. Raises RmqError for an unexpected exit code."""
         self.page(step.title, step.about)
         for name, value in step.environ.items():
             self.command(f"export {name}={value}")
@@ -246,11 +250,11 @@ class Tour:
                 if step.seconds is None:
                     process.kill()
                     raise
-                # The terminal sent it to the command too: that is how one ends it.
+                # The terminal has sent Ctrl-C to the command, too, which then ends.
             return process.wait(_STEP_TIMEOUT_S)
 
     def command(self, text: str) -> None:
-        """A command, as one would type it."""
+        """Write a command as a user would type it."""
         self.write(f"{self._styled('2', '$')} {self._styled('1', text)}")
 
     def _turn(self) -> None:
@@ -259,7 +263,7 @@ class Tour:
         if self._number:
             sys.stdout.write(self._styled("2", "\nEnter goes on, Ctrl-C ends "))
             sys.stdout.flush()
-            # What was typed while the command ran does not turn the page.
+            # Keys that were typed while the command ran must not turn the page.
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
             sys.stdin.readline()
         sys.stdout.write(_CLEAR_SCREEN)

@@ -1,6 +1,6 @@
 """Live traffic for `rmq demo`: a producer, and a consumer that is slower than it.
 
-The consumer is the engine's, with one thread and a listener that takes its time.
+The consumer is an ordinary `Consumer`, with one thread and a slow listener.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.producer.message import OutgoingMessage
 
-#: Of the topic, on one broker.
+#: How many queues the topic has, on one broker.
 QUEUES: Final = 4
-#: Messages that are there before the tour begins, and rates while it goes on.
+#: How many messages exist before the tour begins, and the rates during the tour.
 PAST_ORDERS: Final = 2_000
 _SENT_PER_S: Final = 40
 _CONSUMED_PER_S: Final = 20
 _TURN_MS: Final = 100
-#: Often, so that who watches sees it move; RocketMQ's is 5 s.
+#: Short, so that the user sees the offsets move; RocketMQ's default is 5 s.
 _PERSIST_MS: Final = 500
 #: Small, so that the one thread soon gets to every queue.
 _PULL_BATCH: Final = 4
@@ -44,7 +44,7 @@ _UNDER_WAY_MS: Final = 5_000
 
 
 class Traffic:
-    """Producer and consumer; `stop` ends both. What failed is in `error`."""
+    """A producer and a consumer; `stop` ends both. `error` is the producer's error."""
 
     def __init__(self, config: ClientConfig, *, seed: int) -> None:
         self._config = config
@@ -69,9 +69,10 @@ class Traffic:
         self._consumed: set[MessageQueue] = set()
 
     def start(self) -> None:
-        """Begin; returns when the past orders are stored and each queue has a commit.
+        """Start both; return when past orders are stored and each queue has a commit.
 
-        Raises what went wrong.
+        For the commits it waits about 6 s at most. Raises the error of the producer or
+        the consumer.
         """
         self._producer.start()
         self._ready.wait()
@@ -117,8 +118,8 @@ class Traffic:
             yield next(events)
         yield None
         self._ready.set()
-        # By the time that went by, not by turns: on a busy machine a turn takes longer,
-        # and the consumer must not keep up.
+        # Counted by time and not by turns, which take longer on a busy machine: the
+        # consumer must not keep up.
         begun_ms, sent = SYSTEM_CLOCK.monotonic_ms(), 0
         while not SYSTEM_CLOCK.wait_ms(self._over, _TURN_MS):
             passed_ms = SYSTEM_CLOCK.monotonic_ms() - begun_ms
@@ -128,7 +129,7 @@ class Traffic:
             yield None
 
     def _take(self, message: Message) -> None:
-        """What the consumer does: take its time."""
+        """The slow listener."""
         self._consumed.add(message.message_queue)
         if SYSTEM_CLOCK.wait_ms(self._over, 1_000 // _CONSUMED_PER_S):
             raise LeaveRest

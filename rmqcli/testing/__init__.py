@@ -1,4 +1,4 @@
-"""For tests of programs that use RocketMQ: a cluster in the process, a manual clock.
+"""Tools to test programs that use RocketMQ: an embedded cluster and a manual clock.
 
 `EmbeddedCluster`, and the constructors of `rmqcli.broker.faults`, are loaded when they
 are first used. The fixtures of pytest are in `rmqcli.testing.plugin`.

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """Satisfies `rmqcli.clock.Clock`. Both times are `now_ms`; set it, or `advance`."""
+    """A `rmqcli.clock.Clock` for tests. Both its times are `now_ms`.
+
+    The time changes when a test sets `now_ms` or calls `advance`.
+    """
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
@@ -25,7 +28,10 @@ class ManualClock:
         return self.now_ms
 
     def wait_ms(self, event: threading.Event, timeout_ms: int) -> bool:
-        """Move the time to the end of the wait, unless `event` is set already."""
+        """Move the time to the end of the wait, unless `event` is already set.
+
+        Returns whether `event` is set.
+        """
         if not event.is_set():
             self.advance(timeout_ms)
         return event.is_set()

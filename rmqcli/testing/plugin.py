@@ -1,21 +1,22 @@
-"""Fixtures of pytest: a RocketMQ cluster in the test's own process.
+"""Pytest fixtures: a RocketMQ cluster in the test's own process.
 
-Installed with rmqcli; a test needs no import:
+The plugin is installed with rmqcli; a test needs no import:
 
     def test_my_consumer(rmq_cluster, rmq_topic):
         rmq_cluster.send(rmq_topic, ["a", "b"])
         assert my_consumer(rmq_cluster.namesrv, rmq_topic) == ["a", "b"]
 
 - `rmq_cluster`: an `EmbeddedCluster` of one broker, fresh for each test.
-- `rmq_cluster_factory`: a function that starts more, with any of `ClusterOptions`:
-  `rmq_cluster_factory(brokers=2, like="4.6.0")`. All are closed after the test.
-  With `proxy=True` the cluster also serves gRPC, at `cluster.endpoints`.
-  Brokers allow SQL92 filters, which RocketMQ's do only with enablePropertyFilter.
+- `rmq_cluster_factory`: a function that starts more clusters, with any of
+  `ClusterOptions`: `rmq_cluster_factory(brokers=2, like="4.6.0")`. All of them are
+  closed after the test. With `proxy=True` a cluster also serves gRPC, at
+  `cluster.endpoints`. The brokers allow SQL92 filters, which RocketMQ's brokers do only
+  with enablePropertyFilter.
 - `rmq_topic`: the name of a new topic of `rmq_cluster`, with four queues.
-- `rmq_clock`: a `ManualClock`; after `rmq_cluster_factory(clock=rmq_clock)` hours go by
-  with `cluster.advance(ms)`.
+- `rmq_clock`: a `ManualClock`. After `rmq_cluster_factory(clock=rmq_clock)`,
+  `cluster.advance(ms)` lets hours pass at once.
 
-Until a test asks for one of them, nothing of rmqcli but this file is loaded.
+Until a test requests one of them, only the package rmqcli.testing is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.testing.clock import ManualClock
 
-#: In which brokers of the fixtures differ from RocketMQ's defaults.
+#: The settings in which brokers of the fixtures differ from RocketMQ's defaults.
 _SETTINGS = {"enable_property_filter": True}
 
 
@@ -39,13 +40,13 @@ def rmq_clock() -> ManualClock:
     """A clock that stands still until the test, or `cluster.advance`, moves it."""
     from rmqcli.testing.clock import ManualClock
 
-    # A believable date: RocketMQ's ids count from the start of the month.
+    # A plausible date: RocketMQ's ids count from the start of the month.
     return ManualClock(now_ms=1_700_000_000_000)
 
 
 @pytest.fixture
 def rmq_cluster_factory() -> Iterator[Callable[..., EmbeddedCluster]]:
-    """A function that starts clusters; takes what `EmbeddedCluster` takes.
+    """A function that starts clusters, with the arguments of `EmbeddedCluster`.
 
     SQL92 filters are allowed unless `settings` says `enable_property_filter`: False.
     """

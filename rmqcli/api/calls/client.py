@@ -49,7 +49,7 @@ def unregister_client(client_id: str, group: str) -> Call[None]:
 def lock_batch_mq(
     group: str, client_id: str, queues: Sequence[MessageQueue]
 ) -> Call[set[MessageQueue]]:
-    """Lock queues for one member; returns those that it holds now."""
+    """Lock queues for one member; return the queues that the member holds now."""
     return make_call(
         RequestCode.LOCK_BATCH_MQ,
         _locked_queues,
@@ -71,7 +71,7 @@ def unlock_batch_mq(
 
 
 def consumer_send_msg_back(header: ConsumerSendMsgBackRequestHeader) -> Call[None]:
-    """Store a failed message in its group's retry topic, or its dead letter topic."""
+    """Store a failed message in its group's retry topic or dead-letter topic."""
     return make_call(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         nothing,

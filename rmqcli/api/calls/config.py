@@ -102,8 +102,11 @@ def get_all_subscription_group_config() -> Call[dict[str, SubscriptionGroupConfi
 
 
 def get_subscription_group_config(group: str) -> Call[SubscriptionGroupConfig]:
-    """One consumer group's settings on this broker, which makes a group that it does
-    not know where it may (5.0 and later)."""
+    """One consumer group's settings on this broker (5.0 and later).
+
+    A broker that does not know the group creates it, if the broker's settings allow
+    that.
+    """
     call = make_call(
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         lambda answer: decode_body(SubscriptionGroupConfig, answer.body),
@@ -115,7 +118,7 @@ def get_subscription_group_config(group: str) -> Call[SubscriptionGroupConfig]:
 
 
 def get_subscription_group_names() -> Call[list[str]]:
-    """The groups of which the broker has settings, without reading the settings."""
+    """The names of the groups with settings on the broker, without reading these."""
     return make_call(
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         lambda answer: list(
@@ -138,7 +141,11 @@ def update_and_create_subscription_group(
 
 
 def delete_subscription_group(group: str, *, clean_offset: bool = True) -> Call[None]:
-    """Delete the group on this master, with its offsets where the version can."""
+    """Delete the group on this master.
+
+    With `clean_offset`, its offsets are deleted, too, if the broker's version can do
+    that.
+    """
     return make_call(
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         nothing,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
-    """The group's members on this broker, None when none is online (code 206)."""
+    """The group's members on this broker, or None when none is online (code 206)."""
     return make_call(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         _consumer_connection,
@@ -41,7 +41,7 @@ def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
 
 
 def get_consumer_list_by_group(group: str) -> Call[list[str]]:
-    """The client ids of the group's members; code 1 when there are none."""
+    """The client ids of the group's members; an error (code 1) if there are none."""
     return make_call(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         _consumer_list,
@@ -53,7 +53,10 @@ def get_consumer_list_by_group(group: str) -> Call[list[str]]:
 def get_consumer_running_info(
     group: str, client_id: str, *, jstack: bool = False
 ) -> Call[ConsumerRunningInfo]:
-    """What one member holds. The broker asks it, and waits up to 10 s."""
+    """The state of one member: its settings, subscriptions, queues and rates.
+
+    The broker requests it from the member, and waits up to 10 s for the answer.
+    """
     return make_call(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         _consumer_running_info,
@@ -81,10 +84,11 @@ def check_client_config(
     client_id: str = "rmqcli",
     group: str = TOOLS_CONSUMER_GROUP,
 ) -> Call[None]:
-    """Ask whether the broker can serve a subscription's expression.
+    """Ask whether the broker can filter by the expression of a subscription.
 
-    Code 1 where it has SQL92 off, SUBSCRIPTION_PARSE_FAILED where it cannot read it. A
-    pull does not tell: with an expression that cannot be read it gets every message.
+    The broker answers with code 1 if it has SQL92 switched off, and with
+    SUBSCRIPTION_PARSE_FAILED if it cannot parse the expression. A pull does not reveal
+    that: with an expression that cannot be parsed it returns every message.
     """
     from rmqcli.wire.bodies.heartbeat import CheckClientRequestBody
 
@@ -100,8 +104,8 @@ def check_client_config(
     )
 
 
-# Declarations of bodies are loaded with the first answer that has one: most groups that
-# `rmq lag` shows have no member online, and the modules add to every start.
+# The classes of bodies are imported with the first answer that has one: most groups in
+# `rmq lag` have no member online, and the imports would slow down every start.
 
 
 def _consumer_connection(answer: RemotingCommand) -> ConsumerConnection | None:

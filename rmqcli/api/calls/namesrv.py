@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def get_route_info_by_topic(topic: str) -> Call[TopicRoute]:
-    """Where the topic's queues are. NotFoundError when no broker registered it."""
+    """Where the topic's queues are.
+
+    The error is NotFoundError when no broker has registered the topic.
+    """
     return make_call(
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         lambda answer: parse_topic_route(topic, answer.body),
@@ -42,7 +45,7 @@ def get_broker_cluster_info() -> Call[ClusterInfo]:
 
 
 def get_all_topic_list() -> Call[list[str]]:
-    """Every topic's name, retry, dead-letter and system ones among them."""
+    """The names of all topics, including retry, dead-letter and system topics."""
     return make_call(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         lambda answer: decode_body(TopicList, answer.body).topic_list,
@@ -51,7 +54,7 @@ def get_all_topic_list() -> Call[list[str]]:
 
 
 def delete_topic_in_namesrv(topic: str) -> Call[None]:
-    """Forget the topic's route. To be sent to every name server."""
+    """Delete the topic's route. To be sent to every name server."""
     return make_call(
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
         nothing,

@@ -1,4 +1,4 @@
-"""Requests about offsets: committed, at a queue's ends, by time, reset.
+"""Requests about offsets: committed offsets, ends of queues, offsets by time, resets.
 
 Source: ConsumerManageProcessor and AdminBrokerProcessor of the broker.
 """
@@ -39,12 +39,12 @@ def query_consumer_offset(
     *,
     set_zero_if_not_found: bool | None = False,
 ) -> Call[int | None]:
-    """The committed offset, None when the broker says that there is none.
+    """The committed offset, or None when the broker says that there is none.
 
     A broker before 5.0 does not know `setZeroIfNotFound` and may answer 0 for a queue
-    without a committed offset: there 0 is ambiguous, and the table of
-    `get_all_consumer_offset` is the truth. A consumer leaves the choice to the broker,
-    with None: so that a new group begins at the beginning of a young queue.
+    without a committed offset. There 0 is ambiguous, and only the table of
+    `get_all_consumer_offset` is reliable. A consumer passes None, which leaves the
+    choice to the broker, so that a new group begins at the beginning of a young queue.
     """
     return make_call(
         RequestCode.QUERY_CONSUMER_OFFSET,
@@ -63,10 +63,10 @@ def query_consumer_offset(
 def update_consumer_offset(
     group: str, topic: str, queue_id: int, *, commit_offset: int
 ) -> Call[str]:
-    """Commit an offset, forward or back; returns the broker's remark.
+    """Commit an offset, forward or back; return the broker's remark.
 
-    Since 5.1 a broker with a pending reset ignores this with code 0 and only says so
-    in the remark.
+    Since 5.1 a broker with a pending reset ignores the request; it answers with code 0
+    and mentions this only in the remark.
     """
     return make_call(
         RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -94,7 +94,7 @@ def get_max_offset(topic: str, queue_id: int) -> Call[int]:
 
 
 def get_min_offset(topic: str, queue_id: int) -> Call[int]:
-    """The oldest offset still there. 0 for a queue that does not exist."""
+    """The oldest offset that still exists. 0 for a queue that does not exist."""
     return make_call(
         RequestCode.GET_MIN_OFFSET,
         lambda answer: (
@@ -112,10 +112,10 @@ def search_offset_by_timestamp(
     *,
     boundary_type: BoundaryType | None = None,
 ) -> Call[int]:
-    """The offset for a store time, by the broker's own rule.
+    """The offset for a store time (epoch ms), by the broker's own rule.
 
-    Up to 5.1.0 the nearest message, from 5.1.1 the first not older;
-    `admin.position_search` evens that out.
+    Up to 5.1.0 this is the nearest message, from 5.1.1 on the first one that is not
+    older. `admin.positions` hides the difference.
     """
     return make_call(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -133,7 +133,7 @@ def search_offset_by_timestamp(
 
 
 def get_all_consumer_offset() -> Call[dict[tuple[str, str], dict[int, int]]]:
-    """Every committed offset of a broker: (group, topic) to queue id to offset."""
+    """Every committed offset of a broker: (group, topic) -> queue id -> offset."""
     return make_call(
         RequestCode.GET_ALL_CONSUMER_OFFSET,
         lambda answer: decode_body(
@@ -152,11 +152,11 @@ def invoke_broker_to_reset_offset(
     queue_id: int | None = None,
     offset: int | None = None,
 ) -> Call[dict[MessageQueue, int]]:
-    """Reset a group, by the broker or through its clients; returns what was set.
+    """Reset a group, in the broker or through its clients; return the new offsets.
 
-    `queue_id` and `offset` are only honoured from 5.2.0 on: a broker that pushes the
-    reset to clients ignores them and goes by `timestamp_ms` alone, so never send them
-    without checking its version. NotFoundError (206) when clients are needed and
+    `queue_id` and `offset` count only from 5.2.0 on: a broker that pushes the reset to
+    clients ignores them and uses `timestamp_ms` alone, so never send them without
+    checking its version. The error is NotFoundError (206) when clients are needed and
     no member is online.
     """
     return make_call(

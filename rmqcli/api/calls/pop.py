@@ -1,8 +1,9 @@
 """POP: receive messages, acknowledge them, hide them for longer (5.0 and later).
 
-The broker keeps what a group received and until when: no member owns a queue, and no
-client commits an offset. What is neither acknowledged nor hidden again in time is
-delivered again, from a retry topic that the broker keeps for the group and the topic.
+The broker records which messages a group has received, and until when they are hidden.
+No member owns a queue, and no client commits an offset. A message that is neither
+acknowledged nor hidden again in time is delivered again, from a retry topic that the
+broker keeps for the group and the topic.
 
 Source: PopMessageProcessor, AckMessageProcessor, ChangeInvisibleTimeProcessor and
 QueryAssignmentProcessor of the broker, MQClientAPIImpl#processPopResponse.
@@ -62,10 +63,10 @@ _EMPTY_CODES: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class PopAnswer:
-    """What a broker gave out: stored messages back to back in `body`, and their leases.
+    """The answer to a POP: stored messages back to back in `body`, and their leases.
 
-    `is_full`: the broker holds too many requests, so this one did not wait. The numbers
-    and offsets are the broker's word and not yet checked against anything.
+    `is_full` means that the broker holds too many requests, so this one did not wait.
+    Numbers and offsets are those of the broker and have not been checked.
     """
 
     body: bytes = b""
@@ -73,18 +74,18 @@ class PopAnswer:
     pop_time_ms: int = 0
     invisible_ms: int = 0
     revive_queue_id: int = 0
-    #: (topic type, queue id) -> the lowest offset given out of that queue
+    #: (topic type, queue id) -> the lowest delivered offset of that queue
     start_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    #: how often messages of an orderly group were given out before
+    #: how often messages of an orderly group were delivered before
     order_counts: dict[tuple[str, OrderKey], int] = field(default_factory=dict)
 
     def handle_of(self, message: StoredMessage, broker_name: str) -> ReceiptHandle:
-        """The handle by which a message of `body` is acknowledged.
+        """Return the handle by which a message of `body` is acknowledged.
 
         Raises HeaderError when the broker's own handle cannot be read.
         """
         own = message.properties.get(POP_CK)
-        if own is not None:  # of the retry topic, which the record does not name
+        if own is not None:  # from the retry topic, which the record does not name
             handle = decode_receipt_handle(own)
             if handle.offset is None:
                 handle = replace(handle, offset=message.queue_offset)
@@ -103,7 +104,7 @@ class PopAnswer:
         )
 
     def deliveries_of(self, message: StoredMessage, handle: ReceiptHandle) -> int:
-        """How often the group was given the message before."""
+        """How often the message was delivered to the group before."""
         if not handle.is_order:
             return message.reconsume_times
         queue, counts = handle.queue_id, self.order_counts
@@ -128,11 +129,12 @@ def pop_message(
 ) -> Call[PopAnswer]:
     """Receive up to 32 messages and hide them from the group for `invisible_ms`.
 
-    Without a message the broker holds the request for up to `poll_ms`: give it a longer
-    deadline. `queue_id` -1: of any of the broker's queues, and of the topic's retries.
-    A queue from which the group never received begins at its lowest offset with
-    `from_min`, else near its end (a young queue begins at 0 even then). With
-    `is_order` nothing is given out of a queue as long as a message of it is hidden.
+    While there is no message, the broker holds the request for up to `poll_ms`, so the
+    request needs a longer deadline. With `queue_id` -1 the messages come from all the
+    broker's queues and from the topic's retries. The first receive of a group from a
+    queue begins at the queue's lowest offset with `from_min`, and otherwise near its
+    end (but at 0 if the queue is young). With `is_order` a queue delivers nothing while
+    a message of it is hidden.
     """
     return make_call(
         RequestCode.POP_MESSAGE,
@@ -145,8 +147,8 @@ def pop_message(
             max_msg_nums=max_msg_nums,
             invisible_time=invisible_ms,
             poll_time=poll_ms,
-            # The broker puts in its own time; with ours, it would refuse to wait for a
-            # client whose clock is late.
+            # The broker replaces 0 by its own time. With our time it would not hold the
+            # request of a client whose clock is late.
             born_time=0,
             init_mode=_INIT_MODE_MIN if from_min else _INIT_MODE_MAX,
             exp_type=expression_type,
@@ -159,10 +161,10 @@ def pop_message(
 
 
 def ack_message(group: str, topic: str, handle: ReceiptHandle) -> Call[None]:
-    """Acknowledge one message of `topic`, the topic that was subscribed to.
+    """Acknowledge one message of `topic`, which is the subscribed topic.
 
-    A second time has no effect. A broker also accepts the handle of a message that is
-    visible again; that has no effect either, or spares a delivery.
+    A second ack has no effect. A broker also accepts the handle of a message that is
+    visible again; that ack has no effect either, or prevents another delivery.
     """
     return make_call(
         RequestCode.ACK_MESSAGE,
@@ -182,9 +184,9 @@ def ack_message(group: str, topic: str, handle: ReceiptHandle) -> Call[None]:
 def batch_ack_message(
     group: str, broker_name: str, handles: Iterable[tuple[str, ReceiptHandle]]
 ) -> Call[None]:
-    """Acknowledge messages of one broker: each by its subscribed topic and handle.
+    """Acknowledge messages of one broker, each by its subscribed topic and its handle.
 
-    The broker leaves out offsets that its queue does not have, and says nothing of it.
+    The broker silently ignores offsets that its queue does not have.
     """
     batches: dict[tuple[str, ReceiptHandle], set[int]] = {}
     for topic, handle in handles:
@@ -219,10 +221,10 @@ def batch_ack_message(
 def change_invisible_time(
     group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
 ) -> Call[ReceiptHandle]:
-    """Hide a message for `invisible_ms` from now on; returns its new handle.
+    """Hide a message for `invisible_ms` from now on; return its new handle.
 
-    The old handle is void, although the broker still answers requests with it: an ack
-    has no effect, and another change makes the message come back twice.
+    The old handle is void, although the broker still accepts requests with it: an ack
+    has no effect, and after another change the message is delivered twice.
     """
 
     def parse(answer: RemotingCommand) -> ReceiptHandle:
@@ -254,7 +256,7 @@ def change_invisible_time(
 def query_assignment(
     group: str, topic: str, *, client_id: str, strategy_name: str = "AVG"
 ) -> Call[list[MessageQueueAssignment]]:
-    """The queues that the broker gives to this client, and whether by POP or PULL."""
+    """The queues that the broker assigns to this client, and whether by POP or PULL."""
     return make_call(
         RequestCode.QUERY_ASSIGNMENT,
         lambda answer: (

@@ -1,7 +1,7 @@
-"""A producer's life at a broker: the ends of its transactions, and its goodbye.
+"""Requests of a producer other than sends: the end of a transaction, unregistration.
 
-Source: MQClientAPIImpl of the client; EndTransactionProcessor and
-ClientManageProcessor of the broker.
+Source: MQClientAPIImpl of the client; EndTransactionProcessor and ClientManageProcessor
+of the broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def end_transaction(header: EndTransactionRequestHeader) -> Call[None]:
-    """Commit a half message, roll it back, or say that its end is not known yet."""
+    """Commit a half message, roll it back, or report that this is still undecided."""
     return make_call(
         RequestCode.END_TRANSACTION,
         nothing,

@@ -25,8 +25,9 @@ FLAG_COMMIT_OFFSET = 0x1  # PullSysFlag.FLAG_COMMIT_OFFSET
 FLAG_SUSPEND = 0x2  # PullSysFlag.FLAG_SUSPEND
 FLAG_SUBSCRIPTION = 0x4  # PullSysFlag.FLAG_SUBSCRIPTION
 
-#: More is never answered: a broker stops at 32 messages or 256 KiB, 8 or 64 KiB from
-#: disk (MessageStoreConfig.maxTransferCountOnMessageInMemory and its three siblings).
+#: A broker never returns more: it stops at 32 messages or 256 KiB from memory, or at 8
+#: messages or 64 KiB from disk (maxTransferCountOnMessageInMemory of MessageStoreConfig
+#: and its three siblings).
 MSG_NUMS_MAX = 32
 _MSG_BYTES_MAX = "262144"  # DefaultMQPushConsumer.pullBatchSizeInBytes
 
@@ -40,12 +41,13 @@ def pull_message(
     expression: str = "*",
     expression_type: str = "TAG",
 ) -> Call[PullAnswer]:
-    """Messages of `queue` from `queue_offset` on, as many as the broker gives.
+    """Messages of `queue` from `queue_offset` on, as many as the broker returns.
 
-    With `suspend_ms` over 0 the broker holds the request until something arrives or
-    that time is over, which it notices up to 5 s late: give it a longer deadline.
+    With `suspend_ms` over 0 the broker holds the request until a message arrives or
+    that time has passed, which it may notice up to 5 s late. So the request needs a
+    longer deadline.
     """
-    # Written out: bulk reads make ten thousand of these a second.
+    # Written out for speed: bulk reads make ten thousand of these a second.
     fields = {
         "consumerGroup": TOOLS_CONSUMER_GROUP,
         "topic": queue.topic,
@@ -69,7 +71,7 @@ def pull_message(
 
 
 class _PullOf:
-    """What a pull is called in an error; made into text only then."""
+    """The name of a pull in errors, which becomes text only when it is needed."""
 
     __slots__ = ("_queue",)
 
@@ -92,15 +94,16 @@ def pull_for_group(
     expression: str | None,
     expression_type: str,
 ) -> Call[PullAnswer]:
-    """Messages of `queue` for a member of `group`, held for up to `suspend_ms`.
+    """Messages of `queue` for a member of `group`.
 
-    `commit_offset` None commits nothing: a slave must not be asked to. Without
-    `expression` the broker goes by the group's heartbeat.
+    The broker holds the request for up to `suspend_ms`. With `commit_offset` None
+    nothing is committed; a pull from a slave needs that. Without `expression` the
+    broker uses the subscription of the group's heartbeat.
     """
     flags = FLAG_SUSPEND
     if commit_offset is not None:
         flags |= FLAG_COMMIT_OFFSET
-    # Written out: a busy consumer makes thousands of these a second.
+    # Written out for speed: a busy consumer makes thousands of these a second.
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class SendStatus(enum.Enum):
-    """How safe a stored message is. Members keep Java's names; all mean stored."""
+    """How safely a message was stored. Members keep Java's names.
+
+    All of them mean that the message was stored.
+    """
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -43,8 +46,8 @@ _ALSO_OK = tuple(code for code in _STATUS if code)
 class SendResult:
     """Where a message, or each message of a batch, was stored.
 
-    `offset_msg_ids` has one id a message; a batch takes the offsets from
-    `queue_offset` on.
+    `offset_msg_ids` has one id per message. The messages of a batch have consecutive
+    offsets from `queue_offset` on.
     """
 
     status: SendStatus
@@ -69,7 +72,10 @@ def send_message(header: SendMessageRequestHeaderV2, body: bytes) -> Call[SendRe
 def send_batch_message(
     header: SendMessageRequestHeaderV2, body: bytes
 ) -> Call[SendResult]:
-    """Store several messages in one queue. `body` is what `wire.batch` encodes."""
+    """Store several messages in one queue.
+
+    `body` is what `wire.message.batch` encodes.
+    """
     return make_call(
         RequestCode.SEND_BATCH_MESSAGE,
         _send_result,

@@ -1,4 +1,4 @@
-"""Requests for the numbers of topics and groups.
+"""Requests for the statistics of topics and groups.
 
 Source: AdminBrokerProcessor of the broker.
 """
@@ -41,9 +41,10 @@ def get_topic_stats_info(topic: str) -> Call[dict[MessageQueue, TopicOffset]]:
 def get_consume_stats(group: str, topic: str | None = None) -> Call[ConsumeStats]:
     """Broker, consumer and pull offset of each queue.
 
-    A queue that the group never committed shows consumer offset 0, like one at 0.
-    Without `topic`: all topics with committed offsets; while members are online only
-    those they subscribe to.
+    A queue without a committed offset shows consumer offset 0, like a queue with
+    committed offset 0. Without `topic`, the answer covers all topics in which the group
+    has committed offsets or, while members are online, only the topics to which they
+    subscribe.
     """
     return make_call(
         RequestCode.GET_CONSUME_STATS,

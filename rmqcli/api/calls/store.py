@@ -1,4 +1,4 @@
-"""Requests that look single messages up.
+"""Requests that look up single messages.
 
 Source: QueryMessageProcessor of the broker.
 """
@@ -17,15 +17,15 @@ from rmqcli.wire.headers.store import (
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
 
-#: A broker never answers more (MessageStoreConfig.maxMsgsNumBatch).
+#: A broker never returns more messages (MessageStoreConfig.maxMsgsNumBatch).
 QUERY_MESSAGE_MAX = 64
 
 
 def view_message_by_id(commit_log_offset: int, *, topic: str | None) -> Call[bytes]:
-    """The stored message at that place of the broker's log, as bytes.
+    """The stored message at an offset of the broker's commit log, as bytes.
 
-    The broker does not check the place: verify that what comes back is a message, and
-    the one that was meant. Since 5.3 `topic` is used for access control only.
+    The broker does not check the offset: verify that the answer is a message, and the
+    one that was meant. Since 5.3 `topic` is used for access control only.
     """
     return make_call(
         RequestCode.VIEW_MESSAGE_BY_ID,
@@ -40,7 +40,8 @@ def query_message(
 ) -> Call[bytes]:
     """Stored messages back to back whose key has the hash of `key`; b"" for none.
 
-    The index holds hashes and seconds only: check topic, key and time again.
+    The index has only hashes and seconds: check topic, key and time of each message
+    again.
     """
     return make_call(
         RequestCode.QUERY_MESSAGE,

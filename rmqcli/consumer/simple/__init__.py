@@ -1,5 +1,6 @@
-"""`SimpleConsumer`, which receives messages by POP when it is asked to.
+"""`SimpleConsumer`, which receives messages by POP when the program requests them.
 
-`consumer` is the public face; `receiver` decides what is asked, and `remoting` or
-`proxy` (gRPC) asks. `received` is a message with the time for which it is hidden.
+`consumer` has the public class. `receiver` decides which requests are sent, and
+`remoting` or `proxy` (gRPC) sends them. `received` has the class of a received message,
+with the time for which it is hidden.
 """

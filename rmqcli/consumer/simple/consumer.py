@@ -10,14 +10,14 @@ with SimpleConsumer("billing", "orders", namesrv="127.0.0.1:9876") as consumer:
 ```
 
 The broker hides a received message from the rest of the group for
-`invisible_duration_ms`. What is not acknowledged by then is delivered again, to any
-member, and after the group's retries (16 by default) it becomes a dead letter.
-`change_invisible` gives more time, or less. No member owns a queue, so any number of
-members shares the work of a topic, and nothing has to be rebalanced.
+`invisible_duration_ms`. A message that is not acknowledged by then is delivered again,
+to any member; after the group's retries (16 by default) it becomes a dead letter.
+`change_invisible` prolongs or shortens that time. No member owns a queue, so any number
+of members can share the work of a topic, and there is no rebalance.
 
-Needs brokers of 5.0 or later, and reaches them by their name servers or through a
-proxy (`endpoints`); `Consumer` works with all. The members of a group must be
-of one kind: both move the same offsets.
+It needs brokers of 5.0 or later, and reaches them by their name servers or through a
+proxy (`endpoints`); `Consumer` works with older ones, too. A group must not have
+members of both kinds, because both move the same offsets.
 
 | thread | runs | ended by |
 |---|---|---|
@@ -70,16 +70,16 @@ INVISIBLE_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMi
 AWAIT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 _TIMEOUT_MS_MAX: Final = 60 * 60 * 1_000
 _ACK_TIMEOUT_MS: Final = 10_000
-#: How long a close waits for calls under way.
+#: How long a close waits for calls in other threads.
 _CLOSE_MS: Final = 5_000
 _BEGINS: Final = (
     ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
 )
 
-#: What tells the consumers of this process apart.
+#: Numbers that distinguish the consumers of this process.
 _NUMBERS: Final = itertools.count()
-#: Consumers that were started and not closed, for the end of the process.
+#: Consumers that are open, to be closed at the end of the process.
 _OPEN: Final[weakref.WeakSet[SimpleConsumer]] = weakref.WeakSet()
 
 
@@ -92,25 +92,25 @@ atexit.register(_close_all)
 
 
 class SimpleConsumer:
-    """A member of `group` that asks for its messages. Any thread may call its methods.
+    """A member of `group` that requests its messages. Any thread may call its methods.
 
-    `topics` is a topic, several, or a mapping from topic to tag expression (`"A || B"`)
-    or to a `SubscriptionData`; see `sql`. `invisible_duration_ms` is the default of
-    `receive`. A queue from which the group never consumed begins near its end, or with
-    CONSUME_FROM_FIRST_OFFSET at its beginning. With `orderly` a queue gives out no
-    message while an earlier one is hidden. `namesrv` is `host:port;host:port` (default:
-    the environment's NAMESRV_ADDR, else 127.0.0.1:9876); `client` replaces it where
-    credentials or TLS are needed.
+    `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
+    expression (`"A || B"`) or a `SubscriptionData`; see `sql`. `invisible_duration_ms`
+    is the default of `receive`. In a queue that the group has never consumed, the
+    consumer begins near the end or, with CONSUME_FROM_FIRST_OFFSET, at the beginning.
+    With `orderly` a queue delivers no message while an earlier one is hidden. `namesrv`
+    is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
+    127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
 
-    `endpoints` (`host:port;host:port` of a proxy; default: the environment's
-    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) has the consumer speak gRPC, over
-    TLS. A proxy without TLS or with a certificate of its own needs `client`, with
-    `plaintext=True` or `tls=TlsOptions(...)`. There the group's settings say whether it
-    is orderly, a new group begins near the end, `invisible_duration_ms` is 10 s or
-    more, and a receive waits 1 s at least.
+    With `endpoints` (`host:port;host:port` of a proxy; default: the environment's
+    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) the consumer speaks gRPC over TLS. A
+    proxy without TLS, or with a self-signed certificate, needs `client` with
+    `plaintext=True` or `tls=TlsOptions(...)`. Through a proxy, the settings of the
+    group determine whether it is orderly, a new group begins near the end,
+    `invisible_duration_ms` must be 10 s or more, and a receive waits for at least 1 s.
 
-    Raises ConfigError or UsageError for settings that are not possible. In a forked
-    child a consumer of the parent is closed.
+    Raises ConfigError or UsageError for invalid settings. In a forked child process the
+    consumers of the parent are closed.
     """
 
     def __init__(
@@ -183,10 +183,12 @@ class SimpleConsumer:
         return self._is_closed
 
     def start(self) -> None:
-        """Start the consumer. No broker is asked before the first receive.
+        """Start the consumer.
 
-        A proxy is asked for routes and settings: raises ConnectError, NotFoundError and
-        so on. Raises UsageError when it was started before.
+        Over remoting, nothing is sent before the first receive. A proxy is asked for
+        routes and settings; this raises ConnectError, NotFoundError and other RmqErrors
+        when that fails. Raises UsageError when the consumer was started or closed
+        before.
         """
         with self._changed:
             if self._is_started or self._is_closed:
@@ -232,13 +234,13 @@ class SimpleConsumer:
         )
 
     def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
-        """End receives, wait for acks under way, leave the group. Idempotent.
+        """End receives, wait for acks in progress, leave the group. Idempotent.
 
-        A `receive` under way in another thread returns what it has, perhaps nothing,
-        at once. Messages that brokers gave out and no receive has returned are given
-        back. `timeout_ms` bounds the wait; a call that has not ended then raises.
-        Messages that were received can no longer be acknowledged, and will be delivered
-        again.
+        A `receive` in another thread returns at once with the messages that it has,
+        perhaps none. Messages that brokers delivered and that no `receive` has returned
+        are given back. `timeout_ms` bounds the wait for calls in other threads; a call
+        that has not ended by then raises an error. Messages that were received and not
+        acknowledged can no longer be acknowledged, and will be delivered again.
         """
         with self._changed:
             if self._is_closed or not self._is_started:
@@ -276,18 +278,19 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_ms: int = 20_000,
     ) -> list[ReceivedMessage]:
-        """Messages of the subscribed topics: up to `max_messages` (32 at most).
+        """Receive up to `max_messages` (at most 32) messages of the subscribed topics.
 
-        Returns as soon as there is one, else after `await_ms` an empty list; 0 only
-        looks. No other member gets these messages for `invisible_duration_ms` (1 s to
-        12 h, over gRPC from 10 s; None: the default of this consumer).
+        Returns as soon as there is a message, or an empty list after `await_ms`; 0 only
+        checks for messages. No other member receives these messages for
+        `invisible_duration_ms` (1 s to 12 h, over gRPC at least 10 s; None: the default
+        of this consumer).
 
-        A topic that does not exist, an expression that the broker cannot read, missing
-        rights and a broker before 5.0 raise at once (NotFoundError, BrokerError,
-        DeniedError, UnsupportedError). Brokers that cannot be reached are asked again
-        until `await_ms` is over; when none of them answered, the last TransportError is
-        raised, up to the client's `timeout_ms` later. Raises UsageError for arguments
-        out of range, and after `close`.
+        These errors are raised at once: NotFoundError for a topic that does not exist,
+        BrokerError for an expression that the broker cannot parse, DeniedError without
+        permission, and UnsupportedError for a broker before 5.0. Brokers that cannot be
+        reached are asked again until `await_ms` is over. If none has answered by then,
+        the last TransportError is raised, up to the client's `timeout_ms` later. Raises
+        UsageError for arguments out of range, before `start` and after `close`.
         """
         max_messages = _checked(max_messages, "max_messages", 1, MESSAGES_MAX)
         await_ms = _checked(await_ms, "await_ms", 0, AWAIT_MS_MAX)
@@ -303,18 +306,18 @@ class SimpleConsumer:
         return messages
 
     def _put_back(self, future: Future[list[ReceivedMessage]]) -> None:
-        """Keep what a receive brought that its caller did not wait for."""
+        """Keep the messages of a receive for which its caller did not wait."""
         if future.exception() is None:
             self._receiver.put_back(future.result())
 
     def subscribe(self, topic: str, expression: str | SubscriptionData = "*") -> None:
-        """Receive from another topic, or another choice of a topic's messages.
+        """Subscribe to another topic, or replace the expression of a subscribed topic.
 
-        Receives under way go on as they began. Another choice of a topic that is
-        received already waits for the end of requests that brokers hold for the former
-        choice (20 s at most): they would skip messages which only the new one matches.
-        Raises ConfigError or UsageError for a topic or an expression that is not
-        possible.
+        Receives in progress continue with the previous subscription. When the
+        expression of a subscribed topic changes, this call waits for the end of
+        requests that brokers hold with the previous expression (20 s at most), because
+        these would skip messages that only the new one matches. Raises ConfigError or
+        UsageError for an invalid topic or expression.
         """
         (subscription,) = _subscriptions({topic: expression}, self._clock)
         with self._changed:
@@ -325,7 +328,7 @@ class SimpleConsumer:
         self._run(lambda: self._receiver.settled(topic))
 
     def unsubscribe(self, topic: str) -> None:
-        """Receive no more from a topic. Raises UsageError for the last one."""
+        """Cancel the subscription of a topic. Raises UsageError for the last one."""
         with self._changed:
             if set(self._subscriptions) == {topic}:
                 raise UsageError(f"{topic} is the only topic; close the consumer")
@@ -335,7 +338,7 @@ class SimpleConsumer:
 
     @property
     def subscriptions(self) -> dict[str, SubscriptionData]:
-        """What is received, by topic; a copy."""
+        """The current subscriptions by topic; a copy."""
         return dict(self._subscriptions)
 
     # --- acknowledging ---
@@ -346,13 +349,14 @@ class SimpleConsumer:
         *,
         timeout_ms: int = _ACK_TIMEOUT_MS,
     ) -> None:
-        """Tell the brokers that a message, or each of several, was consumed.
+        """Acknowledge one message or several, so that they are not delivered again.
 
-        Several at once cost few requests. What fails and may succeed is tried again
-        until `timeout_ms`. Raises AckError when not every message was acknowledged: its
-        `failures` lists those that were not, each with its error (ReceiptHandleError
-        when the invisible time is over), and they will be delivered again. To
-        acknowledge a message twice does nothing.
+        Several messages in one call need few requests. A failure that is worth a retry
+        is retried until `timeout_ms`. Raises AckError when not every message was
+        acknowledged: its `failures` lists those that were not, each with its error
+        (ReceiptHandleError when the invisible time is over), and they will be delivered
+        again. Acknowledging a message twice has no effect. Raises UsageError for other
+        objects, before `start` and after `close`.
         """
         if isinstance(messages, ReceivedMessage):
             messages = (messages,)
@@ -377,14 +381,15 @@ class SimpleConsumer:
     def change_invisible(
         self, message: ReceivedMessage, invisible_duration_ms: int
     ) -> None:
-        """Set when a message may be delivered again, counted from now.
+        """Hide a message for `invisible_duration_ms` from now on.
 
-        Called in time it gives longer work the time that it needs; with a short time it
-        gives the message back. The message gets another receipt handle.
+        Called in time, it gives longer work the time that it needs; a short time gives
+        the message back. The message gets another receipt handle.
 
-        Raises UsageError out of 1 s to 12 h, ReceiptHandleError when the invisible time
-        is over, and TransportError when no answer came: then it is not known until when
-        the message is hidden, and it cannot be acknowledged any more.
+        Raises UsageError for less than 1 s or more than 12 h, ReceiptHandleError when
+        the invisible time is over, and TransportError when no answer came. Then it is
+        unknown until when the message is hidden, and it cannot be acknowledged any
+        more.
         """
         _check_message(message)
         invisible_ms = _checked(
@@ -405,7 +410,7 @@ class SimpleConsumer:
         make: Callable[[], tasks.Task[Any]],
         on_left: Callable[[Future[Any]], None] | None = None,
     ) -> Any:  # noqa: ANN401  # what the task returns
-        """Let the thread run the task that `make` returns; wait for its end.
+        """Run the task that `make` returns in the consumer's thread, and wait for it.
 
         When an interrupt ends the wait, `on_left` is called at the end of the task.
         """
@@ -437,7 +442,7 @@ def _check_message(message: object) -> None:
 
 
 def _check_for_proxy(begin: ConsumeFromWhere, *, orderly: bool) -> None:
-    """Refuse what a proxy decides by itself."""
+    """Raise UsageError for settings that a proxy decides by itself."""
     if orderly:
         raise UsageError(
             "orderly cannot be used with endpoints: the group's setting counts there",
@@ -452,7 +457,7 @@ def _check_for_proxy(begin: ConsumeFromWhere, *, orderly: bool) -> None:
 
 
 def _checked(value: object, name: str, low: int, high: int) -> int:
-    """An int in a range. Raises UsageError that names the argument."""
+    """Return an int that is in a range. Raises UsageError that names the argument."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise UsageError(f"{name} is {value!r}; it must be an int")
     if not low <= value <= high:

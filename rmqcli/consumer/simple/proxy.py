@@ -1,8 +1,8 @@
 """Receives, acks and changes through a proxy (gRPC), for `SimpleConsumer`.
 
-Satisfies `receiver.PopNetwork`. The proxy filters by tag and moves a message whose
-deliveries are used up to the dead-letter queue. It holds a receive for 5 s at least: a
-shorter one leaves its request open, and the next receive goes on with it.
+Implements `receiver.PopNetwork`. The proxy filters by tag, and moves a message to the
+dead-letter queue after its last delivery. It holds a request for at least 5 s: a
+shorter receive leaves its request open, and the next receive uses it.
 
 Source: SimpleConsumerImpl in apache/rocketmq-clients; ReceiveMessageActivity in
 apache/rocketmq.
@@ -76,7 +76,7 @@ class ProxyPop:
         self._queues: dict[MessageQueue, ProxyQueue] = {}
 
     def start(self) -> None:
-        """Get routes and settings. Raises what the first proxy that failed said."""
+        """Get routes and settings. Raises the error of the first proxy that failed."""
         try:
             self._session.open(list(self._subscriptions))
         except BaseException:
@@ -92,16 +92,16 @@ class ProxyPop:
         self._session.post(action)
 
     def subscribed(self) -> None:
-        """State the subscriptions, which changed."""
+        """Send the subscriptions, which have changed, to the proxies."""
         self._session.subscribe(_filters(self._subscriptions))
 
     def leave(self) -> tasks.Task[None]:
-        """Nothing: `end` says goodbye."""
+        """Do nothing: `end` unregisters the member."""
         return
         yield  # a task
 
     def end(self) -> bool:
-        """Say goodbye to every proxy and end the connections."""
+        """Tell every proxy that the member leaves, and close the connections."""
         self._session.close()
         return True
 
@@ -177,7 +177,7 @@ class ProxyPop:
     def ack(
         self, messages: Sequence[ReceivedMessage]
     ) -> tasks.Task[list[RmqError | None]]:
-        """See PopNetwork. Up to 256 messages of one topic go out with one request."""
+        """See PopNetwork. One request acknowledges up to 256 messages of one topic."""
         groups: dict[tuple[str, Endpoints], list[ReceivedMessage]] = {}
         for message in messages:
             key = message.topic, _content(message).endpoints
@@ -246,7 +246,7 @@ def _content(message: ReceivedMessage) -> ProxyMessage:
 
 
 def _explained(error: RmqError) -> RmqError:
-    """The same, as ReceiptHandleError where the proxy refuses the handle."""
+    """Return the error, as ReceiptHandleError if the proxy refuses the handle."""
     if isinstance(error, BrokerError) and error.code == _INVALID_HANDLE:
         return ReceiptHandleError(error.message, hint="it will be delivered again")
     return error

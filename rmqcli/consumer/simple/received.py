@@ -1,4 +1,4 @@
-"""`ReceivedMessage`: a message with the lease under which a consumer has it.
+"""`ReceivedMessage`: a message with the lease under which a consumer holds it.
 
 Source: MessageView of the RocketMQ 5 clients, MessageExt with its POP_CK.
 """
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Lease:
-    """Under which handle, and until when, a message is hidden from its group.
+    """The receipt handle of a message, and until when the message is hidden.
 
     Belongs to the thread that runs the consumer's tasks; other threads read single
     fields.
     """
 
     topic: str
-    #: where it lies: for a delivery that is not the first, perhaps in a retry topic
+    #: where it is stored; for a later delivery, perhaps in a retry topic
     queue: MessageQueue
     receipt_handle: str
     delivery_attempt: int
-    #: monotonic, when the answer that brought or renewed the handle arrived
+    #: monotonic: when the answer with the current handle arrived
     since_ms: int
     invisible_ms: int
-    #: the same end by this machine's clock, for people
+    #: the end of the invisible time by this machine's clock, for display
     invisible_until_epoch_ms: int
     is_acked: bool = False
     #: a change of its invisible time that is not answered yet
@@ -45,7 +45,7 @@ class Lease:
     def renew(
         self, receipt_handle: str, invisible_ms: int, *, now_ms: int, epoch_ms: int
     ) -> None:
-        """Take over what a change of the invisible time brought."""
+        """Apply the result of a change of the invisible time."""
         self.receipt_handle = receipt_handle
         self.since_ms = now_ms
         self.invisible_ms = invisible_ms
@@ -53,7 +53,7 @@ class Lease:
 
 
 class Content(Protocol):
-    """What remoting and gRPC messages have in common."""
+    """The attributes that remoting and gRPC messages have in common."""
 
     @property
     def body(self) -> bytes: ...
@@ -78,10 +78,10 @@ class Content(Protocol):
 
 
 class ReceivedMessage:
-    """A message out of `SimpleConsumer.receive`; to be acknowledged there.
+    """A message that `SimpleConsumer.receive` returned, to be acknowledged with `ack`.
 
-    Until `invisible_until_ms` no other consumer of the group gets it. Treat as
-    immutable; `change_invisible` alone replaces its handle and that time.
+    Until `invisible_until_ms` no other member of the group receives it. Treat as
+    immutable; only `change_invisible` replaces its handle and that time.
     """
 
     __slots__ = ("content", "lease")
@@ -92,58 +92,62 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it was delivered before."""
+        """The topic to which it was sent, also for a later delivery."""
         return self.lease.topic
 
     @property
     def body(self) -> bytes:
-        """The body as its producer gave it; inflated each time it is read.
+        """The body as its producer sent it; decompressed at each access.
 
-        Raises DecodeError when it is damaged, or inflates to over 16 MiB.
+        Raises DecodeError when it is damaged, or decompresses to more than 16 MiB.
         """
         return self.content.body
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties; the same dict each time, which must not be changed.
+        """The properties; always the same dict, which must not be changed.
 
-        Over remoting those of the broker and the producer's client are among them.
+        Over remoting they include those that the broker and the producer's client have
+        added.
         """
         return self.content.properties
 
     @property
     def tags(self) -> str | None:
-        """Its tag."""
+        """Its tag, or None."""
         return self.content.tags
 
     @property
     def keys(self) -> str | None:
-        """Its keys, separated by spaces."""
+        """Its keys, separated by spaces, or None."""
         return self.content.keys
 
     @property
     def msg_id(self) -> str | None:
-        """The id that its producer gave it (UNIQ_KEY)."""
+        """The id that its producer gave it (UNIQ_KEY), or None."""
         return self.content.msg_id
 
     @property
     def broker_name(self) -> str:
-        """The broker that it was received from."""
+        """The name of the broker from which it was received."""
         return self.lease.queue.broker_name
 
     @property
     def message_queue(self) -> MessageQueue:
-        """The queue it was received from: of a retry topic, for a later delivery."""
+        """The queue from which it was received.
+
+        For a later delivery it may be a queue of a retry topic.
+        """
         return self.lease.queue
 
     @property
     def queue_offset(self) -> int | None:
-        """Its place in the queue; None when a proxy does not say it."""
+        """Its offset in the queue; None when a proxy does not report it."""
         return self.content.queue_offset
 
     @property
     def born_timestamp_ms(self) -> int:
-        """When its producer made it, by the producer's clock, in epoch ms."""
+        """When its producer created it, by the producer's clock, in epoch ms."""
         return self.content.born_timestamp_ms
 
     @property
@@ -153,7 +157,7 @@ class ReceivedMessage:
 
     @property
     def store_timestamp_ms(self) -> int | None:
-        """When the broker stored it, in epoch ms; None when a proxy does not say it."""
+        """When it was stored, in epoch ms; None when a proxy does not report it."""
         return self.content.store_timestamp_ms
 
     @property
@@ -163,17 +167,20 @@ class ReceivedMessage:
 
     @property
     def receipt_handle(self) -> str:
-        """What the broker knows this delivery by."""
+        """The handle by which the broker identifies this delivery."""
         return self.lease.receipt_handle
 
     @property
     def delivery_attempt(self) -> int:
-        """1 for the first delivery, 2 for the second."""
+        """The number of this delivery: 1 for the first one."""
         return self.lease.delivery_attempt
 
     @property
     def invisible_until_ms(self) -> int:
-        """When the message may be delivered again, in epoch ms by this machine."""
+        """When the message may be delivered again, in epoch ms.
+
+        The time is that of this machine's clock.
+        """
         return self.lease.invisible_until_epoch_ms
 
     def __repr__(self) -> str:

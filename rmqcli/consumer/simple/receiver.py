@@ -1,16 +1,17 @@
-"""What `SimpleConsumer` asks brokers for, as tasks: receives, acks, changes.
+"""The receives, acks and other requests of a `SimpleConsumer`, as tasks.
 
-A receive asks every broker of every subscribed topic at once and returns with the first
-messages; a client that asks one of them after the other would return empty-handed while
-messages wait at the next. The requests that are held by the other brokers then stay
-open, and the next receive goes on with them. What they bring meanwhile waits in the
-`Receiver`. Such a message is hidden anew for the whole time as it is handed out, and at
-the close it is given back. With one topic on one broker there is no such request.
+A receive sends a request to every broker of every subscribed topic at once, and returns
+with the first messages. A client that asks one broker after the other would return
+empty-handed while messages wait at the next one. The requests that the other brokers
+hold then stay open, and the next receive uses them. Messages that they bring in the
+meantime wait in the `Receiver`. When such a message is returned, it is hidden anew for
+the whole time, unless it has only just arrived; at the close, waiting messages are
+given back. Over remoting, with one topic on one broker, no request stays open.
 
-An ack may be repeated, so a lost connection is not the end of it. A change of the
-invisible time is sent once: the broker makes a new handle for each that it gets, and
-the message comes back for each handle that is not acknowledged. When the answer is
-missing, the client cannot know which handle is valid, and an ack is refused.
+An ack may be repeated, so it is sent again after a lost connection. A change of the
+invisible time is sent once: the broker creates a new handle for each change that it
+receives, and delivers the message again for each handle that is not acknowledged. When
+the answer is missing, the client cannot know which handle is valid, and refuses an ack.
 
 Everything here runs in the consumer's thread; `network` is remoting or gRPC.
 """
@@ -41,31 +42,34 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: After a failure, doubled each time, the time before a source is asked again.
+#: The pause before a source that failed is asked again; doubled each time.
 _REST_MS: Final = 200
 _REST_MS_MAX: Final = 5_000
-#: An empty answer is early when it came after less than this part of the time.
+#: An empty answer is early if it came before this fraction of the polling time.
 _EARLY: Final = 0.5
-#: A message that has waited here for this part of its time is hidden anew.
+#: A message that has waited here for this fraction of its time is hidden anew.
 _STALE: Final = 0.1
-#: How long a closing consumer hides messages that no receive took from it.
+#: How long messages that are given back stay hidden.
 _GIVE_BACK_MS: Final = 1_000
-#: Between two attempts of an ack; doubled each time.
+#: The pause before an ack is retried; doubled each time.
 _ACK_AGAIN_MS: Final = 100
 
 
 class PopNetwork(Protocol):
-    """Receives, acks and changes, over remoting or gRPC. All tasks raise RmqError."""
+    """Receives, acks and changes, over remoting or gRPC. Tasks may raise RmqError."""
 
-    #: a request is not held for longer
+    #: the longest time for which a broker holds a receive
     poll_ms_max: int
-    #: nor for less; a receive that waits for less leaves it open
+    #: the shortest one; a receive that waits for less leaves its request open
     poll_ms_min: int
-    #: how long after its end a receive waits for the answers to its own requests
+    #: how much longer a receive waits for the answers to its own requests
     answer_ms: int
 
     def sources(self, topic: str) -> tasks.Task[list[MessageQueue]]:
-        """Where the topic is received from, queue id -1 for all queues of a broker."""
+        """The queues from which the topic is received.
+
+        Queue id -1 stands for all queues of a broker.
+        """
 
     def receive(
         self,
@@ -76,12 +80,16 @@ class PopNetwork(Protocol):
         invisible_ms: int,
         poll_ms: int,
     ) -> tasks.Task[list[ReceivedMessage]]:
-        """Messages of a source; none after `poll_ms`, or when it cannot wait."""
+        """Receive messages of a source.
+
+        Returns none after `poll_ms`, or earlier when the broker cannot hold the
+        request.
+        """
 
     def ack(
         self, messages: Sequence[ReceivedMessage]
     ) -> tasks.Task[list[RmqError | None]]:
-        """Acknowledge messages of one broker; an outcome for each, in order."""
+        """Acknowledge messages of one broker; return an outcome for each, in order."""
 
     def change_invisible(
         self, message: ReceivedMessage, invisible_ms: int
@@ -91,9 +99,9 @@ class PopNetwork(Protocol):
 
 @dataclass(slots=True)
 class _Source:
-    """What is known of one source, and the requests that it holds."""
+    """The state of one source, and the requests that it holds."""
 
-    #: each request that is held, and what it asks for
+    #: each request that is held -> the subscription with which it was sent
     open: dict[tasks.Pending[list[ReceivedMessage]], SubscriptionData] = field(
         default_factory=dict
     )
@@ -104,19 +112,19 @@ class _Source:
 
 @dataclass(slots=True, kw_only=True)
 class _Wanted:
-    """One receive under way."""
+    """One call of `receive` in progress."""
 
     max_messages: int
     invisible_ms: int
     deadline: Deadline
     #: its own requests that must be answered before it may return without a message
     open_count: int = 0
-    #: sources that it asked, or found resting
+    #: sources that it has asked, that hold a request already, or that rest
     asked: set[MessageQueue] = field(default_factory=set)
 
 
 class Receiver:
-    """The conversation of one SimpleConsumer with its brokers."""
+    """The requests of one SimpleConsumer, and messages that it has not returned yet."""
 
     def __init__(
         self,
@@ -128,12 +136,12 @@ class Receiver:
         self._network = network
         self._runner = runner
         self._clock = clock
-        #: topic -> what is asked of it; other threads change it by single calls
+        #: topic -> its subscription; other threads change it by single calls
         self.subscriptions = subscriptions
         self._sources: dict[MessageQueue, _Source] = {}
-        #: messages that no receive has taken yet
+        #: messages that no receive has returned yet
         self._messages: deque[ReceivedMessage] = deque()
-        #: ends when something changed that a receive may wait for; then a new one
+        #: ends when something changes that receives may wait for; then it is replaced
         self._news: tasks.Pending[None] = tasks.Pending()
         self._waiting = 0
         self._is_closing = False
@@ -143,10 +151,10 @@ class Receiver:
     def receive(
         self, max_messages: int, *, invisible_ms: int, await_ms: int
     ) -> tasks.Task[list[ReceivedMessage]]:
-        """Up to `max_messages`, as soon as there is one; none after `await_ms`.
+        """Return up to `max_messages` as soon as there is one; none after `await_ms`.
 
-        Raises an error that is not worth a retry at once, any other one at the end when
-        no source could be asked.
+        Raises at once an error that is not worth a retry. Raises any other error at the
+        end, if all sources have failed.
         """
         wanted = _Wanted(
             max_messages=max_messages,
@@ -173,7 +181,7 @@ class Receiver:
             self._waiting -= 1
 
     def _take(self, wanted: _Wanted) -> tasks.Task[list[ReceivedMessage]]:
-        """Messages that are here already, hidden for the time that is wanted."""
+        """Take messages that are here already, and hide them for the wanted time."""
         taken: list[ReceivedMessage] = []
         while self._messages and len(taken) < wanted.max_messages:
             taken.append(self._messages.popleft())
@@ -220,10 +228,10 @@ class Receiver:
         return renewed
 
     def settled(self, topic: str) -> tasks.Task[None]:
-        """Wait for the end of requests that ask for another choice of the topic.
+        """Wait for the end of open requests with a previous filter for the topic.
 
-        A broker that holds such a request moves the group's offset past messages which
-        only the new choice matches: they would be skipped.
+        A broker that holds such a request moves the group's offset past messages that
+        only the new filter matches, so these would be skipped.
         """
         subscription = self.subscriptions.get(topic)
         yield tasks.All(
@@ -237,12 +245,12 @@ class Receiver:
         )
 
     def put_back(self, messages: list[ReceivedMessage]) -> None:
-        """Keep messages for the next receive: their caller was interrupted."""
+        """Keep messages for the next receive, because their caller was interrupted."""
         self._messages.extendleft(reversed(messages))
         self._tell()
 
     def _ask(self, wanted: _Wanted) -> tasks.Task[None]:
-        """Have a request open at each source for each receive that waits."""
+        """Let each source hold one request for each receive that is waiting."""
         found = yield tasks.All(
             [self._network.sources(topic) for topic in list(self.subscriptions)]
         )
@@ -258,7 +266,7 @@ class Receiver:
         share = max(1, wanted.max_messages // max(1, len(sources)))
         for queue in sources:
             if queue.topic not in self.subscriptions:
-                continue  # unsubscribed meanwhile
+                continue  # it was unsubscribed in the meantime
             source = self._sources.setdefault(queue, _Source())
             is_new = queue not in wanted.asked
             wanted.asked.add(queue)
@@ -329,7 +337,11 @@ class Receiver:
         source.rest_until_ms = self._clock.monotonic_ms() + source.rest_ms
 
     def _raise_failure(self, wanted: _Wanted) -> None:
-        """Raise what ends a receive: a fault of the request, or no source to ask."""
+        """Raise the error that ends a receive, if there is one.
+
+        That is an error that is not worth a retry or, at the end, any error if all
+        sources have failed.
+        """
         failures = []
         for queue in wanted.asked:
             source = self._sources.get(queue)
@@ -337,7 +349,7 @@ class Receiver:
             if source is None or failure is None:
                 continue
             if not failure.retriable:
-                source.failure = None  # told once
+                source.failure = None  # raised only once
                 source.rest_until_ms = source.rest_ms = 0
                 raise failure
             failures.append(failure)
@@ -346,7 +358,7 @@ class Receiver:
             raise failures[0]
 
     def _wait(self, wanted: _Wanted) -> tasks.Task[None]:
-        """Wait for messages, an answer, the end of a rest, or of the receive."""
+        """Wait for messages, an answer, the end of a rest or the end of the receive."""
         now_ms = self._clock.monotonic_ms()
         left_ms = wanted.deadline.left_ms()
         wait_ms = left_ms or self._network.answer_ms
@@ -358,7 +370,7 @@ class Receiver:
             yield tasks.Within(self._news, wait_ms)
         except TimeLimitError:
             if not left_ms:
-                wanted.open_count = 0  # waited for long enough
+                wanted.open_count = 0  # it has waited long enough
 
     def _tell(self) -> None:
         news, self._news = self._news, tasks.Pending()
@@ -375,7 +387,10 @@ class Receiver:
     def ack(
         self, messages: Sequence[ReceivedMessage], *, timeout_ms: int
     ) -> tasks.Task[list[tuple[ReceivedMessage, RmqError]]]:
-        """Acknowledge messages; those that were not, each with its error."""
+        """Acknowledge messages until `timeout_ms`.
+
+        Returns those that were not acknowledged, each with its error.
+        """
         deadline = Deadline(self._clock, timeout_ms)
         for message in messages:
             if message.lease.change is not None:
@@ -401,11 +416,11 @@ class Receiver:
     def _ack_at_broker(
         self, messages: list[ReceivedMessage], deadline: Deadline
     ) -> tasks.Task[list[tuple[ReceivedMessage, RmqError]]]:
-        """Ack, and again what failed and may succeed, until the deadline."""
+        """Acknowledge messages, and retry what may succeed, until the deadline."""
         left = messages
         failures: list[tuple[ReceivedMessage, RmqError]] = []
         again_ms = _ACK_AGAIN_MS
-        #: what tells more than that the time is over
+        #: the last error, which says more than that the time is over
         known: RmqError | None = None
         while True:
             try:
@@ -471,7 +486,7 @@ class Receiver:
             lease.change = None
 
     def _void(self, message: ReceivedMessage) -> RmqError | None:
-        """Why a message's handle is no good, or None."""
+        """Return why a message's handle is not valid, or None if it is."""
         lease = message.lease
         if lease.doubt is not None:
             return ReceiptHandleError(
@@ -491,12 +506,12 @@ class Receiver:
     # --- the end ---
 
     def begin_close(self) -> None:
-        """Let receives return with what they have."""
+        """Let receives return at once, with the messages that they have."""
         self._is_closing = True
         self._tell()
 
     def give_back(self) -> tasks.Task[None]:
-        """Let brokers deliver soon again what no receive has taken."""
+        """Have brokers soon deliver again the messages that no receive has returned."""
         messages = list(self._messages)
         self._messages.clear()
         yield tasks.All(

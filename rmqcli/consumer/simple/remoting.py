@@ -1,13 +1,13 @@
-"""POP over remoting, for `SimpleConsumer`: satisfies `receiver.PopNetwork`.
+"""POP over remoting, for `SimpleConsumer`; implements `receiver.PopNetwork`.
 
-A broker gives messages out by itself, so there is no rebalance. What a broker of 5.x
-leaves to its clients is done here, as the proxy does it: a message whose tag only has
-the right hash is acknowledged, and one whose deliveries are used up is copied to the
-dead-letter queue before it is acknowledged. (Java's remoting client acknowledges it
-without a copy.)
+The broker distributes the messages, so there is no rebalance. A broker of 5.x leaves
+two things to its clients, which this module does as the proxy does them: a message
+whose tag merely has the same hash is acknowledged, and a message that has had all its
+deliveries is copied to the dead-letter queue before it is acknowledged. (Java's
+remoting client acknowledges it without a copy.)
 
-Heartbeats make the member visible (`rmq groups`, `rmq lag`). Brokers need none to
-answer.
+Heartbeats make the member visible in `rmq groups` and `rmq lag`. Brokers do not need
+them to answer.
 
 Source: PopMessageResultFilterImpl and ProducerProcessor#forwardMessageToDeadLetterQueue
 of the proxy, DefaultMQPushConsumerImpl#processPopResult of the client.
@@ -69,7 +69,7 @@ _HEARTBEAT_MS: Final = 30_000  # ClientConfig.heartbeatBrokerInterval
 _ROUTES_MS: Final = 30_000  # ClientConfig.pollNameServerInterval
 _LEAVE_MS: Final = 1_000
 _POLL_MS_MAX: Final = 20_000
-#: How many acks go into one request, and how far apart their offsets may be.
+#: How many acks one request has at most, and how far apart their offsets may be.
 _ACKS_MAX: Final = 256
 _ACK_SPAN_MAX: Final = 4_096
 _RETRY_MAX_TIMES: Final = 16  # SubscriptionGroupConfig.retryMaxTimes
@@ -79,8 +79,8 @@ _TO_DEAD_LETTERS: Final = -1
 class RemotingPop:
     """The network of one consumer, with the consumer's thread.
 
-    `start`, `run`, `post` and `end` may be called from any thread, the others only from
-    inside.
+    Any thread may call `start`, `run`, `post`, `subscribed` and `end`. The other
+    methods may only be called inside the consumer's thread.
     """
 
     poll_ms_max = _POLL_MS_MAX
@@ -107,16 +107,16 @@ class RemotingPop:
         self._timeout_ms = client.config.timeout_ms
         self.answer_ms = client.config.timeout_ms
         self._routes: dict[str, TopicRoute] = {}
-        #: topics whose route is being asked for
+        #: topic -> the request for its route that is in progress
         self._asking: dict[str, tasks.Pending[TopicRoute]] = {}
-        #: brokers that were sent a heartbeat
+        #: addresses of brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
-        #: broker name -> how often the group has a message delivered
+        #: broker name -> the most deliveries of a message to the group
         self._attempts_max: dict[str, int] = {}
         self._has_left = False
 
     def start(self) -> None:
-        """Start the thread and the periodic tasks. No broker is asked."""
+        """Start the thread and the periodic tasks. Nothing is sent yet."""
         self._thread.start()
 
         def begin() -> None:
@@ -134,10 +134,10 @@ class RemotingPop:
         self._thread.post(action)
 
     def subscribed(self) -> None:
-        """Nothing: the next receive and the next heartbeat say what changed."""
+        """Do nothing: the next receive and the next heartbeat state the change."""
 
     def end(self) -> bool:
-        """End the thread and the connections; whether the thread ended in time."""
+        """End the thread and the connections; return whether it ended in time."""
         return self._thread.end()
 
     # --- where topics are ---
@@ -177,13 +177,13 @@ class RemotingPop:
             error.hint = "check the topics argument, or create the topic"
             raise
         if topic in self._routes and not _sources(route):
-            return self._routes[topic]  # its brokers may restart
+            return self._routes[topic]  # its brokers may be restarting
         self._client.remember(topic, route)
         self._routes[topic] = route
         return route
 
     def _refresh(self) -> tasks.Task[None]:
-        """Ask for every topic's route again; a failure keeps what is known."""
+        """Fetch every topic's route again; after a failure the known one is kept."""
         for topic in set(self._routes) - set(self._subscriptions):
             del self._routes[topic]
             self._client.forget(topic)
@@ -254,7 +254,7 @@ class RemotingPop:
     def _read(
         self, answer: PopAnswer, source: MessageQueue, invisible_ms: int
     ) -> list[tuple[StoredMessage, ReceivedMessage]]:
-        """The messages of an answer, and the same with their leases."""
+        """Return the messages of an answer, each as it is stored and with its lease."""
         clock = self._client.clock
         now_ms, epoch_ms = clock.monotonic_ms(), clock.epoch_ms()
         messages = []
@@ -266,7 +266,7 @@ class RemotingPop:
                     raise DecodeError("it is one of several in a record")
                 handle = answer.handle_of(stored, source.broker_name)
             except WireError as error:
-                # Nothing can be done about it without a handle.
+                # Without a handle it can be neither acknowledged nor given back.
                 logger.error(  # noqa: TRY400  # the message says it all
                     "received message is left to be delivered again topic=%s"
                     " broker=%s offset=%s error=%s",
@@ -292,7 +292,10 @@ class RemotingPop:
     def _limit(
         self, broker_name: str, address: str, messages: Sequence[ReceivedMessage]
     ) -> tasks.Task[int]:
-        """How often a message is delivered; the broker is asked once it matters."""
+        """Return how many times a message is delivered at most.
+
+        The broker is asked for it only when a message has been delivered before.
+        """
         if all(message.delivery_attempt == 1 for message in messages):
             return 1
         known = self._attempts_max.get(broker_name)
@@ -353,12 +356,15 @@ class RemotingPop:
     def ack(
         self, messages: Sequence[ReceivedMessage]
     ) -> tasks.Task[list[RmqError | None]]:
-        """See PopNetwork. Since 5.1.3 up to 256 messages go out with one request."""
+        """See PopNetwork.
+
+        Since 5.1.3 one request acknowledges up to 256 messages.
+        """
         address = self._address(messages[0].broker_name)
         version = self._client.known_version(address)
         takes_batches = version is not None and version >= V5_1_3
         requests: list[tasks.Request[None]] = []
-        #: the request of each message
+        #: for each message, the index of its request
         numbers: list[int] = []
         batch: list[tuple[int, str, str]] = []
         for at, message in enumerate(messages):
@@ -405,7 +411,7 @@ class RemotingPop:
     # --- membership ---
 
     def leave(self) -> tasks.Task[None]:
-        """Tell the brokers that this member is gone."""
+        """Tell the brokers that this member leaves."""
         self._has_left = True
         call = unregister_client(self.client_id, self._group)
         yield tasks.All(
@@ -434,17 +440,17 @@ class RemotingPop:
         try:
             yield tasks.Request(address, call, self._timeout_ms)
         except UnsupportedError:
-            self._greeted.discard(address)  # the receive says so
+            self._greeted.discard(address)  # the receive reports it
         except RmqError as error:
             self._greeted.discard(address)
             logger.warning("heartbeat failed broker=%s error=%s", address, error)
 
     def _heartbeats(self) -> tasks.Task[None]:
-        self._attempts_max.clear()  # settings change
+        self._attempts_max.clear()  # the settings may change
         yield tasks.All([self._heartbeat(each) for each in sorted(self._greeted)])
 
     def _repeat(self, period_ms: int, make: Callable[[], tasks.Task[None]]) -> None:
-        """Run a task again and again, each time `period_ms` after it ended."""
+        """Run a task periodically, each time `period_ms` after it has ended."""
 
         def ended(_: tasks.Pending[None]) -> None:
             if not self._has_left:
