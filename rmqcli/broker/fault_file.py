@@ -86,7 +86,7 @@ def parse_faults(text: str) -> list[Rule]:
         )
     if len(document) > 1:
         other = next(key for key in document if key != "faults")
-        raise ConfigError(f"unknown key {other!r} beside 'faults'")
+        raise ConfigError(f"unknown key {other!r}; only 'faults' is allowed")
     if len(rules) > _RULES_MAX:
         raise ConfigError(f"{len(rules)} faults exceed the limit of {_RULES_MAX}")
     return [_Fault(number, rule).rule() for number, rule in enumerate(rules, 1)]
@@ -151,7 +151,7 @@ class _Fault:
     def flag(self, key: str) -> bool:
         value = self.value.get(key, False)
         if not isinstance(value, bool):
-            raise self.error(f"{key!r} is neither true nor false")
+            raise self.error(f"{key!r} is not a boolean")
         return value
 
     def number_of(self, key: str, *, lowest: int) -> int | None:
@@ -167,7 +167,7 @@ class _Fault:
         value = self.value.get(key)
         if isinstance(value, str):
             if value not in names.__members__:
-                raise self.error(f"{key!r} {value!r} is not a name that RocketMQ uses")
+                raise self.error(f"{key!r}: RocketMQ has no code named {value!r}")
             return int(names[value])
         return self.number_of(key, lowest=0)
 

@@ -183,5 +183,6 @@ def profile_of(name: str) -> VersionProfile:
         return PROFILES[name]
     except KeyError:
         raise UsageError(
-            f"no profile of version {name!r}", hint=f"one of {', '.join(PROFILES)}"
+            f"RocketMQ version {name!r} is not supported",
+            hint=f"use one of {', '.join(PROFILES)}",
         ) from None

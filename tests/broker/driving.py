@@ -1,4 +1,4 @@
-"""Drives one core by hand: passes the time, sends requests, keeps the effects."""
+"""Drives one core by hand: advances the time, sends requests, keeps the effects."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ CLIENT = Peer(1, "127.0.0.1:40001")
 
 
 def need(value: T | None) -> T:
-    """What must be there; a test without it has nothing to say."""
+    """Return `value`, which must not be None."""
     assert value is not None
     return value
 
 
 class Driver:
-    """A broker and the time it is there. `sent`: all that each peer number got."""
+    """A broker and its time. `sent`: all commands that each peer number received."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Driver:
         version: int = 513,
         oneway: bool = False,
     ) -> RemotingCommand | None:
-        """Send a request; its answer, or None when there is none yet."""
+        """Send a request; return its answer, or None when there is none yet."""
         self._opaque += 1
         request = RemotingCommand(
             code=int(code),
@@ -86,7 +86,7 @@ class Driver:
     def send(
         self, command: RemotingCommand, *, peer: Peer = CLIENT
     ) -> RemotingCommand | None:
-        """Hand over a command as it is; its answer, or None when there is none yet."""
+        """Send a command as it is; return its answer, or None if there is none yet."""
         effects = self.broker.handle(peer, command, self.now)
         self._keep(effects)
         for effect in effects:
@@ -100,11 +100,11 @@ class Driver:
         return None
 
     def disconnect(self, peer: Peer) -> None:
-        """Let a client's connection be gone."""
+        """End a client's connection."""
         self._keep(self.broker.closed(peer, self.now))
 
     def wait(self, interval_ms: int) -> None:
-        """Let time pass; what is due on the way is done at its moment."""
+        """Let time pass; timers run at the times for which they are set."""
         end_ms = self.now.monotonic_ms + interval_ms
         while True:
             due_ms = self.broker.next_due_ms()
@@ -115,7 +115,7 @@ class Driver:
         self._at(end_ms)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
-        """What is stored in a queue, decoded."""
+        """The messages that are stored in a queue, decoded."""
         bounds = self.store.queue_bounds(topic, queue_id)
         if bounds is None:
             return []

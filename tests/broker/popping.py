@@ -106,7 +106,7 @@ def change(
 
 
 def bodies(answer: RemotingCommand) -> list[str]:
-    """Tag and attempts before of each message: `A`, `A1`."""
+    """The tag and the number of earlier attempts of each message: `A`, `A1`."""
     return [
         f"{each.properties.get('TAGS')}{each.reconsume_times or ''}"
         for each in messages(answer)

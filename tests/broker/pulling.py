@@ -76,7 +76,7 @@ def pull(driver: Driver, *, peer: Peer = CLIENT, **changes: Any) -> RemotingComm
 
 
 def hold(driver: Driver, *, peer: Peer = CLIENT, **changes: Any) -> int:
-    """Send a pull that is held; how many commands the client has got before."""
+    """Send a pull that is held; return how many commands the client got before."""
     changes = {"sys_flag": SUBSCRIPTION | SUSPEND, **changes}
     before = len(driver.sent[peer.number])
     answer = driver.ask(RequestCode.PULL_MESSAGE, header(**changes), peer=peer)
@@ -85,7 +85,7 @@ def hold(driver: Driver, *, peer: Peer = CLIENT, **changes: Any) -> int:
 
 
 def outcome(answer: RemotingCommand) -> tuple[int, str | None, int]:
-    """Code, remark and where to go on."""
+    """Code, remark and next offset."""
     return answer.code, answer.remark, int(answer.ext_fields["nextBeginOffset"])
 
 

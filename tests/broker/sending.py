@@ -34,7 +34,7 @@ def send_header(
     default_topic: str = "TBW102",
     batch: bool = False,
 ) -> SendMessageRequestHeaderV2:
-    """The header of 310 or 320."""
+    """The header of requests 310 and 320."""
     return SendMessageRequestHeaderV2(
         producer_group="pg",
         topic=topic,
@@ -61,7 +61,7 @@ def send(
     queue_id: int = 0,
     sys_flag: int = 0,
 ) -> RemotingCommand:
-    """Send one message; its answer."""
+    """Send one message, and return the answer."""
     header = send_header(topic, properties, queue_id=queue_id, sys_flag=sys_flag)
     answer = driver.ask(RequestCode.SEND_MESSAGE_V2, header, body=body)
     assert answer is not None

@@ -80,7 +80,7 @@ def test_a_fault_names_its_requests():
             '{"faults": [{"do": "reorder", "delay_ms": 1}]}',
             "unknown key 'delay_ms' for 'reorder'",
         ),
-        ('{"faults": [{"do": "reorder", "code": "PUL"}]}', "'PUL' is not a name"),
+        ('{"faults": [{"do": "reorder", "code": "PUL"}]}', "no code named 'PUL'"),
         (
             '{"faults": [{"do": "reorder", "nth": 0}]}',
             "'nth' is not an integer of at least 1",
@@ -88,7 +88,7 @@ def test_a_fault_names_its_requests():
         ('{"faults": [{"do": "answer"}]}', "'answer_code' is missing"),
         ('{"faults": [{"do": "corrupt", "part": "x"}]}', "'part' is not one of"),
         ('{"faults": [{"do": "reorder", "topic": 7}]}', "'topic' is not a string"),
-        ('{"faults": [{"do": "disconnect", "is_handled": 1}]}', "neither true nor fal"),
+        ('{"faults": [{"do": "disconnect", "is_handled": 1}]}', "is not a boolean"),
     ],
 )
 def test_errors_name_the_fault_and_the_key(text, message):

@@ -30,7 +30,7 @@ VERSIONS = pytest.mark.parametrize(
 
 @cache
 def sends(version: str, code: int) -> list[dict[str, Any]]:
-    """Requests of one code with the answers they got, in order."""
+    """Requests of one code with their answers, in order."""
     return [
         case
         for case in load("conversation")
@@ -52,7 +52,7 @@ def records(version: str) -> dict[str, dict[str, Any]]:
 
 
 def driver_like(version: str) -> Driver:
-    """A broker as the recorded one was: address, time, and the topics made there."""
+    """A broker with the address, time and topics of the recorded one."""
     first = next(iter(records(version).values()))
     driver = Driver(
         BrokerSettings(profile=profile_of(version), address=first["store_host"]),
@@ -78,7 +78,7 @@ def driver_like(version: str) -> Driver:
 
 
 def replay(driver: Driver, case: dict[str, Any]) -> tuple[int, dict[str, str]]:
-    """Send a recorded request; the answer's code and fields."""
+    """Send a recorded request; return the answer's code and fields."""
     (frame,) = FrameBuffer().feed(from_base64(case["request_b64"]))
     answer = driver.send(decode_command(frame))
     assert answer is not None
@@ -86,7 +86,7 @@ def replay(driver: Driver, case: dict[str, Any]) -> tuple[int, dict[str, str]]:
 
 
 def as_golden(message: StoredMessage) -> dict[str, Any]:
-    """What of a stored message does not depend on when and from where it came."""
+    """The parts of a stored message that do not depend on its time and origin."""
     return {
         "topic": message.topic,
         "queue_id": message.queue_id,

@@ -61,7 +61,7 @@ def announced():
 
 
 def test_the_new_groups_of_a_heartbeat_are_registered_at_once(announced):
-    """Each group brings its retry topic; all topics went out for each of them."""
+    """Each group adds its retry topic; formerly each registered all topics again."""
     broker, counts = announced
     (before,) = counts
     with WireClient(broker.address) as client:
@@ -129,7 +129,9 @@ def test_topics_are_created_up_to_the_limit_and_no_further():
 
     answer = create_topic(driver, "over")
     assert answer.code == 1
-    assert answer.remark == "topic over is not created: there are 50000 already"
+    assert answer.remark == (
+        "topic over was not created: the broker already has 50000 topics"
+    )
     assert create_topic(driver, "last").code == 0
 
 
@@ -168,7 +170,9 @@ def test_groups_are_created_up_to_the_limit_and_no_further():
 
     answer = update_group(driver, "over")
     assert answer.code == 1
-    assert answer.remark == "group over is not created: there are 20000 already"
+    assert answer.remark == (
+        "group over was not created: the broker already has 20000 groups"
+    )
     assert update_group(driver, "last").code == 0
     assert driver.broker.groups.find_or_create("over") is None
 
@@ -189,5 +193,8 @@ def test_more_groups_with_members_than_may_be_are_refused(kind):
         assert join(number, *groups).code == 0
 
     answer = join(20, "g0-0", "over")
-    assert (answer.code, answer.remark) == (1, "more than 20000 groups with members")
+    assert (answer.code, answer.remark) == (
+        1,
+        "the broker can have at most 20000 groups with members",
+    )
     assert join(20, "g0-0").code == 0

@@ -1,6 +1,6 @@
 """Differences between the imitated versions that belong to no single request.
 
-What real brokers of 4.6.0, 4.9.7 and 5.5.0 answered is what is expected here.
+The expected answers are those of real brokers of 4.6.0, 4.9.7 and 5.5.0.
 """
 
 from __future__ import annotations

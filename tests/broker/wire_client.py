@@ -60,7 +60,7 @@ class WireClient:
         return answer
 
     def is_closed_by_peer(self):
-        """Whether the connection's end comes; what comes before it is dropped."""
+        """Whether the peer closes the connection; data before that is dropped."""
         try:
             while self.sock.recv(1 << 18):
                 pass

@@ -1,4 +1,4 @@
-"""`rmq broker`: prints where it listens, refuses what is unsafe, ends when told."""
+"""`rmq broker` prints its addresses, refuses unsafe options and ends on a signal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLUSTER_INFO, MAX_OFFSET, BROKER_CONFIG = 106, 30, 26
 
 @contextmanager
 def rmq_broker(*options):
-    """The process and its rows; killed at the end if it is still there."""
+    """Start `rmq broker`, and yield its process and rows; kill it at the end."""
     where = ["--listen", "127.0.0.1:0", "-o", "jsonl"]
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqcli", "broker", *where, *options],
@@ -55,7 +55,7 @@ def rmq_broker(*options):
 
 
 def until_ready(lines):
-    """What it says up to its last line when it is ready."""
+    """Yield the lines of stderr up to the last one of the start."""
     for line in lines:
         yield line
         if "not for production" in line:
@@ -110,14 +110,14 @@ def test_faults_come_from_a_file(tmp_path):
         ),
         (["--broker-port", "65530", "--brokers", "2"], 2, "port 65540 of broker 2"),
         (["--broker-port", "2"], 2, "--broker-port"),
-        (["--broker-port", "9876"], 2, "is the name server's"),
+        (["--broker-port", "9876"], 2, "is also the port of the name server"),
         (["--broker-port", "9868", "--brokers", "2"], 2, "its VIP port 9876"),
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
         (["--proxy-tls-key", "k"], 2, "no proxy is run"),
-        (["--proxy-offsets"], 2, "--proxy-offsets is given, and no proxy is run"),
+        (["--proxy-offsets"], 2, "--proxy-offsets needs --proxy-port"),
         (["--proxy-accounts", "a"], 2, "--proxy-accounts is given, and no proxy"),
-        (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "are only used together"),
+        (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "must be used together"),
         (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
     ],
 )
@@ -234,7 +234,7 @@ def test_accounts_of_the_proxy_are_an_option(accounts_file):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no account in it"),
+        ("", "contains no account"),
         ("shop", "not valid TOML"),
         ("shop = 's3cret'", "account 1 is not a table of secret_key and rights"),
         ("[shop]", "account 1 is not a table"),
@@ -243,7 +243,7 @@ def test_accounts_of_the_proxy_are_an_option(accounts_file):
         ("[a]\nsecret_key='s3cret'\nrights=['Pub']", "account 1 is not a table"),
         ("[a]\nsecret_key='s3cret'\nrights={'Topic:*'=1}", "account 1 is not a table"),
         ("[a]\nsecret_key='s3cret'\nrights={'Topic:*'='Read'}", "is not an action"),
-        ("[a]\nsecret_key=''", "an account of the proxy has an empty key"),
+        ("[a]\nsecret_key=''", "a proxy account has an empty access key or secret key"),
         (
             "[a]\nsecret_key='s3cret'" + " " * 70_000,
             "more than 65,536 bytes",

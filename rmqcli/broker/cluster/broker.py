@@ -241,7 +241,7 @@ class EmbeddedBroker:
         def change() -> TopicConfig:
             config = self.core.topics.get(topic)
             if config is None:
-                raise UsageError(f"topic {topic} is not on broker {self.name}")
+                raise UsageError(f"topic {topic} does not exist on broker {self.name}")
             changed = dataclasses.replace(
                 config,
                 read_queue_nums=config.read_queue_nums if read is None else read,

@@ -99,7 +99,8 @@ class EmbeddedCluster:
         self.options = dataclasses.replace(base, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
         if not 0 < self.options.brokers <= _BROKERS_MAX:
             raise UsageError(
-                f"{self.options.brokers} brokers are not in 1..{_BROKERS_MAX}"
+                f"brokers is {self.options.brokers}; it must be between 1 and"
+                f" {_BROKERS_MAX}"
             )
         self.profile = profile_of(self.options.like)
         self.faults = faults if faults is not None else Faults()
@@ -185,7 +186,9 @@ class EmbeddedCluster:
             if (broker.name, broker.broker_id) == (name, broker_id):
                 return broker
         known = ", ".join(f"{b.name}:{b.broker_id}" for b in self._brokers)
-        raise UsageError(f"no broker {name}:{broker_id}", hint=f"there are {known}")
+        raise UsageError(
+            f"broker {name}:{broker_id} does not exist", hint=f"use one of {known}"
+        )
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` in the I/O thread, where it may read and change cores."""
@@ -260,7 +263,7 @@ class EmbeddedCluster:
             ids = range(count) if queue_id is None else (queue_id,)
             places += [(master, each) for each in ids]
         if not places:
-            raise UsageError(f"topic {topic} has no queue that can be written")
+            raise UsageError(f"topic {topic} has no writable queue")
         turns: dict[int, list[int]] = {}
         for index in range(len(seeds)):
             place = next(self._next_queue) % len(places)
@@ -279,9 +282,7 @@ class EmbeddedCluster:
         clock = self.options.clock
         move = getattr(clock, "advance", None)
         if move is None:
-            raise UsageError(
-                "the cluster runs by the machine's clock, not a manual one"
-            )
+            raise UsageError("the clock of the cluster is not a ManualClock")
         self._server.call(lambda: move(by_ms))
         self._server.call(lambda: None)
 
@@ -306,7 +307,7 @@ class EmbeddedCluster:
         slaves = [b for b in self._brokers if b.name == name and b.broker_id]
         if not slaves:
             raise UsageError(
-                f"broker {name} has no slave", hint="add_slave() makes one"
+                f"broker {name} has no slave", hint="add one with add_slave()"
             )
         self.broker(name).kill()
         return slaves[0]

@@ -119,11 +119,15 @@ def _profile(
             profile = PROFILE_5_5_0
         else:
             profile = PROFILE_4_9_7 if SCHEDULE_TOPIC in topics else PROFILE_4_6_0
-        _log.info("folder folder=%s version=%s", config.directory, profile.name)
+        _log.info(
+            "folder version detected folder=%s version=%s",
+            config.directory,
+            profile.name,
+        )
     else:
         profile = PROFILE_5_5_0
         _log.warning(
-            "folder of unknown version folder=%s; reading it as version=%s",
+            "folder has an unknown version folder=%s; assuming version=%s",
             config.directory,
             profile.name,
         )
@@ -152,7 +156,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
     If a file cannot be read, its table stays as it was, and a warning is logged.
     """
     for error in Persistence(broker, store.config).replace().values():
-        _log.warning("table left out: %s", error)
+        _log.warning("table not loaded: %s", error)
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues():
         if is_system_topic(topic):
@@ -255,7 +259,9 @@ class ReadOnlyCore:
             return self._core.handle(peer, command, now, is_binary=is_binary)
         if command.is_response:
             return []
-        remark = f"request {command.code} is not available for a folder"
+        remark = (
+            f"request {command.code} is not supported when a folder is served read-only"
+        )
         reply = Reply(ResponseCode.NO_PERMISSION, remark)
         request = Request(peer, command, now, is_binary)
         answer = answer_to(request, reply, self._profile)

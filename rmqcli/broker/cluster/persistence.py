@@ -200,14 +200,15 @@ class Persistence:
         try:
             self.save(*names)
         except (StoreError, OSError) as error:
-            _log.warning("tables not stored: %s; retrying", error)
+            _log.warning("could not write tables: %s; retrying", error)
 
     def _read(self, name: str) -> JsonObject | None:
         data = self._files.read(name)
         if data is None:
             return None
         if not isinstance(data, dict):
-            raise StoreError(f"{name} is {type(data).__name__}, not an object")
+            found = type(data).__name__
+            raise StoreError(f"{name} is not a JSON object (found {found})")
         return data
 
     def _state(self, name: str) -> object:
@@ -271,7 +272,7 @@ def _offsets(
         if isinstance(table, dict):
             offsets[topic, group] = _numbers(OFFSETS, key, table)
         elif table is not None:
-            _left_out(OFFSETS, key, "not an object")
+            _left_out(OFFSETS, key, "not a JSON object")
     return offsets
 
 
@@ -290,14 +291,15 @@ def _numbers(file: str, key: str, table: JsonObject) -> dict[int, int]:
             _left_out(file, f"{key}: {name}", error.message)
             continue
         if number < 0 or at < 0:
-            _left_out(file, f"{key}: {name}", f"offset {number} of queue {at}")
+            why = f"negative offset or queue id: offset {number}, queue {at}"
+            _left_out(file, f"{key}: {name}", why)
             continue
         numbers[at] = number
     return numbers
 
 
 def _left_out(file: str, key: str, why: str) -> None:
-    _log.warning("entry left out file=%s key=%.200s: %s", file, key, why)
+    _log.warning("entry skipped file=%s key=%.200s: %s", file, key, why)
 
 
 def _version(data: JsonObject, default: DataVersion) -> DataVersion:

@@ -36,21 +36,21 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
     if fault is not None:
         raise ConfigError(
             f"{store} {fault}",
-            hint="name a folder in your home directory",
+            hint="choose a folder in your home directory",
         )
     is_single = _is_store(store)
     if brokers > 1 and is_single:
         raise ConfigError(
-            f"folder {store} belongs to one broker, not to {brokers}",
-            hint="name another folder, or start one broker",
+            f"folder {store} holds the data of one broker, not of {brokers}",
+            hint="choose another folder, or start one broker",
         )
     if brokers > 1 or broker_id:
         return store / own
     inner = list(broker_folders(store))
     if inner:
         raise ConfigError(
-            f"folder {store} belongs to {len(inner)} brokers, not to one",
-            hint=f"start {len(inner)} brokers, or name {store / inner[0]}",
+            f"folder {store} holds the data of {len(inner)} brokers, not of one",
+            hint=f"start {len(inner)} brokers, or choose {store / inner[0]}",
         )
     return store
 

@@ -210,7 +210,7 @@ def as_boolean(node: Node) -> Node:
     if node.is_boolean:
         return node
     if node.name is None:
-        raise UsageError("SQL92: a value stands where a condition is needed")
+        raise UsageError("SQL92: expected a condition, found a value")
     name = node.name
     return Node(lambda of: None if of.get(name) is None else False, is_boolean=True)
 
@@ -289,7 +289,7 @@ def order(sign: str, left: Node, right: Node) -> Node:
     for node in (left, right):
         is_number = isinstance(node.value, int | float)
         if node.is_boolean or (node.is_constant and not is_number):
-            raise UsageError(f"SQL92: only numbers can be compared by {sign}")
+            raise UsageError(f"SQL92: only numbers can be compared with {sign}")
     test = _ORDERS[sign]
 
     def evaluate(properties: Mapping[str, str]) -> Value:
@@ -317,19 +317,21 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 
 def _check_ends(low: Value, high: Value) -> None:
     if low is None or high is None:
-        raise UsageError("SQL92: an end of BETWEEN is NULL")
+        raise UsageError("SQL92: the bounds of BETWEEN must not be NULL")
     try:
         is_empty = compare(high, low) < 0
     except EvaluationError:
         is_empty = True
     if is_empty:
-        raise UsageError(f"SQL92: BETWEEN {low} AND {high} is the wrong way round")
+        raise UsageError(
+            f"SQL92: the bounds of BETWEEN {low} AND {high} are not in ascending order"
+        )
 
 
 def one_of(node: Node, items: Sequence[str], *, is_not: bool) -> Node:
     """IN and NOT IN, for a property."""
     if node.name is None:
-        raise UsageError("SQL92: IN needs a property before it")
+        raise UsageError("SQL92: IN must follow a property name")
     name, wanted = node.name, frozenset(items)
 
     def evaluate(properties: Mapping[str, str]) -> Value:
@@ -387,7 +389,7 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
     """
     if len(expression) > LENGTH_MAX:
         raise UsageError(
-            f"SQL92: {len(expression)} characters are over the limit of {LENGTH_MAX}"
+            f"SQL92: {len(expression)} characters exceed the limit of {LENGTH_MAX}"
         )
     evaluate = _Parser(expression, has_text_words=has_text_words).parse().evaluate
 
@@ -459,7 +461,7 @@ class _Parser:
             word = self._peek(1) if is_not else sign
             if word not in TEXT_WORDS and word not in ("BETWEEN", "IN"):
                 if is_not:
-                    raise UsageError("SQL92: NOT stands where AND or OR is needed")
+                    raise UsageError("SQL92: expected AND or OR before NOT")
                 return left
             self._at += 2 if is_not else 1
             left = self._worded(word, left, is_not=is_not)
@@ -483,7 +485,7 @@ class _Parser:
     def _unary(self) -> Node:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise UsageError(f"SQL92: nested deeper than {DEPTH_MAX}")
+            raise UsageError(f"SQL92: nested more than {DEPTH_MAX} levels deep")
         if self._take("+"):
             node = self._unary()
         elif self._take("-"):
@@ -531,7 +533,9 @@ class _Parser:
         token = self._tokens[self._at]
         if token.kind != kind:
             shown = repr(token.text[:40]) if token.text else "the end"
-            raise UsageError(f"SQL92: {kind} expected at {token.at}, not {shown}")
+            raise UsageError(
+                f"SQL92: expected {kind} at position {token.at}, found {shown}"
+            )
         self._at += 1
         return token.text
 
@@ -540,7 +544,7 @@ def _integer(text: str) -> int:
     digits = text.rstrip("lL")
     number = int(digits) if len(digits) < 20 else _LONG_MAX + 1
     if number > _LONG_MAX:
-        raise UsageError(f"SQL92: {digits[:40]} is over {_LONG_MAX}")
+        raise UsageError(f"SQL92: {digits[:40]} exceeds {_LONG_MAX}")
     return number if number <= _INT_MAX else Long(number)
 
 

@@ -169,7 +169,7 @@ class _Reader:
         length = self.number()
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise BodyError(f"compressed registration: {length} bytes of text")
+            raise BodyError(f"compressed registration: invalid text length {length}")
         text, self._at = self._data[self._at : end], end
         return text
 
@@ -182,7 +182,9 @@ def _topic(text: str) -> TopicConfig:
     except ValueError as error:
         raise BodyError(f"topic {text[:80]!r} cannot be read") from error
     if not (0 <= read <= QUEUE_NUMS_MAX and 0 <= write <= QUEUE_NUMS_MAX):
-        raise BodyError(f"topic {name[:80]!r} with {read} and {write} queues")
+        raise BodyError(
+            f"topic {name[:80]!r} has invalid queue counts: read {read}, write {write}"
+        )
     return TopicConfig(
         topic_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm
     )

@@ -133,7 +133,7 @@ class _Link(asyncio.Protocol):
         elif transport.get_write_buffer_size() > _UNREAD_BYTES_MAX:
             self._answers.pop(opaque, None)
             raise ProxyError(
-                Code.TOO_MANY_REQUESTS, f"{self.address} does not read its requests"
+                Code.TOO_MANY_REQUESTS, f"broker {self.address} is not reading requests"
             )
         else:
             transport.write(data)

@@ -220,7 +220,7 @@ class Clients:
         """
         if settings.ByteSize() > _SETTINGS_BYTES_MAX:
             raise ProxyError(
-                Code.BAD_REQUEST, f"settings are over {_SETTINGS_BYTES_MAX} bytes"
+                Code.BAD_REQUEST, f"settings exceed {_SETTINGS_BYTES_MAX} bytes"
             )
         if settings.HasField("subscription"):
             kept = _with_group(Settings(), SubscriptionGroupConfig(group_name=""))
@@ -298,7 +298,9 @@ class Clients:
     ) -> TelemetryCommand:
         client = self._clients.get(client_id)
         if client is None or client.stream is None:
-            raise ProxyError(Code.NOT_FOUND, f"client {client_id} has no stream")
+            raise ProxyError(
+                Code.NOT_FOUND, f"client {client_id} has no telemetry stream"
+            )
         nonce = str(next(self._nonces))
         answer = asyncio.get_running_loop().create_future()
         self._answers[nonce] = answer

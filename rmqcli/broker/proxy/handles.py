@@ -301,7 +301,7 @@ class Handles:
         try:
             await self.change(handle, topic, group, invisible_ms)
         except ProxyError as error:
-            logger.debug("message comes back late: %s", error.message)
+            logger.debug("could not change the invisible time: %s", error.message)
 
     async def _address(self, handle: ReceiptHandle) -> str:
         address = await self._routes.address_of(handle.broker_name)
@@ -335,7 +335,11 @@ class Handles:
     ) -> None:
         """Keep a message invisible from now on while the client lives."""
         if self._count >= _RENEWED_MAX:
-            logger.warning("not renewed group=%s: too many messages", group)
+            logger.warning(
+                "message not renewed group=%s: %d messages are already being renewed",
+                group,
+                self._count,
+            )
             return
         held = self._renewed.setdefault((client_id, group), {})
         text = encode_receipt_handle(handle)

@@ -207,7 +207,7 @@ class Offsets:
         else:
             time_ms = timestamp_ms(request.timestamp)
             if time_ms is None or not request.HasField("timestamp"):
-                raise ProxyError(Code.BAD_REQUEST, "timestamp is missing or not valid")
+                raise ProxyError(Code.BAD_REQUEST, "timestamp is missing or invalid")
             near = await self._ask(
                 address,
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,

@@ -50,15 +50,18 @@ class ProxyOptions:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError(
-                "the proxy needs a certificate and its key, and only one was given"
+                "the proxy needs both a TLS certificate and its key, but only one was"
+                " given"
             )
         if self.accounts is not None and not all(
             name and secret for name, secret in self.accounts.items()
         ):
-            raise UsageError("an account of the proxy has an empty key")
+            raise UsageError("a proxy account has an empty access key or secret key")
         for name, entries in (self.rights or {}).items():
             if name not in (self.accounts or {}):
-                raise UsageError(f"there are rights for {name!r}, which is no account")
+                raise UsageError(
+                    f"rights are given to {name!r}, which is not an account"
+                )
             for resource, actions in entries.items():
                 if not _RESOURCE.fullmatch(resource):
                     raise UsageError(

@@ -133,7 +133,7 @@ class Proxy:
         self._thread.start()
         if not self._started.wait(_START_TIMEOUT_S):
             self._failure = RmqError(
-                f"the proxy has not started in {_START_TIMEOUT_S} s"
+                f"the proxy did not start within {_START_TIMEOUT_S} s"
             )
         if self._failure is not None:
             self._thread.join(_STOP_S)
@@ -151,7 +151,7 @@ class Proxy:
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join(_CALL_TIMEOUT_S)
             if self._thread.is_alive():
-                logger.error("thread still runs thread=rmq-broker-grpc")
+                logger.error("thread did not stop thread=rmq-broker-grpc")
 
     # --- requests to clients ---
 
@@ -265,7 +265,7 @@ class Proxy:
     def _ticked(self, task: asyncio.Task[None]) -> None:
         self._is_ticking = False
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("periodic work of the proxy failed", exc_info=error)
+            logger.error("periodic task of the proxy failed", exc_info=error)
 
 
 class _Activities:
@@ -489,12 +489,14 @@ def _listen(server: grpc.aio.Server, options: ProxyOptions, host: str) -> int:
             raise ConfigError(
                 f"the proxy cannot serve TLS at {address} with the certificate "
                 f"{options.tls_cert}",
-                hint="is the port free, and do certificate and key belong together?",
+                hint="check that the port is free and that the key matches the"
+                " certificate",
             ) from error
         raise ConnectError(
             f"cannot listen on {address}: the port is taken",
             address=address,
-            hint="stop what listens there, or choose another port for the proxy",
+            hint="stop the process that listens there, or choose another port for the"
+            " proxy",
         ) from error
 
 
@@ -524,4 +526,8 @@ def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     if isinstance(error, BlockingIOError):
         # With an event loop in each of two threads, grpc.aio wakes both for one event.
         return
-    logger.error("event loop of the proxy: %s", context.get("message"), exc_info=error)
+    logger.error(
+        "error in the event loop of the proxy: %s",
+        context.get("message"),
+        exc_info=error,
+    )

@@ -246,7 +246,8 @@ class Receiving:
     async def _pop(self, request: ReceiveMessageRequest, plan: _Plan) -> list[Received]:
         if request.batch_size < 0:
             raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, f"batch size {request.batch_size}"
+                Code.INTERNAL_SERVER_ERROR,
+                f"batch size must not be negative: {request.batch_size}",
             )
         queue = await self._routes.readable(
             plan.topic, request.message_queue.broker.name
@@ -341,7 +342,7 @@ def read_answer(
     found = []
     for stored in decode_messages(answer.body):
         if isinstance(stored, DecodeFailure):
-            logger.warning("popped record is unreadable broker=%s", broker_name)
+            logger.warning("could not decode popped record broker=%s", broker_name)
             continue
         kind, queue_id = topic_type_of(stored.topic), stored.queue_id
         offset = stored.queue_offset
@@ -352,7 +353,9 @@ def read_answer(
         else:
             start = starts.get((kind, queue_id))
             if start is None:
-                raise HeaderError(f"a POP answer without a start of queue {queue_id}")
+                raise HeaderError(
+                    f"POP answer has no start offset for queue {queue_id}"
+                )
             handle = ReceiptHandle(
                 start_offset=start,
                 pop_time_ms=header.pop_time,

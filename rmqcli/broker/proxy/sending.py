@@ -117,7 +117,7 @@ class Sending:
                 f"actual type is {kind}",
             )
         if kind == LITE:
-            raise ProxyError(Code.NOT_IMPLEMENTED, "lite topics are not imitated")
+            raise ProxyError(Code.NOT_IMPLEMENTED, "lite topics are not supported")
 
     async def _send(
         self, topic: str, queue: Queue, items: list[BatchItem], sys_flag: int

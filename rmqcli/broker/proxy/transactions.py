@@ -170,16 +170,18 @@ class Transactions:
             )
             message = decode_messages(command.body)[0]
         except (RmqError, IndexError) as error:
-            logger.warning("check of a transaction is unreadable: %s", error)
+            logger.warning("could not decode transaction check: %s", error)
             return
         if isinstance(message, DecodeFailure):
-            logger.warning("check of a transaction is unreadable: %s", message)
+            logger.warning("could not decode transaction check: %s", message)
             return
         group = message.properties.get(PRODUCER_GROUP, "")
         client = self._clients.producer_of(group)
         transaction_id = header.transaction_id or ""
         if client is None or client.stream is None:
-            logger.debug("check dropped topic=%s: no producer", group)
+            logger.debug(
+                "transaction check dropped group=%s: no connected producer", group
+            )
             return
         self.add(
             group,

@@ -55,7 +55,8 @@ def update_config(broker: BrokerState, request: Request) -> Reply:
     if len(body) > _CONFIG_BYTES_MAX:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"configuration of {len(body)} bytes, not <= {_CONFIG_BYTES_MAX}",
+            f"the configuration has {len(body)} bytes; the maximum is"
+            f" {_CONFIG_BYTES_MAX}",
         )
     properties = parse_properties_text(body)
     if broker.profile.has_bodies_of_5 and (

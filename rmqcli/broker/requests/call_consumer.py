@@ -65,7 +65,7 @@ def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
     if body is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"no message with id {header.msg_id}, commit log offset {offset}",
+            f"no message found with id {header.msg_id} (commit log offset {offset})",
         )
     member = _member(broker, header.consumer_group, header.client_id or "")
     fields = {

@@ -91,10 +91,10 @@ def _expression_fault(
     broker: BrokerState, subscription: SubscriptionData
 ) -> str | None:
     if subscription.expression_type != SQL92:
-        return f"no filter of type {subscription.expression_type}"
+        return f"filter type {subscription.expression_type} is not supported"
     has_text_words = broker.profile.has_sql_text_words
     if compile_sql92(subscription.sub_string, has_text_words=has_text_words) is None:
-        return f"SQL92 expression cannot be read: {subscription.sub_string}"
+        return f"invalid SQL92 expression: {subscription.sub_string}"
     return None
 
 

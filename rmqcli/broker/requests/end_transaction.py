@@ -80,7 +80,8 @@ def _need_in_time(broker: BrokerState, request: Request, half: StoredMessage) ->
     if age_ms > immunity_of(half.properties, default_ms):
         raise Refusal(
             ResponseCode.ILLEGAL_OPERATION,
-            f"the end comes {age_ms} ms after the message was born, wait for a check",
+            f"the request arrived {age_ms} ms after the message was born, later than"
+            " its check immunity time; wait for a transaction check",
         )
 
 

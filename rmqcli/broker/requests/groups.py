@@ -62,11 +62,12 @@ def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
     if broker.groups.is_full and broker.groups.get(config.group_name) is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"group {config.group_name} is not created: there are {GROUPS_MAX} already",
+            f"group {config.group_name} was not created: the broker already has"
+            f" {GROUPS_MAX} groups",
         )
     fault = group_name_fault(config.group_name)
     if fault is not None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group's name {fault}")
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group name {fault}")
 
 
 @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

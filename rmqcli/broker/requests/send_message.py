@@ -356,7 +356,7 @@ def _send_batch(broker: BrokerState, request: Request, header: SendHeader) -> Re
         raise illegal_message(broker)
     shared = fields_of(broker, request, header, config, queue_id, b"", {})
     if not spans:  # Java fails on the body that is null
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "a batch without messages")
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "the batch has no messages")
     messages = [_item(body, span, shared) for span in spans]
     places = put_or_refuse(broker, messages, request.now)
     return _batch_stored(broker, places, queue_id, outer.get(UNIQ_KEY))

@@ -166,7 +166,8 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
     if broker.topics.is_full and broker.topics.get(topic) is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"topic {topic} is not created: there are {TOPICS_MAX} already",
+            f"topic {topic} was not created: the broker already has {TOPICS_MAX}"
+            " topics",
         )
     if profile.checks_topic_names:
         fault = topic_name_fault(topic)
@@ -180,7 +181,9 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
     for nums in (config.read_queue_nums, config.write_queue_nums):
         if not 0 <= nums <= QUEUE_NUMS_MAX:
             raise Refusal(
-                code, f"The topic[{topic}] has {nums} queues, not 0..{QUEUE_NUMS_MAX}"
+                code,
+                f"topic {topic} has {nums} queues; the number must be between 0 and"
+                f" {QUEUE_NUMS_MAX}",
             )
     if config.topic_filter_type not in _FILTER_TYPES:
         raise Refusal(

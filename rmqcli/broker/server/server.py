@@ -65,7 +65,7 @@ def open_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             what = f"cannot listen on {address}: the port is taken"
-            hint = "stop what listens there, or choose another namesrv_port"
+            hint = "stop the process that listens there, or choose another port"
         else:
             reason = (error.strerror or str(error)).lower()
             what, hint = f"cannot listen on {address}: {reason}", ""
@@ -351,7 +351,8 @@ class Server:
             self._thread.join(5)
             if self._thread.is_alive():
                 logger.error(
-                    "thread still runs thread=rmq-broker-io; is a core in a loop?"
+                    "thread did not stop thread=rmq-broker-io;"
+                    " a request or a timer may be in an endless loop"
                 )
         self._is_closing = True
         for port in self.ports:
@@ -440,7 +441,7 @@ class Server:
         try:
             self.apply(work(port.core))
         except Exception:
-            logger.exception("timer failed core=%s", port.name)
+            logger.exception("core raised an exception core=%s", port.name)
 
     def write(self, connection: Connection, data: bytes) -> None:
         """Queue a frame for the end of this turn."""
@@ -524,7 +525,11 @@ class Server:
                 port.flush()
             except RmqError as error:
                 # What is not on the disk must not be acknowledged.
-                logger.error("answers lost core=%s: %s", port.name, error.message)  # noqa: TRY400  # the message is enough
+                logger.error(  # noqa: TRY400  # the message is enough
+                    "flush failed, closing connections with unsent answers core=%s: %s",
+                    port.name,
+                    error.message,
+                )
                 for connection in list(port.connections.values()):
                     if connection.out:
                         self._close(connection)
@@ -645,7 +650,8 @@ class Server:
             return
         if connection.out_bytes > self.limits.output_max_bytes:
             logger.warning(
-                "connection closed peer=%s waiting_bytes=%d: it reads no answers",
+                "connection closed peer=%s waiting_bytes=%d: the client does not read"
+                " its answers",
                 connection.peer.address,
                 connection.out_bytes,
             )

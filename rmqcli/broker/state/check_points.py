@@ -172,7 +172,7 @@ class CheckPoints:
         many check points.
         """
         if self.is_full:
-            raise ValueError(f"{CHECK_POINTS_MAX} check points")
+            raise ValueError(f"the broker already has {CHECK_POINTS_MAX} check points")
         revive_ms = min(key.pop_time_ms + invisible_ms, _INT64_MAX)
         body = PopCheckPoint(
             start_offset=key.start_offset,
@@ -321,7 +321,13 @@ class CheckPoints:
             self._create(retry_topic, key.group)
             self._put_copies(point, messages, retry_topic, now)
         except (StoreError, Refusal) as error:
-            _log.warning("messages not revived topic=%s: %s; retrying", base, error)
+            _log.warning(
+                "could not revive messages topic=%s group=%s: %s; retrying in %d ms",
+                base,
+                key.group,
+                error,
+                _RETRY_MS,
+            )
             self._deadlines.add(point, now.monotonic_ms + _RETRY_MS)
             return
         self._take(point, offsets)
@@ -450,7 +456,8 @@ class CheckPoints:
                 self._read_ack(decode_body(AckMsg, message.body))
         except BodyError as error:
             _log.warning(
-                "entry of the revive topic left out offset=%d: %s",
+                "unreadable entry of the revive topic skipped queue=%d offset=%d: %s",
+                message.queue_id,
                 message.queue_offset,
                 error.message,
             )

@@ -71,7 +71,8 @@ class ClientCalls:
         """
         if len(self._waiting) >= WAITING_MAX:
             raise Refusal(
-                ResponseCode.SYSTEM_BUSY, f"{WAITING_MAX} calls to clients are waiting"
+                ResponseCode.SYSTEM_BUSY,
+                f"{WAITING_MAX} calls to clients are already waiting for an answer",
             )
         opaque = self._context.push(
             peer, code, header, ext_fields=ext_fields, body=body, oneway=False

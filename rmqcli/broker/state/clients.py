@@ -177,7 +177,9 @@ class ClientTable:
         produced = sending | self._producing.get(peer, set())
         if max(len(groups), len(produced)) > PEER_GROUPS_MAX:
             raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"more than {PEER_GROUPS_MAX} groups"
+                ResponseCode.SYSTEM_ERROR,
+                f"a connection can have at most {PEER_GROUPS_MAX} consumer groups and"
+                f" {PEER_GROUPS_MAX} producer groups",
             )
         for known, named in (
             (self._consumers, joined),
@@ -187,13 +189,15 @@ class ClientTable:
             if new and len(known) + new > MEMBER_GROUPS_MAX:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
-                    f"more than {MEMBER_GROUPS_MAX} groups with members",
+                    f"the broker can have at most {MEMBER_GROUPS_MAX} groups with"
+                    " members",
                 )
         for consumer in data.consumers:
             if len(consumer.subscriptions) > GROUP_TOPICS_MAX:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
-                    f"more than {GROUP_TOPICS_MAX} topics, {consumer.group_name}",
+                    f"group {consumer.group_name} subscribes to more than"
+                    f" {GROUP_TOPICS_MAX} topics",
                 )
 
     def heartbeat(self, member: Member, data: HeartbeatData) -> None:

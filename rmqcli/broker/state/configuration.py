@@ -131,8 +131,8 @@ class Configuration:
             return "use_server_side_reset_offset"
         raise Refusal(
             ResponseCode.NO_PERMISSION,
-            f"{_cut(name)} cannot be changed in an embedded broker; "
-            "nothing was changed",
+            f"setting {_cut(name)} cannot be changed in an embedded broker; no setting"
+            " was changed",
         )
 
     def _value(self, name: str, text: str) -> object:
@@ -144,7 +144,8 @@ class Configuration:
         if value is None or (name == "defaultTopicQueueNums" and value == 0):
             raise Refusal(
                 self._context.profile.invalid_parameter_code,
-                f"{name} cannot be {_cut(text)!r}; nothing was changed",
+                f"invalid value {_cut(text)!r} for setting {name}; no setting was"
+                " changed",
             )
         return value
 

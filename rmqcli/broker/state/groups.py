@@ -49,14 +49,14 @@ def group_name_fault(group: str) -> str | None:
 
     The names of the group's retry and dead letter topics must be legal names of
     folders, even if the store keeps everything in memory. The returned text continues
-    a sentence that begins with "the group's name".
+    a sentence that begins with "the group name".
     """
     if not 0 < len(group) <= GROUP_LENGTH_MAX:
-        return f"has {len(group)} characters, not 1..{GROUP_LENGTH_MAX}"
+        return f"has {len(group)} characters; it must have 1 to {GROUP_LENGTH_MAX}"
     for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
         fault = file_name_fault(topic)
         if fault is not None:
-            return f"makes a topic whose name {fault}"
+            return f"would result in a retry or dead letter topic whose name {fault}"
     return None
 
 
@@ -106,7 +106,7 @@ class GroupTable:
         """Create or replace a group. Raises ValueError for an illegal name."""
         fault = group_name_fault(config.group_name)
         if fault is not None:
-            raise ValueError(f"the group's name {fault}")
+            raise ValueError(f"the group name {fault}")
         self._groups[config.group_name] = config
         self._changed()
 
@@ -152,7 +152,11 @@ class GroupTable:
         for config in configs:
             fault = group_name_fault(config.group_name)
             if fault is not None:
-                _log.warning("group left out of the stored table: the name %s", fault)
+                _log.warning(
+                    "stored group skipped group=%.60r: the name %s",
+                    config.group_name,
+                    fault,
+                )
                 continue
             self._groups[config.group_name] = config
         if forbidden is not None:

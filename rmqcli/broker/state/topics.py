@@ -66,7 +66,7 @@ class TopicTable:
         """Create or replace a topic. Raises ValueError for an illegal name."""
         fault = file_name_fault(config.topic_name)
         if fault is not None:
-            raise ValueError(f"the topic's name {fault}")
+            raise ValueError(f"the topic name {fault}")
         self._topics[config.topic_name] = config
         self._changed()
 
@@ -89,7 +89,9 @@ class TopicTable:
             fault = file_name_fault(config.topic_name)
             if fault is not None:
                 _log.warning(
-                    "topic left out topic=%.60r: the name %s", config.topic_name, fault
+                    "stored topic skipped topic=%.60r: the name %s",
+                    config.topic_name,
+                    fault,
                 )
                 continue
             self._topics[config.topic_name] = config
@@ -162,7 +164,8 @@ class TopicTable:
             if self.is_full:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
-                    f"topic {topic} is not created: there are {TOPICS_MAX} already",
+                    f"topic {topic} was not created: the broker already has"
+                    f" {TOPICS_MAX} topics",
                 )
             found = TopicConfig(
                 topic_name=topic,

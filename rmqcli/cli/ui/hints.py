@@ -58,7 +58,6 @@ _ARGUMENTS: Final = {
     "min_partitions": "--min-partitions",
     "namesrv": "--namesrv",
     "other_cluster": "--other-cluster",
-    "namesrv_port": "--listen",
     "plaintext": "--plaintext",
     "queues": "--queue",
     "remap_queues": "--remap-queues",

@@ -1,1 +1,1 @@
-"""Tables of what brokers answer; real ones confirm them in `tests/broker/java`."""
+"""Tables of what brokers answer; `tests/broker/java` checks them on real brokers."""

@@ -1,4 +1,4 @@
-"""Runs one row of the table and compares."""
+"""Runs one row of the table and compares the answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check(stage: Stage, row: Row, version: str) -> None:
-    """Ask and compare: code, remark, the fields named, and how many messages."""
+    """Send a row's request; compare code, remark, listed fields and message count."""
     if not row.is_for(version):
         return
     for code, fields in row.before:

@@ -1,6 +1,7 @@
-"""Long polling as a client sees it: acts for the embedded broker and real ones.
+"""Long polling as a client sees it: acts for the embedded broker and for real ones.
 
-Each act takes a stage and asserts; times are as wide as real brokers need them.
+An act is a function that takes a stage and asserts; its time limits are wide enough for
+real brokers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CHECK_MS_MAX = 6_500  # the next check, 5 s at most, and what a busy machine add
 
 
 class Waiting:
-    """A pull on a connection of its own that is not answered at once."""
+    """A pull on its own connection that is not answered at once."""
 
     def __init__(self, stage: Stage, **changes: Any) -> None:
         self._stage = stage
@@ -33,12 +34,12 @@ class Waiting:
         self.opaque = self._client.send(11, **texts)
 
     def is_held(self) -> bool:
-        """Whether the broker keeps silent, for as long as an answer could take."""
+        """Whether the broker holds the pull: it does not answer within HELD_S."""
         readable, _, _ = select.select([self._client.sock], [], [], HELD_S)
         return not readable
 
     def answer(self, *, within_ms: int) -> Any:
-        """What it is answered."""
+        """Return the answer, which must arrive within `within_ms`."""
         self._client.sock.settimeout(within_ms / 1000)
         answer = self._client.receive()
         assert answer.opaque == self.opaque
@@ -47,7 +48,7 @@ class Waiting:
 
 
 def a_message_wakes(stage: Stage) -> None:
-    """An arriving message is answered to everybody who waits for the queue."""
+    """An arriving message is the answer to every pull that is held for its queue."""
     waiting = [Waiting(stage, topic="{H}"), Waiting(stage, topic="{H}")]
     elsewhere = Waiting(stage, topic="{H}", queueId=1)
     assert all(each.is_held() for each in (*waiting, elsewhere))
@@ -61,13 +62,13 @@ def a_message_wakes(stage: Stage) -> None:
 
 
 def only_its_tag_wakes(stage: Stage) -> None:
-    """Another tag's message does not wake; then all that was passed is skipped."""
+    """A message with another tag does not wake a pull, whose next offset skips it."""
     waiting = Waiting(stage, topic="{F}", subscription="A")
     assert waiting.is_held()
     stage.send(stage.names["F"], "B")
     stage.send(stage.names["F"], "A")
     answer = waiting.answer(within_ms=CHECK_MS_MAX)
-    if answer.code == 20:  # a check of all holds came between: it knows no tag
+    if answer.code == 20:  # the check of all holds came first: it knows no tag
         assert answer.ext_fields["nextBeginOffset"] == "1"
         return
     assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "2")
@@ -75,7 +76,7 @@ def only_its_tag_wakes(stage: Stage) -> None:
 
 
 def the_check_knows_no_tag(stage: Stage) -> None:
-    """Behind messages of another tag, the next check answers 20 with a new offset."""
+    """After a message with another tag, the next check answers 20 and a new offset."""
     waiting = Waiting(stage, topic="{C}", subscription="A")
     assert waiting.is_held()
     stage.send(stage.names["C"], "B")
@@ -93,7 +94,7 @@ def no_time_ends_at_the_check(stage: Stage) -> None:
 
 
 def an_end_of_a_queue_is_held(stage: Stage) -> None:
-    """Also at the end of a queue with messages; the commit is stored at once."""
+    """A pull at the end of a queue is held, too; its commit is stored at once."""
     waiting = Waiting(
         stage,
         queueOffset=5,
@@ -112,13 +113,13 @@ def an_end_of_a_queue_is_held(stage: Stage) -> None:
 
 
 def without_the_flag_nothing_is_held(stage: Stage) -> None:
-    """No suspend flag: 19 at once, whatever the time-out."""
+    """Without the suspend flag 19 comes at once, whatever the time-out."""
     waiting = Waiting(stage, topic="{E}", sysFlag=4)
     assert waiting.answer(within_ms=WAKE_MS_MAX).code == 19
 
 
 def a_wrong_offset_is_never_held(stage: Stage) -> None:
-    """21 comes at once."""
+    """A pull at a wrong offset is answered 21 at once."""
     waiting = Waiting(stage, queueOffset=77)
     assert waiting.answer(within_ms=WAKE_MS_MAX).code == 21
 

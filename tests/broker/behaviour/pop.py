@@ -1,8 +1,8 @@
-"""POP as a client sees it: acts of steps, for the embedded broker and real ones of 5.x.
+"""POP as a client sees it: acts for the embedded broker and for real ones of 5.x.
 
-An act has a topic of two queues and a group of its own. Its steps are requests with the
-expected answers as literals. Messages are named by their bodies; the handle of each is
-that of the last answer that brought it.
+An act is a sequence of steps: requests with the expected answers as literals. It has
+its own topic of two queues and its own group. Messages are identified by their bodies;
+the handle of a message is that of the last answer that contained it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ POP, ACK, CHANGE, NOTIFY, POLLING, BATCH_ACK = (
 )
 INVISIBLE_MS = 1_500
 LONG_MS = 60_000
-#: Real brokers bring messages back up to five seconds late.
+#: Real brokers deliver messages again up to five seconds late.
 BACK_MS_MAX = 40_000
 
 
 @dataclass(frozen=True)
 class Send:
-    """Store messages, with a tag each or none."""
+    """Store messages with these bodies, each with the tag, if there is one."""
 
     bodies: str
     queue_id: int = 0
@@ -45,9 +45,11 @@ class Send:
 
 @dataclass(frozen=True)
 class Pop:
-    """Receive. `brings`: the bodies in order, with the attempts before (`a1`: one).
+    """Receive messages.
 
-    `says`: fields of the answer; `until`: ask until something comes.
+    `brings` are the expected bodies in order, with the number of earlier attempts, if
+    any (`a1`: one); `says` are expected fields of the answer. With `until`, ask again
+    until all messages have come.
     """
 
     brings: str = ""
@@ -76,7 +78,7 @@ class BatchAck:
 
 @dataclass(frozen=True)
 class Change:
-    """Hide a message for another while; its handle is the new one."""
+    """Change how long a message is invisible; its handle becomes the new one."""
 
     body: str
     invisible_ms: int
@@ -87,7 +89,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Offset:
-    """The group's offset in a queue; a real broker stores it a little later."""
+    """Wait for the group's offset in a queue, which a real broker stores later."""
 
     offset: str
     queue_id: int = 0
@@ -95,7 +97,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Ask:
-    """Any other request."""
+    """Send any other request."""
 
     code: int
     fields: dict[str, Any]
@@ -109,14 +111,17 @@ Step = Send | Pop | Ack | BatchAck | Change | Offset | Ask
 
 
 def pop(brings: str = "", **more: Any) -> Pop:
-    """A Pop, its own fields and those of the request told apart by name."""
+    """Make a Pop; keywords that are not its fields are fields of the request."""
     own = {k: more.pop(k) for k in ("code", "remark", "says", "until") if k in more}
     return Pop(brings, more=more, **own)
 
 
 def born_time() -> int:
-    """When a request says that it was made: ahead of time, because a broker refuses
-    what comes late, and on a busy machine a request may take long to arrive."""
+    """The `bornTime` of a request, in the future.
+
+    A broker refuses late requests, and on a busy machine a request may take long to
+    arrive.
+    """
     return int(time.time() * 1000) + LONG_MS
 
 
@@ -148,7 +153,7 @@ class PopStage:
         return self.client.ask(code, body=body, **fields)
 
     def play(self, step: Step) -> None:
-        """Do a step and compare what is answered."""
+        """Execute a step, and compare the answer."""
         match step:
             case Send(bodies, queue_id, tag):
                 for body in bodies.split():
@@ -205,12 +210,12 @@ class PopStage:
             is_all = len(shown) >= len(step.brings.split())
             if not step.until or is_all or time.monotonic() > end:
                 break
-        if step.until:  # a real broker brings them back one by one
+        if step.until:  # a real broker delivers them again one by one
             shown.sort()
         self.compare(step, answer, shown)
 
     def pop_fields(self, **more: Any) -> dict[str, Any]:
-        """The fields of a request."""
+        """The fields of a POP request."""
         fields = {
             "consumerGroup": self.group,
             "topic": self.topic,
@@ -238,7 +243,7 @@ class PopStage:
         assert {key: fields.get(key) for key in step.says} == step.says, answer
 
     def note(self, answer: Any) -> list[str]:
-        """Note the handles of the messages in an answer; the bodies with attempts."""
+        """Keep the handles of an answer's messages; return bodies with attempts."""
         fields = answer.ext_fields
         shown = []
         for message in decode_messages(answer.body):
@@ -643,7 +648,7 @@ def act(address: str, name: str) -> None:
 
 
 def a_message_wakes_a_request(address: str) -> None:
-    """One message wakes one of those who wait, and the others go on waiting."""
+    """One message wakes one of the waiting requests, and the others keep waiting."""
     stage = PopStage(address)
     waiting = [WireClient(address) for _ in range(2)]
     count = {"consumerGroup": stage.group, "topic": stage.topic, "queueId": -1}

@@ -1,4 +1,4 @@
-"""Rows of the table on SQL92: pulls by an expression, and its check (request 46)."""
+"""Rows of the table for SQL92: pulls by an expression, and its check (request 46)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.broker.behaviour.stage import (
 
 PULL, CHECK_CLIENT_CONFIG = 11, 46
 
-#: Expressions and how many of T's messages match; None: delivered as if there was none.
+#: Expressions and how many of T's messages match; None: all are delivered, as without
+#: an expression.
 SQL92 = {
     "n > 2": 2,
     "n >= 2 AND n < 4": 2,
@@ -30,7 +31,7 @@ SQL92 = {
     "n > -1": 5,
     "n > 1.5": 3,
     "f > 1.5": 3,
-    "f > 1": 0,  # "1.5" is no Integer
+    "f > 1": 0,  # "1.5" is not an Integer
     "f > 1 OR n = 1": 0,  # nothing matches where a part cannot be evaluated
     "n = 1 OR f > 1": 1,
     "n = '3'": 1,
@@ -44,9 +45,9 @@ SQL92 = {
     "some IS NULL": 3,
     "some IS NOT NULL": 2,
     "some = 'it''s'": 1,
-    "some <> 'x'": 1,  # unknown where it is missing
+    "some <> 'x'": 1,  # unknown where the property is missing
     "some = 'x' OR n = 0": 2,
-    "NOT some = 'x'": 0,  # NOT takes the property alone
+    "NOT some = 'x'": 0,  # NOT applies to the property alone
     "some NOT IN ('x')": 1,
     "nobody > 1": 0,
     "n": 0,
@@ -64,7 +65,7 @@ SQL92 = {
     "n > 1 /* comment */ AND n < 3": 1,
     "n between 1 and 2": 2,
     "+n > 3": 1,
-    "-n > -2": 0,  # minus of a text is unknown
+    "-n > -2": 0,  # minus a text is unknown
     "n >": None,
     "n > 'a'": None,
     "n BETWEEN 3 AND 1": None,
@@ -73,9 +74,9 @@ SQL92 = {
     "1 = 1": 5,
     "n = NULL": None,
     "n > 0.0": None,
-    "n = 007": 1,  # is n = 0
+    "n = 007": 1,  # read as n = 0
     "n > 9223372036854775808": None,
-    "n LIKE 'a'": 0,  # is n
+    "n LIKE 'a'": 0,  # read as n
     "5": None,
     "(n > 3": None,
     "n % 2 = 0": None,
@@ -93,7 +94,7 @@ TEXT_SQL92 = {
 
 
 def sql92(expression: str, count: int | None, *, since: str = V4_6) -> Row:
-    """Pulls by an expression; before `since` it is not of the grammar."""
+    """A pull by an expression, which the grammar does not have before `since`."""
 
     def says(count: int | None) -> Says:
         if count is None:
@@ -102,7 +103,7 @@ def sql92(expression: str, count: int | None, *, since: str = V4_6) -> Row:
             return nothing(20, "NO_MATCHED_MESSAGE", 5)
         return Says(0, "FOUND", ends(5, 0, 5), count)
 
-    # a word that is not known ends the expression, but not after NOT
+    # an unknown word ends the expression, except after NOT
     old = says(count if since == V4_6 else None if " NOT " in expression else 0)
     fields = pull(expressionType="SQL92", subscription=expression)
     return Row(expression, PULL, fields, by=old_and_new(old, says(count)))
@@ -123,12 +124,15 @@ def client_config(kind: str | None, expression: str | None) -> bytes:
 
 
 def checked(name: str, body: bytes, old: int, new: int | None = None) -> Row:
-    """What is said to a subscription by 4.x and 5.x; the remarks are the parser's."""
+    """A check of a subscription, with the codes that 4.x and 5.x answer.
+
+    Remarks are the parser's, and are not compared.
+    """
     says = old_and_new(Says(old), Says(old if new is None else new))
     return Row(name, CHECK_CLIENT_CONFIG, {}, by=says, body=body)
 
 
-#: The same expressions: what a pull cannot read is refused here.
+#: The same expressions: those that a pull cannot parse are refused here.
 CHECKS = [
     *(
         checked(text, client_config("SQL92", text), 23 if count is None else 0)
@@ -149,7 +153,7 @@ CHECKS = [
     checked("no subscription", b'{"clientId":"c","group":"g"}', 0),
 ]
 
-#: What is said where SQL92 is switched off: it is not read at all.
+#: The answers where SQL92 is switched off: expressions are not parsed at all.
 CHECKS_OFF = [
     *(
         Row(

@@ -1,4 +1,4 @@
-"""What the rows of the table are made of, and the state that they start from."""
+"""The parts of the table's rows, and the state of a broker that they start from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAQ = {
     V5: "https://rocketmq.apache.org/docs/bestPractice/06FAQ",
 }
 TAGS = ("A", "B", "A", "B", "A")
-#: What the messages of T have besides: numbers, text, something that only some have.
+#: Properties of T's messages: numbers, a text, and one that only some messages have.
 PROPERTIES = tuple(
     f"n\x01{number}\x02f\x01{number}.5\x02text\x01item-{number}\x02" + some
     for number, some in enumerate(("", "some\x01x\x02", "", "some\x01it's\x02", ""))
@@ -26,7 +26,7 @@ ANY = "any remark"
 
 @dataclass(frozen=True)
 class Says:
-    """An expected answer. `fields`: those that must be there; None: must not."""
+    """An expected answer. Of `fields`, those that are None must be absent."""
 
     code: int
     remark: str | None = ANY
@@ -36,9 +36,10 @@ class Says:
 
 @dataclass(frozen=True)
 class Row:
-    """A request by code and fields, and what is said; `by` tells versions apart.
+    """A request by code and fields, and the expected answer.
 
-    `before` are requests that must succeed first.
+    `by` has the answers of versions that differ. `before` are requests that must
+    succeed first.
     """
 
     name: str
@@ -50,22 +51,22 @@ class Row:
     body: bytes = b""
 
     def expected(self, version: str) -> Says:
-        """What a broker of that version says."""
+        """The expected answer of a broker of this version."""
         found = self.by.get(version, self.says)
         assert found is not None, f"{self.name} says nothing for {version}"
         return found
 
     def is_for(self, version: str) -> bool:
-        """Whether that version can be asked this."""
+        """Whether there is an expected answer for this version."""
         return self.says is not None or version in self.by
 
 
 class Stage:
     """Topics and groups of its own on a broker: `T`, `E` (empty), `W` (not readable).
 
-    `T` has TAGS and PROPERTIES in queue 0 and nothing in queue 1. `on` and `off` are
-    groups; a consumer of `on` is online and asks for tag A of T; `dead` may not
-    consume.
+    `T` has messages with TAGS and PROPERTIES in queue 0 and none in queue 1. `on`,
+    `off` and `dead` are groups: a consumer of `on` is online and subscribes to tag A of
+    T; `dead` may not consume.
     """
 
     def __init__(self, address: str) -> None:
@@ -104,7 +105,7 @@ class Stage:
         self.online.sock.close()
 
     def ask(self, code: int, fields: dict[str, Any], *, body: bytes = b"") -> Any:
-        """Ask, with the names in braces put in."""
+        """Send a request, with the names in braces replaced."""
         texts = {key: str(value).format(**self.names) for key, value in fields.items()}
         return self.client.ask(code, body=body, **texts)
 
@@ -160,7 +161,7 @@ class Stage:
             ],
         }
         opaque = self.online.send(34, body=json.dumps(beat).encode())
-        while True:  # the news of the group's change may come first
+        while True:  # the notice of the group's change may come first
             answer = self.online.receive()
             if answer.is_response and answer.opaque == opaque:
                 assert answer.code == 0, answer
@@ -175,7 +176,7 @@ def send_with(
     queue_id: int = 0,
     body: bytes = b"hello",
 ) -> Any:
-    """Send one message; its answer."""
+    """Send one message, and return the answer."""
     fields = {
         "a": "pg",
         "b": topic,
@@ -214,7 +215,7 @@ def pull(**changes: Any) -> dict[str, Any]:
 
 
 def ends(next_begin: int, low: int, high: int) -> dict[str, str | None]:
-    """Where to go on, and the queue's ends."""
+    """The fields of an answer with the next offset and the ends of the queue."""
     return {
         "nextBeginOffset": str(next_begin),
         "minOffset": str(low),
@@ -224,22 +225,22 @@ def ends(next_begin: int, low: int, high: int) -> dict[str, str | None]:
 
 
 def queue(name: str = "{T}", queue_id: int = 0, **more: Any) -> dict[str, Any]:
-    """A queue."""
+    """The fields of a request about a queue."""
     return {"topic": name, "queueId": queue_id, **more}
 
 
 def see(text: str) -> dict[str, str]:
-    """A remark with where to read more, by version."""
+    """A remark with each version's link to more details, by version."""
     return {v: f"{text}\nSee {url} for further details." for v, url in FAQ.items()}
 
 
 def refused(code: int, text: str) -> dict[str, Says]:
-    """A refusal with where to read more."""
+    """A refusal with a link to more details, by version."""
     return {v: Says(code, remark) for v, remark in see(text).items()}
 
 
 def forbidden(text: str, kind: int) -> dict[str, Says]:
-    """No permission; 5.x says of which kind."""
+    """The answer that permission is missing, by version; 5.x names the kind."""
     old = Says(16, text, {"forbiddenType": None})
     return {V4_6: old, V4_9: old, V5: Says(16, text, {"forbiddenType": str(kind)})}
 
@@ -248,10 +249,10 @@ FOUND = Says(0, "FOUND", ends(5, 0, 5), 5)
 
 
 def nothing(code: int, remark: str, next_begin: int) -> Says:
-    """No messages, from queue 0 of T."""
+    """An answer without messages, from queue 0 of T."""
     return Says(code, remark, ends(next_begin, 0, 5))
 
 
 def old_and_new(old: Says, new: Says) -> dict[str, Says]:
-    """4.x and 5.x."""
+    """The answers of 4.x and of 5.x, by version."""
     return {V4_6: old, V4_9: old, V5: new}

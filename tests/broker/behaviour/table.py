@@ -1,8 +1,8 @@
-"""What a RocketMQ broker answers to reading requests: one table for all of them.
+"""What RocketMQ brokers answer to requests that read: one table for all brokers.
 
-The same rows are asked of the embedded broker and of real ones. Where versions differ,
-the row says what each answers; `Stage` lays out the scene: T holds five messages with
-the tags A, B, A, B, A in queue 0 and nothing in queue 1, E nothing at all.
+The same requests are sent to the embedded broker and to real ones. Where versions
+differ, the row has the answer of each. `Stage` prepares the broker: T holds five
+messages with the tags A, B, A, B, A in queue 0 and none in queue 1, E none at all.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ LATER = 1 << 60
 
 
 def empty(code: int) -> Says:
-    """No messages, from a queue that never had any."""
+    """An answer without messages, from a queue that never had any."""
     return Says(code, "NO_MESSAGE_IN_QUEUE", ends(0, 0, 0))
 
 
 OFFSETS = [
     Row("all", PULL, pull(), FOUND),
-    # 4.6.0 never answers and 4.9.7 says 3; the embedded broker serves it always
+    # 4.6.0 never answers and 4.9.7 answers 3; the embedded broker always serves it
     Row("lite", LITE_PULL, pull(), by={V5: FOUND}),
     Row("middle", PULL, pull(queueOffset=3), Says(0, "FOUND", ends(5, 0, 5), 2)),
     Row("end", PULL, pull(queueOffset=5), nothing(19, "OFFSET_OVERFLOW_ONE", 5)),

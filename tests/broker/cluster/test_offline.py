@@ -96,7 +96,9 @@ def test_requests_that_change_something_are_refused(code, tmp_path):
     ):
         answer = client.ask(code, topic="g_orders", consumerGroup="g", queueId=0)
     assert answer.code == 16
-    assert answer.remark == f"request {code} is not available for a folder"
+    assert answer.remark == (
+        f"request {code} is not supported when a folder is served read-only"
+    )
     assert state_of(folder) == before
 
 
@@ -131,7 +133,7 @@ def test_pulls_are_held_until_the_broker_writes(tmp_path):
             assert isinstance(first, StoredMessage)
             assert first.body == b"b"
             answer = picky.receive()
-            # A pull that came after "b" is no pull to be held: it is told to go on.
+            # A pull that arrives after "b" is not held: it has to be retried at once.
             while answer.code == PULL_RETRY_IMMEDIATELY:
                 begin = answer.ext_fields["nextBeginOffset"]
                 answer = picky.ask(PULL, **wanted | {"queueOffset": begin})
@@ -210,7 +212,7 @@ def test_an_unreadable_offset_is_logged_and_the_rest_is_served(tmp_path, bad, ca
     )
     with StoreServer(folder) as server, WireClient(address_of(server)) as client:
         assert offsets_of(client) == {("g", "a"): {3: 4}, ("g", "c"): {1: 2}}
-    assert caplog.text.count("left out") == 2
+    assert caplog.text.count("skipped") == 2
 
 
 def test_an_unreadable_topic_or_group_is_logged_and_the_rest_is_served(
@@ -239,7 +241,7 @@ def test_an_unreadable_topic_or_group_is_logged_and_the_rest_is_served(
         assert b"g_push" in groups.body
         assert long_name.encode() in topics.body
         assert long_name.encode() not in groups.body
-    assert caplog.text.count("left out") == 5
+    assert caplog.text.count("skipped") == 5
 
 
 @pytest.mark.parametrize("version", folders.VERSIONS)
@@ -252,7 +254,7 @@ def test_a_pull_at_an_illegal_offset_is_answered_as_a_broker_does(
     with StoreServer(folder) as server, WireClient(address_of(server)) as client:
         answer = client.ask(PULL, **pull_fields("g_orders", offset))
     assert answer.code == PULL_OFFSET_MOVED
-    # A broker of 4.6.0 sends who is beyond the end of a queue from 0 on to its start.
+    # 4.6.0 corrects an offset beyond the end of a queue that begins at 0 to its start.
     expected = "37" if (version, offset) == ("5.5.0", 1_000) else "0"
     assert answer.ext_fields["nextBeginOffset"] == expected
     assert state_of(folder) == before
@@ -315,7 +317,7 @@ def test_a_folder_of_unknown_version_is_read_as_the_newest_with_a_warning(
     shutil.rmtree(folder / "config")
     with StoreServer(folder):
         pass
-    assert "reading it as version=5.5.0" in caplog.text
+    assert "assuming version=5.5.0" in caplog.text
 
 
 def test_queues_of_system_topics_are_listed_only_where_the_broker_lists_them(tmp_path):

@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 class TextFiles:
-    """Config files as a dict, that can be full."""
+    """Config files in a dict; writes fail when it `is_full`."""
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = texts
@@ -93,7 +93,7 @@ def test_tables_of_a_real_broker_are_written_unchanged(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["4.6.0", "5.5.0"])
 def test_offsets_and_versions_of_a_real_broker_are_loaded(version: str) -> None:
-    """The broker answered the offsets; the rest is in its files.
+    """The expected offsets are the broker's answers; the rest is read from its files.
 
     It answers 0 for a queue in which a group has committed nothing.
     """
@@ -109,7 +109,7 @@ def test_offsets_and_versions_of_a_real_broker_are_loaded(version: str) -> None:
     for group, topic in behind:
         assert driver.broker.offsets.query(group, topic, 1_000) is None
 
-    # Keys are bare in these files: made strict by hand, not by our own reader.
+    # Keys are not quoted in these files: quote them here, without our own reader.
     delays, topics = (
         json.loads(re.sub(r"([{,]\s*)(\d+)\s*:", r'\1"\2":', texts[name]))
         for name in (DELAYS, TOPICS)
@@ -193,7 +193,9 @@ def test_a_write_is_retried_after_a_full_disk(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_table_that_is_not_an_object_is_an_error() -> None:
-    with pytest.raises(StoreError, match=r"topics\.json is list, not an object"):
+    with pytest.raises(
+        StoreError, match=r"topics\.json is not a JSON object \(found list\)"
+    ):
         opened(TextFiles({TOPICS: "[]"}))
 
 

@@ -1,4 +1,4 @@
-"""What POP gave out survives the broker: its files, and SIGKILL."""
+"""What POP has delivered survives the end of a broker: its files, and SIGKILL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.pulling import driver_with_topic, put
 from tests.broker.wire_client import WireClient
 from tests.kit.program import Program
 
-#: As a broker of 5.5.0 wrote them; the group has popped two messages, acknowledged one.
+#: Written by a broker of 5.5.0; the group popped two messages, acknowledged one.
 REAL_ORDER = """{
 	"orderInfoCount":1,
 	"orderedConsumptionLevel":"QUEUE",
@@ -63,7 +63,7 @@ def with_files(driver: Driver, texts: dict[str, str]) -> Persistence:
 
 
 def test_orders_of_a_real_broker_are_continued():
-    """The second message is hidden until its own time, and then comes for the third."""
+    """The second message is invisible until its own time, then comes a third time."""
     driver = driver_with_topic()
     put(driver, "A", "B")
     with_files(driver, {ORDER: REAL_ORDER})

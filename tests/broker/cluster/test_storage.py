@@ -56,7 +56,7 @@ def test_a_folder_keeps_messages_topics_and_offsets(tmp_path):
 def test_topics_and_groups_are_written_before_the_answer(tmp_path):
     with EmbeddedCluster(store=tmp_path) as cluster:
         cluster.create_topic("orders", queues=1)
-        commit(cluster, 0)  # an answer by wire
+        commit(cluster, 0)  # answered over the network
         config = ConfigFolder(tmp_path / "config")
         topics, groups = (
             config.read("topics.json"),
@@ -90,14 +90,14 @@ def test_several_brokers_have_a_folder_each(tmp_path):
             assert bounds(cluster, "orders") == expected
             assert bounds(cluster, "orders", name="broker-b") == expected
     assert {each.name for each in tmp_path.iterdir()} == {"broker-a", "broker-b"}
-    with pytest.raises(ConfigError, match="belongs to 2 brokers, not to one"):
+    with pytest.raises(ConfigError, match="holds the data of 2 brokers, not of one"):
         EmbeddedCluster(store=tmp_path)
 
 
 def test_the_folder_of_one_broker_is_refused_for_several(tmp_path):
     with EmbeddedCluster(store=tmp_path):
         pass
-    with pytest.raises(ConfigError, match="belongs to one broker, not to 2"):
+    with pytest.raises(ConfigError, match="holds the data of one broker, not of 2"):
         EmbeddedCluster(store=tmp_path, brokers=2)
 
 

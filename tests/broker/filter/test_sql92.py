@@ -39,12 +39,15 @@ def test_many_terms_in_a_row_do_not_count_as_depth():
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("a =", "SQL92: ( expected at 3, not the end"),
-        ("a IN ('b' 'c')", "SQL92: ) expected at 10, not \"'c'\""),
-        ("a > 'b'", "SQL92: only numbers can be compared by >"),
+        ("a =", "SQL92: expected ( at position 3, found the end"),
+        ("a IN ('b' 'c')", "SQL92: expected ) at position 10, found \"'c'\""),
+        ("a > 'b'", "SQL92: only numbers can be compared with >"),
         ("a = NULL", "SQL92: NULL cannot be compared"),
-        ("5", "SQL92: a value stands where a condition is needed"),
-        ("a BETWEEN 3 AND 1", "SQL92: BETWEEN 3 AND 1 is the wrong way round"),
+        ("5", "SQL92: expected a condition, found a value"),
+        (
+            "a BETWEEN 3 AND 1",
+            "SQL92: the bounds of BETWEEN 3 AND 1 are not in ascending order",
+        ),
     ],
 )
 def test_errors_name_the_problem_and_its_place(expression, message):
@@ -57,7 +60,7 @@ def test_errors_name_the_problem_and_its_place(expression, message):
     ("value", "expected"),
     [
         ("2147483647", True),
-        ("2147483648", False),  # no Integer
+        ("2147483648", False),  # not an Integer
         (" 2147483647", False),
         ("+2147483647", True),
         ("", False),

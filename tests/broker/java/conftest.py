@@ -11,7 +11,7 @@ from tests.kit.artefacts import UnavailableError
 from tests.kit.embedded import JavaOnEmbedded
 from tests.kit.scenarios import Scenarios
 
-#: 5.3.3's client is 5.5.0's for all that is tested here.
+#: 5.3.3's client does not differ from 5.5.0's in what is tested here.
 CLIENT_VERSIONS = ("4.6.0", "4.9.7", "5.5.0")
 
 #: Delay levels that do not make tests wait; a failed message waits at level 3.
@@ -30,7 +30,7 @@ def start(version, directory, **options):
 
 @pytest.fixture(scope="session")
 def embedded(rmq_version, tmp_path_factory):
-    """Two brokers, as 5.5.0 behaves, shared by all tests of one client version."""
+    """Two brokers that behave as 5.5.0, shared by all tests of one client version."""
     settings = {
         "message_delay_level": QUICK_LEVELS,
         "enable_property_filter": True,
@@ -44,6 +44,6 @@ def embedded(rmq_version, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def scenarios(embedded):
-    """One Java process for everything that needs no process of its own."""
+    """One Java process for all tests that need no process of their own."""
     with Scenarios(embedded) as process:
         yield process

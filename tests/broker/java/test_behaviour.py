@@ -1,4 +1,4 @@
-"""The table of behaviour, on real brokers: they show that it is right."""
+"""The table of behaviour on real brokers, which shows that the table is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acts of POP, on a real broker of 5.5.0: it shows that they are right."""
+"""The acts of POP on a real broker of 5.5.0, which shows that they are right."""
 
 from __future__ import annotations
 

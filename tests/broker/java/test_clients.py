@@ -199,7 +199,7 @@ def _seen(consumer):
 
 @pytest.mark.parametrize(("where", "expected"), [("FIRST", 3), ("LAST", 3)])
 def test_where_a_new_group_begins_in_a_young_queue(embedded, where, expected):
-    """A broker answers 0 for a queue whose first message is in memory still."""
+    """A broker answers 0 for a queue whose first message is still in memory."""
     topic = embedded.create_topic(queues=1)
     send(embedded, topic, 3)
     options = {"from": where}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
 
 @pytest.fixture(scope="module")
 def orders(embedded):
-    """Ten messages, three with the key `order-1`, and what Java said of each."""
+    """Ten messages, three with the key `order-1`, and Java's send results."""
     topic = embedded.create_topic(queues=1)
     specs = [
         {
@@ -117,7 +117,7 @@ def test_settings_are_changed_at_once_or_refused(embedded):
         where = ["-b", broker.address, "-k", name, "-v", value]
         return mqadmin(embedded, "updateBrokerConfig", *where)
 
-    # On a busy machine mqadmin gives up after its few seconds.
+    # On a busy machine mqadmin may give up after a few seconds.
     wait_until(lambda: "success" in update("maxFilterMessageSize", "16001"))
     settings = embedded.cluster.call(lambda: broker.core.settings)
     assert settings.max_filter_message_size == 16_001

@@ -40,7 +40,7 @@ def set_mode(embedded, topic, group, mode="POP"):
 
 
 def out(embedded):
-    """How many batches are out, on all brokers."""
+    """The number of batches, on all brokers, that are not acknowledged yet."""
     cluster = embedded.cluster
     return cluster.call(
         lambda: sum(len(each.core.check_points) for each in cluster.brokers)
@@ -48,7 +48,7 @@ def out(embedded):
 
 
 def check_points(embedded, group):
-    """How many batches of a group were given out."""
+    """The number of records that all brokers have stored in the revive topic."""
     cluster, found = embedded.cluster, 0
     for broker in cluster.brokers:
         for queue_id in range(8):

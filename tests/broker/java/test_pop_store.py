@@ -1,4 +1,4 @@
-"""What POP gave out goes on in the same folder, from real brokers to ours and back."""
+"""POP continues in the same folder, from a real broker to ours and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def play(stage, address, steps):
 
 
 def test_ours_goes_on_where_a_real_broker_was(real):
-    """It stopped cleanly; a killed one would not know how far it had popped."""
+    """The real broker stopped cleanly; killed, it would not know how far it popped."""
     stage = PopStage(real.broker_address())
     play(stage, real.broker_address(), BEFORE)
     real.stop_broker()

@@ -28,7 +28,7 @@ PORTS = {"4.6.0": 13535, "5.5.0": 15535}
 
 
 class Driven:
-    """A name server, and the time it is there."""
+    """A name server and its time."""
 
     def __init__(self, like="5.5.0"):
         self.now = Now(0, EPOCH_MS)
@@ -51,7 +51,7 @@ class Driven:
         return effect.command
 
     def wait(self, interval_ms):
-        """Let time pass; what was done meanwhile."""
+        """Let time pass; return the effects of that time."""
         end_ms = self.now.monotonic_ms + interval_ms
         effects = []
         while (due_ms := self.server.next_due_ms()) is not None and due_ms <= end_ms:
@@ -119,7 +119,7 @@ def golden_cases():
 
 @pytest.mark.parametrize(("version", "case"), list(golden_cases()))
 def test_answers_are_those_of_a_real_name_server(version, case):
-    """The very bytes of the body, the very remark."""
+    """The body is the same byte for byte, and so is the remark."""
     driven = Driven(version)
     address = f"127.0.0.1:{PORTS[version]}"
     driven.register({"GoldA": 3}, address=address, cluster="DefaultCluster")

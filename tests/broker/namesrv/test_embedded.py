@@ -1,4 +1,4 @@
-"""Brokers of this process at the name server."""
+"""Brokers of this process register with its name server without requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a proxy with access control answers: one table for the embedded and real ones.
 
 `signed` makes the metadata of a call that an account signs. A row is a request and its
-answer, `CODE: text`; the texts are the same at 5.3.3 and 5.5.0.
+answer, `CODE: text`; the texts are the same in 5.3.3 and 5.5.0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WRITER = Account("writer", "writer-secret")
 READER = Account("reader", "reader-secret")
 PREFIX = Account("prefix", "prefix-secret")
 NOBODY = Account("none", "none-secret")
-#: What they may do, as the embedded proxy has it; ADMIN may do everything.
+#: Their rights, in the form of the embedded proxy; ADMIN may do everything.
 RIGHTS = {
     WRITER: {"Topic:T": "Pub"},
     READER: {"Topic:T": "Sub", "Group:G": "Sub"},
@@ -65,7 +65,7 @@ def _header(text: str) -> dict[str, str]:
 
 
 def said(answer: Any) -> str:
-    """The status of an answer as a row has it."""
+    """The status of an answer in the form of a row: `OK` or `CODE: text`."""
     code, text = code_of(answer), answer.status.message
     return code if code == "OK" else f"{code}: {text}"
 
@@ -93,7 +93,7 @@ def telemetry(client: GrpcClient, settings: d.Settings) -> str:
 
 
 def received(client: GrpcClient, group: str, topic: str) -> str:
-    """The status of a receive; one that is refused is nothing else."""
+    """The status of a receive; a refused one has no other parts."""
     answer = client.receive(group, topic)
     if answer.code in ("OK", "MESSAGE_NOT_FOUND"):
         return "OK"
@@ -196,7 +196,7 @@ SIGNATURES = [
 _T, _OTHER = resource(TOPIC), resource("OTHER")
 _G = resource(GROUP)
 
-#: A call, who makes it, and what it needs that the account has no right to; or None.
+#: A call, the account that makes it, and what it lacks a right to (None: nothing).
 _CALLS: list[tuple[str, Account, Callable[[GrpcClient], str], str | None]] = [
     ("route of a sender", WRITER, lambda at: said(at.route(TOPIC)), None),
     ("route of a receiver", READER, lambda at: said(at.route(TOPIC)), None),

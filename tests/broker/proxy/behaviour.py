@@ -1,8 +1,8 @@
-"""What a proxy of RocketMQ answers to bad and good requests: one table for all.
+"""What RocketMQ proxies answer to bad and good requests: one table for all proxies.
 
-The same rows are asked of the embedded proxy and of a real one in cluster mode. `Stage`
-lays out the scene; an act returns the name of the status code, or for a stream that
-fails that of the gRPC status.
+The same requests are sent to the embedded proxy and to a real one in cluster mode.
+`Stage` prepares topics and clients; an act returns the name of the status code or, for
+a stream that fails, the name of the gRPC status.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Stage:
         self.consumer.close()
 
     def client(self, **metadata: str | None) -> GrpcClient:
-        """A further client; names of metadata with _ for -."""
+        """Make another client; `metadata` has keys without `x-mq-`, with _ for -."""
         fields = {f"x-mq-{k.replace('_', '-')}": v for k, v in metadata.items()}
         return GrpcClient(self.endpoints, metadata=fields)
 
@@ -71,7 +71,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Row:
-    """One request and its answer. `needs_pop`: the broker receives by POP."""
+    """One request and its answer."""
 
     name: str
     act: Callable[[Stage], str]
@@ -619,7 +619,7 @@ def _lite(
     lite_topics: tuple[str, ...] = ("a", "b"),
     action: Any = d.LiteSubscriptionAction.PARTIAL_ADD,
 ) -> str:
-    """The answer to a subscription, with its text up to where Java's trace begins."""
+    """The answer to a lite subscription, with its text up to Java's exception."""
     request = s.SyncLiteSubscriptionRequest(
         topic=resource(stage.normal if topic is None else topic),
         group=resource(stage.group if group is None else group),
@@ -644,7 +644,7 @@ _LITE_LETTERS = (
     " hyphens(-), and underscores(_)"
 )
 
-#: Where no group is bound to a topic of lite topics.
+#: The answers where no group is bound to a topic with lite topics.
 LITE = [
     Row("lite", _lite, _NOT_BOUND.format("GROUP", "TOPIC")),
     Row(

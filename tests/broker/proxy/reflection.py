@@ -1,4 +1,4 @@
-"""What a proxy says of the services that it serves: one table for all proxies."""
+"""What a proxy's gRPC reflection answers: one table for all proxies."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def ask(
 
 
 def check_table(endpoints: str) -> None:
-    """Ask everything in one stream."""
+    """Send all requests of the table in one stream, and compare the answers."""
     requests = [ServerReflectionRequest(**fields) for fields, _ in TABLE]
     answers = ask(endpoints, *requests)
     assert [each.original_request for each in answers] == requests

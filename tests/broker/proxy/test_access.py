@@ -1,4 +1,4 @@
-"""Access control: a proxy with accounts takes what they sign and have a right to."""
+"""Access control: a proxy with accounts serves calls that are signed and permitted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_nearest_entry_decides(start, connect):
         "abd": "OK",
         "abc": "UNAUTHORIZED",
         "ax": "UNAUTHORIZED",
-        # No nearer entry is about sending.
+        # `*` decides: no more specific entry is about sending.
         "x": "UNAUTHORIZED",
     }
     assert {t: code_of(client.route(t)) for t in ("abd", "abc", "ax", "x")} == {
@@ -94,7 +94,7 @@ def test_the_nearest_entry_decides(start, connect):
 @pytest.mark.parametrize(
     ("rights", "words"),
     [
-        ({"nobody": {"*": "All"}}, "'nobody', which is no account"),
+        ({"nobody": {"*": "All"}}, "'nobody', which is not an account"),
         ({"writer": {"orders": "Pub"}}, "'orders' is not a topic or a group"),
         ({"writer": {"Topic:": "Pub"}}, "'Topic:' is not a topic or a group"),
         ({"writer": {"Topic:a*b": "Pub"}}, "'Topic:a\\*b' is not a topic or a group"),

@@ -1,4 +1,4 @@
-"""What a proxy survives: other protocols on its port, floods, deaf clients."""
+"""A proxy survives other protocols on its port, floods, clients that do not read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_another_protocol_ends_only_its_own_connection(cluster, client, data):
     with socket.create_connection(address_of(cluster), 10) as sock:
         sock.sendall(data)
         sock.settimeout(30)
-        while True:  # up to the end of the stream, by whatever way
+        while True:  # until the stream ends in any way
             try:
                 if not sock.recv(4096):
                     break

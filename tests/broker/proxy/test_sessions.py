@@ -145,7 +145,7 @@ def test_the_proxy_lets_a_consumer_try_a_message(cluster, client):
 
 
 def test_a_client_without_a_stream_cannot_be_asked(cluster):
-    with pytest.raises(RmqError, match="client nobody has no stream"):
+    with pytest.raises(RmqError, match="client nobody has no telemetry stream"):
         cluster.proxy.thread_stack_trace("nobody")
 
 

@@ -33,7 +33,7 @@ def cluster(start, clock):
 
 def half(client, **system):
     sent = message("X", b"half", message_type=d.MessageType.TRANSACTION, **system)
-    # The clock of the cluster stands still, and says what is too young for a check.
+    # The clock of the cluster stands still; it decides what is too young for a check.
     sent.system_properties.born_timestamp.FromMilliseconds(1_700_000_000_000)
     return client.send(sent).entries[0]
 

@@ -66,7 +66,7 @@ def test_5_finds_the_first_not_older_or_the_last_not_younger(after_ms, lower, up
         (-1, 0),
         (0, 2),  # where the binary search comes upon the time first
         (4_999, 2),
-        (5_000, 2),  # as near to both: the one before
+        (5_000, 2),  # equally near to both: the earlier one
         (5_001, 3),
         (10_000, 3),
         (15_001, 4),

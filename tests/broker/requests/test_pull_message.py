@@ -90,7 +90,7 @@ def test_a_group_without_offset_gets_22_if_the_first_message_is_on_disk(version)
 
 
 class HoledStore(MemoryStore):
-    """Has lost the bytes of some messages, by commit log offset."""
+    """A store that has lost the bytes of some messages (by commit log offset)."""
 
     def __init__(self) -> None:
         super().__init__()

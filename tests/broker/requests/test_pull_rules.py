@@ -24,7 +24,7 @@ from tests.broker.pulling import (
 
 OTHER = Peer(2, "127.0.0.1:40002")
 
-#: What is wrong with a pull, in the order in which it is looked at.
+#: What can be wrong with a pull, in the order in which the broker checks it.
 FAULTS: list[tuple[str, dict[str, Any], int]] = [
     ("group", {"consumer_group": "unknown"}, 26),
     ("group may not consume", {"consumer_group": "dead"}, 16),
@@ -73,7 +73,7 @@ def test_each_queue_of_each_topic_has_its_own_offsets():
     ],
 )
 def test_an_offset_is_a_place_in_the_queue(tags, offset, found, next_begin):
-    """S2-30 too: what matches is added, what does not is passed over."""
+    """Messages that match are added to the answer, others are passed over."""
     driver = driver_with_topic()
     put(driver, "A", "B", "A", "B")
     answer = pull(driver, queue_offset=offset, subscription=tags)
@@ -117,7 +117,7 @@ def test_a_pull_without_messages_is_held_for_15_s():
     hold(driver, suspend_timeout_millis=15_000)
     driver.wait(14_999)
     assert driver.sent[CLIENT.number] == []
-    driver.wait(5_001)  # what is over is seen by the next check
+    driver.wait(5_001)  # the next check sees that the time is over
     (answer,) = driver.sent[CLIENT.number]
     assert outcome(answer) == (19, "NO_MESSAGE_IN_QUEUE", 0)
 
@@ -139,7 +139,7 @@ def test_a_pull_woken_without_a_match_is_not_held_again():
     driver = driver_with_topic()
     put(driver, "B")
     hold(driver, queue_offset=1, subscription="A", suspend_timeout_millis=0)
-    put(driver, "B")  # arrives, is not meant
+    put(driver, "B")  # arrives, and does not match
     driver.wait(5_000)
     (answer,) = driver.sent[CLIENT.number]
     assert outcome(answer) == (20, "NO_MATCHED_MESSAGE", 2)
@@ -149,7 +149,7 @@ def test_a_pull_woken_without_a_match_is_not_held_again():
 @pytest.mark.parametrize(
     ("topic", "offset", "expected"),
     [
-        ("EMPTY", 0, (19, "NO_MESSAGE_IN_QUEUE", 0)),  # only where it is not 0
+        ("EMPTY", 0, (19, "NO_MESSAGE_IN_QUEUE", 0)),  # legal: the queue ends at 0
         ("EMPTY", 3, (21, "NO_MESSAGE_IN_QUEUE", 0)),
         ("T", 0, (21, "OFFSET_TOO_SMALL", 1)),
         ("T", 3, (21, "OFFSET_OVERFLOW_BADLY", 2)),
@@ -162,6 +162,6 @@ def test_illegal_offsets_are_corrected(topic, offset, expected):
     driver.store.trim("T", 1)
     asked = {"topic": topic, "queue_offset": offset}
     assert outcome(pull(driver, **asked)) == expected
-    if expected[0] == 21:  # and it is told at once, also who would wait
+    if expected[0] == 21:  # it is answered at once, even if the pull may be held
         asked["sys_flag"] = SUBSCRIPTION | SUSPEND
         assert outcome(pull(driver, **asked)) == expected

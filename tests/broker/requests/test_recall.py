@@ -24,7 +24,7 @@ def cluster():
 
 
 def send(cluster, key, due_ms):
-    """Send a message for later; the answer's fields."""
+    """Send a delayed message; return the answer's fields."""
     fields = {
         "a": "p",
         "b": "D",

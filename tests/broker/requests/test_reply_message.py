@@ -42,7 +42,7 @@ def with_requester(settings: BrokerSettings | None = None) -> Driver:
 
 
 def reply(driver: Driver, properties=PROPERTIES, *, topic=TOPIC):
-    """Send a reply in the short form; the answer, or None while it waits."""
+    """Send a reply in the short form; return the answer, or None while it waits."""
     return driver.ask(
         RequestCode.SEND_REPLY_MESSAGE_V2,
         send_header(topic, properties, queue_id=0),
@@ -57,7 +57,7 @@ def pushed(driver: Driver) -> RemotingCommand:
 
 
 def answer(driver: Driver, push: RemotingCommand, code: int = 0) -> RemotingCommand:
-    """The replier's answer once the requester has answered the push with `code`."""
+    """Answer the push with `code` as the requester; return the replier's answer."""
     driver.send(
         RemotingCommand(code, opaque=push.opaque, flag=RESPONSE_FLAG), peer=REQUESTER
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import StoredMessage
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-#: Waits of the deliveries 1 to 16, in seconds: levels 3 to 18.
+#: Delays of the retries 1 to 16, in seconds: levels 3 to 18.
 WAITS_S = [
     10,
     30,
@@ -48,7 +48,7 @@ def send_back(
     times_max: int | None = None,
     group: str = "g",
 ) -> RemotingCommand:
-    """Send a stored message back; the answer."""
+    """Send a stored message back, and return the answer."""
     answer = driver.ask(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         ConsumerSendMsgBackRequestHeader(
@@ -63,7 +63,7 @@ def send_back(
 
 
 def sent(driver: Driver) -> StoredMessage:
-    """A message that is stored in queue 2 of T."""
+    """Send a message to queue 2 of T, and return it as it is stored."""
     send(driver, properties={"TAGS": "a", "UNIQ_KEY": UNIQ_KEY}, queue_id=2)
     return driver.messages("T", 2)[-1]
 

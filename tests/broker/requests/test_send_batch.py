@@ -1,4 +1,4 @@
-"""Sending a batch: ordinary messages with neighbouring offsets, all or none."""
+"""Sending a batch: ordinary messages with consecutive offsets, all or none."""
 
 from __future__ import annotations
 

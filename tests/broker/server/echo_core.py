@@ -1,4 +1,4 @@
-"""The smallest core: what the tests of the server drive."""
+"""The smallest core, for the tests of the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ECHO, BOOM, BIG, LATER, PUSH, BYE = 1, 2, 3, 4, 5, 6
 
 
 class EchoCore:
-    """Answers with the request's body; see the codes above for what else it does."""
+    """Answers with the request's body; the codes above ask for other actions."""
 
     def __init__(self):
         self.timers = Timers()

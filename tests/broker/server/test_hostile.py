@@ -26,7 +26,7 @@ def rss_mib():
 
 
 def hostile_bytes(rng):
-    """Something that a client should not send."""
+    """Bytes that a client should not send."""
     frame = encode_command(RemotingCommand(ECHO, ext_fields={"a": "b"}, body=b"x" * 99))
     big = encode_command(RemotingCommand(BIG, ext_fields={"bytes": "1000000"}))
     return rng.choice(
@@ -38,7 +38,7 @@ def hostile_bytes(rng):
             struct.pack(">iI", 16 * 1024 * 1024 + 1, 7),
             struct.pack(">iI", 16 * 1024 * 1024 - 4, 7) + rng.randbytes(60_000),
             frame[:30] + rng.randbytes(len(frame) - 30),
-            big * 10,  # and never reads
+            big * 10,  # by a client that never reads
         ]
     )
 

@@ -42,7 +42,7 @@ def beat(driver, peer, *consumers, client_id=None, **fields):
 
 
 def notified(driver, peer):
-    """Groups named in the pushes 40 since the last call."""
+    """Groups in the notices (code 40) that a peer got since the last call."""
     groups = [
         c.ext_fields["consumerGroup"]
         for c in driver.sent[peer.number]
@@ -257,7 +257,10 @@ def test_too_many_groups_of_one_connection_are_refused():
 
     answer = beat(driver, ONE, *(consumer(f"g{i}", topics=()) for i in range(1_001)))
 
-    assert (answer.code, answer.remark) == (1, "more than 1000 groups")
+    assert (answer.code, answer.remark) == (
+        1,
+        "a connection can have at most 1000 consumer groups and 1000 producer groups",
+    )
     assert driver.broker.clients.groups() == []
     assert driver.broker.groups.get("g0") is None
 

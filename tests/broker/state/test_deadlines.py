@@ -1,4 +1,4 @@
-"""Deadlines: each in its turn, none that has ended, and no memory of those."""
+"""Deadlines come due in order; those of ended things do not, and are forgotten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rmqcli.timers import Timers
 
 
 class Things:
-    """Deadlines of texts, and what came due when."""
+    """Deadlines of strings, and a list of what came due when."""
 
     def __init__(self) -> None:
         self.timers = Timers()

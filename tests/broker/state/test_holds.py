@@ -108,7 +108,7 @@ def test_without_long_polling_a_hold_takes_a_second():
     driver.wait(500)
     hold(driver)
     put(driver, "A")
-    assert answers(driver) == []  # arrivals wake nobody
+    assert answers(driver) == []  # arrivals wake no pull
     driver.wait(500)
     assert outcome(answers(driver)[0]) == (0, "FOUND", 1)
     hold(driver, queue_offset=1)

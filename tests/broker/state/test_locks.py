@@ -109,7 +109,7 @@ def test_a_group_holds_locks_until_the_last_expires():
 
 
 def test_the_number_of_locks_is_bounded(monkeypatch):
-    """Beyond the bound none is given, until some expired."""
+    """Beyond the bound no lock is granted until some have expired."""
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 1)
     driver = Driver()
 
@@ -128,7 +128,7 @@ def test_an_unreadable_lock_request_is_answered_with_1(code):
 
 
 def test_released_locks_make_room_for_others(monkeypatch):
-    """However many were given and taken back before, also twice."""
+    """However many were granted and released before, some of them twice."""
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 3)
     driver = Driver()
     queues = [MessageQueue("t", "broker-a", number) for number in range(4)]

@@ -1,4 +1,4 @@
-"""Batches that are out in order: what blocks a queue, and where it goes on."""
+"""Batches of orderly POP: what blocks a queue, and where it continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_handle_of_an_earlier_batch_has_no_effect():
 
 
 def test_a_reset_frees_the_queue():
-    """Its offset is that of the reset, not behind the batch."""
+    """Its offset is that of the reset, and not the one after the batch."""
     driver = driver_with_topic()
     put(driver, "A", "B")
     ack(driver, handles(pop(driver, order=True, max_msg_nums=1))[0])

@@ -1,4 +1,4 @@
-"""Requests of POP that wait: who is woken, by what, and when they end."""
+"""Requests of POP that wait: which are woken, by what, and when they end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_acknowledgement_in_order_wakes_who_waits_for_the_queue():
 
 
 def test_a_queue_that_is_free_again_wakes_who_waits_for_any():
-    """Nobody acknowledged: the batch is given out again when its time is over."""
+    """Without acknowledgements the batch is delivered again when its time is over."""
     driver = driver_with_topic()
     put(driver, "A")
     pop(driver, order=True, invisible_time=10_000)
@@ -71,7 +71,7 @@ def test_each_group_is_woken():
 
 
 def test_behind_messages_of_other_tags_the_search_goes_on():
-    """One look reads 800 entries, here ten; what is behind them comes at once."""
+    """One search reads 800 entries, here ten; messages behind them come at once."""
     driver = driver_with_topic(BrokerSettings(max_filter_message_size=20 * 10))
     put(driver, *["A"] * 25, "B")
     wait_for(driver, exp="B", exp_type="TAG", max_msg_nums=1)

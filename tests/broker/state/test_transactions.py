@@ -31,7 +31,7 @@ PRODUCER = Peer(5, "127.0.0.1:40005")
 
 
 def half(driver: Driver, **more: str) -> StoredMessage:
-    """Send a half message to queue 2 of T; how it is stored."""
+    """Send a half message to queue 2 of T; return it as it is stored."""
     answer = send(driver, properties={**ASKED, **more}, queue_id=2, sys_flag=4)
     assert answer.code == 0
     return driver.messages(HALF)[-1]
@@ -46,7 +46,7 @@ def end(
     table_offset: int | None = None,
     of_check: bool = False,
 ) -> RemotingCommand:
-    """Send 37; the answer."""
+    """Send END_TRANSACTION (37), and return the answer."""
     if table_offset is None:
         table_offset = message.queue_offset
     answer = driver.ask(
@@ -70,7 +70,7 @@ def checks(driver: Driver) -> list[RemotingCommand]:
 
 
 def join(driver: Driver) -> None:
-    """Let a producer of group pg be there, and stay."""
+    """Let a producer of group pg connect and send a heartbeat."""
     beat = encode_body(
         HeartbeatData(client_id="p@1", producers=(ProducerData(group_name="pg"),))
     )
@@ -196,13 +196,13 @@ def test_an_undecided_message_is_checked(version: str, first_ms: int) -> None:
     assert end(driver, again, COMMIT, of_check=True).code == 0
     assert len(driver.messages("T", 2)) == 1
     driver.wait(2 * first_ms)
-    assert len(driver.messages(HALF)) == 2  # not asked for again
+    assert len(driver.messages(HALF)) == 2  # not checked again
 
 
 def test_young_message_waits_for_the_next_turn() -> None:
     driver = Driver()
     driver.wait(25_000)
-    header_born_ms = driver.now.epoch_ms  # 5 s before the turn
+    header_born_ms = driver.now.epoch_ms  # 5 s before the next check
     send(driver, properties={**ASKED, "n": "1"}, sys_flag=4)
     assert header_born_ms - BORN_MS > 6_000  # by its own clock it is old enough
     driver.wait(5_000)

@@ -1,5 +1,4 @@
-"""A hint names arguments and calls for a library user, and flags and commands for a
-user of the command line; both say the same."""
+"""Hints name arguments and calls in the library, and flags and commands in `rmq`."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from rmqcli.cli.ui.hints import with_flags
 from rmqcli.model import MessageQueue
 
 PACKAGE = Path(rmqcli.__file__).parent
-#: Packages whose texts are the command line's own.
+#: Packages whose texts only users of the command line see.
 _COMMAND_LINE = {"cli", "demo", "__main__.py"}
-#: Flags of Spark, of protoc and of hadoop, and the name and description of a job.
+#: Texts with flags of Spark, protoc or hadoop, and a job's name and description.
 _NOT_HINTS = {
     "write the descriptor set with protoc --include_imports",
     "write one with protoc --include_imports --descriptor_set_out=FILE orders.proto",
@@ -53,7 +52,6 @@ _NOT_HINTS = {
         ("queues=[QUEUE], to=OFFSET+1", "--queue BROKER:ID --to OFFSET+1"),
         (f"queues=[{MessageQueue('T', 'b', 3)!r}], to='18'", "--queue b:3 --to 18"),
         ("try a smaller rows_per_file", "try a smaller --rows-per-file"),
-        ("choose another namesrv_port", "choose another --listen"),
         ("add may_create=True", "add --create"),
         (
             "check the credentials argument",
@@ -63,11 +61,11 @@ _NOT_HINTS = {
             "check the endpoints argument or ROCKETMQ_ENDPOINTS",
             "check --endpoints or ROCKETMQ_ENDPOINTS",
         ),
-        # nothing of the library in them
+        # texts without arguments or calls of the library
         ("check namesrv or NAMESRV_ADDR", "check namesrv or NAMESRV_ADDR"),
         ("start(wait_for_cluster=True)", "start(wait_for_cluster=True)"),
         ("files in out/cluster='a'", "files in out/cluster='a'"),
-        # a command of the command line's own, with what was typed
+        # a command of the command line with the user's arguments
         ("run: rmq x --sql \"to='a'\"", "run: rmq x --sql \"to='a'\""),
     ],
 )
@@ -81,7 +79,7 @@ def test_an_error_becomes_text_with_flags():
 
 
 def test_the_command_of_every_call_exists():
-    """A call of the facade that a hint names is one that a library user has."""
+    """Every method of Admin that a hint names exists."""
     source = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     named = set(re.findall(r"[:a-z] Admin\.(\w+)\(", source))
     assert {"topics", "groups", "brokers", "create_group"} <= named
@@ -102,7 +100,7 @@ def test_no_text_of_the_library_names_a_flag_or_a_command():
 
 
 def _texts(tree):
-    """The string constants of a module that are not docstrings."""
+    """Return the string constants of a module that are not docstrings."""
     nodes = list(ast.walk(tree))
     docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     return [
@@ -151,7 +149,7 @@ def test_the_library_and_the_command_line_say_the_same(
 
 
 def test_arguments_of_a_refused_deletion(rmq_cluster, capsys):
-    """The brokers have RocketMQ 5, which brings back a group that keeps its offsets."""
+    """RocketMQ 5 restores a deleted group whose offsets were kept, so it is refused."""
     rmq_cluster.create_group("G")
     with connect(rmq_cluster.namesrv) as connected, connected.admin() as admin:
         with pytest.raises(RefusedError) as caught:

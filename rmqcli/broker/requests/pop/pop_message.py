@@ -161,7 +161,7 @@ def need_master(broker: BrokerState) -> None:
     """Raise Refusal(14) on a slave, because it could not store check points."""
     if broker.settings.broker_id:
         raise Refusal(
-            ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not give out messages"
+            ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not serve POP requests"
         )
 
 
@@ -227,7 +227,11 @@ def _check(
         queue_id=header.queue_id,
     )
     if len(header.attempt_id or "") > ATTEMPT_ID_CHARACTERS_MAX:
-        raise Refusal(ResponseCode.INVALID_PARAMETER, "the attempt id is too long")
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the attempt id has {len(header.attempt_id or '')} characters; the maximum"
+            f" is {ATTEMPT_ID_CHARACTERS_MAX}",
+        )
     if header.max_msg_nums < 0:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.state.request_modes import MODES_MAX
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.pop import (
@@ -163,6 +164,10 @@ def set_message_request_mode(broker: BrokerState, request: Request) -> Reply:
         )
     modes = broker.request_modes
     if modes.is_full and modes.get(topic, group) is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "too many request modes")
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the request mode was not set: the broker already has {MODES_MAX}"
+            " request modes",
+        )
     modes.set(topic, group, body)
     return Reply()

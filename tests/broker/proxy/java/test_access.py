@@ -1,4 +1,4 @@
-"""The table of access control, on real proxies in local mode: is the table right?"""
+"""The table of access control on real proxies in local mode: is the table right?"""
 
 from __future__ import annotations
 

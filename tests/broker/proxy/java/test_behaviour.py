@@ -1,4 +1,4 @@
-"""The table of behaviour, on a real proxy in cluster mode: is the table right?"""
+"""The table of behaviour on a real proxy in cluster mode: is the table right?"""
 
 from __future__ import annotations
 

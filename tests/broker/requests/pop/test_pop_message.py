@@ -1,4 +1,4 @@
-"""POP: what is given out, what comes back and when, who waits, what is bounded."""
+"""POP: what is delivered, what comes back and when, what waits, what is bounded."""
 
 from __future__ import annotations
 
@@ -138,9 +138,10 @@ def test_a_time_that_is_over_at_once_does_not_lose_the_message(invisible_ms):
 
 
 def restarted(driver: Driver, *, offsets: bool = False) -> Driver:
-    """A new broker with the same store, as after SIGKILL; `offsets`: they were stored.
+    """Return a new broker with the same store, as after SIGKILL.
 
-    The time stands still while it is down.
+    With `offsets`, the offsets had been stored. The time stands still while the broker
+    is down.
     """
     before = driver.broker
     after = Driver(store=driver.store, now=driver.now)
@@ -311,7 +312,7 @@ def test_requests_of_closed_connections_are_dropped():
 
 
 def test_a_thousand_requests_that_wait_share_a_thousand_messages():
-    """The first is woken by a message, each other one by what the one before left."""
+    """A message wakes the first; what a request leaves wakes the next one."""
     driver = driver_with_topic()
     numbers = range(1_001, 2_001)
     for number in numbers:
@@ -356,7 +357,7 @@ def test_a_slave_gives_out_nothing():
 
 
 def test_choices_that_are_passed_in_decide_what_is_looked_at_first():
-    """Below 20 the retry topic comes first; the rest of the number is the queue."""
+    """Below 20 the retry topic comes first; the number chooses the first queue, too."""
     choices = iter([0, 50, 19, 51])
     driver = driver_with_topic()
     driver.broker._pop_choice = lambda: next(choices)
@@ -473,7 +474,7 @@ def test_a_full_store_neither_gives_out_nor_loses():
 
 
 def test_a_real_brokers_check_point_that_comes_out_of_the_timers_is_taken_over():
-    """It arrives in the revive topic a second before its time, its acks later."""
+    """It arrives in the revive topic a second before its time, and its acks later."""
     driver = driver_with_topic()
     put(driver, "A", "B")
     driver.broker.offsets.commit("g", "T", 0, 2)
@@ -539,7 +540,7 @@ def test_an_answer_is_not_longer_than_clients_read():
 
 
 def test_messages_beside_one_that_cannot_be_read_come_back():
-    """The client gets the bytes as they are; which it can read, only it knows."""
+    """The client gets the bytes as they are; only it knows which it can read."""
     driver = driver_with_topic()
     put(driver, "A", "B", "C")
     records = driver.store._records  # type: ignore[attr-defined]

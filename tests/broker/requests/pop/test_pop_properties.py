@@ -1,7 +1,7 @@
-"""Whatever clients do, in whatever order, and whenever the broker dies: POP loses none.
+"""POP loses no message, whatever clients do and whenever the broker is killed.
 
-A message that was acknowledged with its valid handle never comes again, and one that
-was not comes again once its time is over.
+A message that was acknowledged with its valid handle never comes again, and a message
+that was not comes again once its time is over.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ STEP = st.one_of(
 
 
 class World:
-    """A broker, what was sent, what is out, and what was acknowledged."""
+    """A broker, and which messages were sent, are invisible, and were acknowledged."""
 
     def __init__(self) -> None:
         self.driver = driver_with_topic()
         self.sent = 0
         self.acked: set[str] = set()
-        #: body -> the newest handle, and when it is void
+        #: body -> the newest handle, and when it becomes invalid
         self.out: dict[str, tuple[ReceiptHandle, int]] = {}
 
     def do(self, name: str, number: int) -> None:
@@ -103,7 +103,7 @@ class World:
         self.out[body] = (renewed, renewed.next_visible_ms)
 
     def kill(self) -> None:
-        """A new broker with the log; the offsets were never stored."""
+        """Replace the broker by one with the same log; offsets were never stored."""
         before = self.driver.broker
         self.driver = Driver(store=self.driver.store, now=self.driver.now)
         self.driver.broker.topics.load(before.topics.all().values())

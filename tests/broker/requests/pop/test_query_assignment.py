@@ -1,4 +1,4 @@
-"""Which queues the broker gives to the members of a group, and by which mode."""
+"""Which queues the broker assigns to the members of a group, and in which mode."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_queues_are_allocated_as_java_does():
 
 
 def join(driver: Driver, *client_ids: str) -> None:
-    """Let clients be members of g."""
+    """Let clients join the group g."""
     for number, client_id in enumerate(client_ids, start=10):
         data = HeartbeatData(
             client_id=client_id,
