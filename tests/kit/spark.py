@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import warnings
 
@@ -39,6 +40,39 @@ def patiently(run):
     return run()
 
 
+#: Java compiles less thoroughly, which halves the CPU time of a short session.
+_BRIEF_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+def output_of(program, folder, **environ):
+    """Run a Python program that uses Spark, in `folder`; return what it printed.
+
+    Adds `environ` to the environment. The first `python3` on PATH is this one, because
+    Spark starts its workers as `python3`. Raises AssertionError with the program's
+    errors if it fails.
+    """
+    path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
+
+    def run():
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env={
+                **os.environ,
+                "PATH": path,
+                "SPARK_SUBMIT_OPTS": _BRIEF_JAVA,
+                **environ,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return patiently(run)
+
+
 @contextlib.contextmanager
 def spark_session(folder, **settings):
     """A session with the data source registered, which ends with the block."""
@@ -60,7 +94,7 @@ def spark_session(folder, **settings):
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(folder),
             "spark.local.dir": str(folder),
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": _BRIEF_JAVA,
             **settings,
         }
         for name, value in chosen.items():

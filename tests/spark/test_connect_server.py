@@ -1,15 +1,12 @@
 """Spark Connect: the README's program, the format rocketmq, and exports by a server.
 
-The server's Python workers have no rmqcli: clients send it.
+The server's Python workers do not have rmqcli installed; clients send it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -20,7 +17,7 @@ from rmqcli.errors import ConfigError
 from rmqcli.spark.connect import check_client_packages
 from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.package import zip_package
-from tests.kit.spark import no_java, patiently
+from tests.kit import spark
 from tests.kit.spark_cluster import ConnectServer, bare_python, executors_path
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies
@@ -36,7 +33,7 @@ def _not_here() -> str | None:
         check_client_packages()
     except ConfigError as error:
         return error.message
-    return no_java()
+    return spark.no_java()
 
 
 pytestmark = [
@@ -67,24 +64,11 @@ def cluster():
 
 
 def output_of(program, folder, server, cluster):
-    """The output of a client's program."""
+    """Run a client's program, which needs no Java; return what it printed."""
     zip_package(str(folder))
     program = program.replace("127.0.0.1:9876", cluster.namesrv)
     program = program.replace("sc://localhost:15002", server.url)
-
-    def run():
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=folder,
-            env={**os.environ, "JAVA_HOME": "/no/such"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return patiently(run)
+    return spark.output_of(program, folder, JAVA_HOME="/no/such")
 
 
 def readme_program():

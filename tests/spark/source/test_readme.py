@@ -1,23 +1,20 @@
-"""The README's programs with Spark, run as they stand."""
+"""The README's programs with Spark run unchanged."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 
-from tests.kit.spark import no_java, patiently
+from tests.kit import spark
 from tests.producer.stored import bodies
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
+    pytest.mark.skipif(spark.no_java() is not None, reason=spark.no_java() or ""),
 ]
 ROOT = Path(__file__).parents[3]
 
@@ -39,22 +36,9 @@ def cluster(rmq_cluster_factory):
 
 
 def output_of(program, cluster, folder):
-    """What a program printed; the first `python3` on PATH is this one."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-
-    def run():
-        done = subprocess.run(
-            [sys.executable, "-c", program.replace("127.0.0.1:9876", cluster.namesrv)],
-            cwd=folder,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return patiently(run)
+    """Run a program of the README with this cluster; return what it printed."""
+    program = program.replace("127.0.0.1:9876", cluster.namesrv)
+    return spark.output_of(program, folder)
 
 
 def test_a_batch_counts_tags(cluster, tmp_path):
