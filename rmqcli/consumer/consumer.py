@@ -116,7 +116,7 @@ def not_joined(
     why = "" if reason is None else f": {reason.message}"
     hint = "" if reason is None else reason.hint
     return DeadlineError(
-        f"no broker took a heartbeat of group {group} in {timeout_ms} ms{why}",
+        f"no broker accepted a heartbeat of group {group} within {timeout_ms} ms{why}",
         address=";".join(namesrvs),
         hint=hint or "check that the brokers of the topics are online",
     )
@@ -127,44 +127,48 @@ def explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
     if isinstance(error, NotFoundError):
         if error.code == int(ResponseCode.TOPIC_NOT_EXIST):
             error.hint = (
-                "check the topics argument, or create the topic; to wait until it is"
-                " there: start(wait_for_cluster=True)"
+                "check the topics argument, or create the topic; to wait until it"
+                " exists, use start(wait_for_cluster=True)"
             )
     elif isinstance(error, TransportError) and error.address in namesrvs:
         error.hint = (
             "check the namesrv argument or NAMESRV_ADDR; to wait until a name server is"
-            " there: start(wait_for_cluster=True)"
+            " available, use start(wait_for_cluster=True)"
         )
     return error
 
 
-#: Settings that have no meaning through a proxy -> what to do instead.
+_NEAR_THE_END: Final = "new groups begin near the end"
+_GENERATED_IDS: Final = "a proxy identifies clients by generated ids"
+#: Settings that have no meaning through a proxy -> the reason, and what to do instead;
+#: each may be empty.
 _NOT_BY_PROXY: Final = {
-    "message_model": "let each program have a group of its own",
-    "consume_from_where": "a new group begins near the end; reset it with Admin",
-    "consume_timestamp_ms": "a new group begins near the end; reset it with Admin",
-    "strategy": "the proxy assigns the messages",
-    "max_reconsume_times": "set the group's retryMaxTimes",
-    "post_subscription_when_pull": "each receive states its filter anyway",
-    "unit_mode": "use namesrv",
-    "client_ip": "the proxy knows clients by generated ids",
-    "instance_name": "the proxy knows clients by generated ids",
-    "unit_name": "the proxy knows clients by generated ids",
+    "message_model": ("", "give each program its own group"),
+    "consume_from_where": (_NEAR_THE_END, "reset the group with Admin"),
+    "consume_timestamp_ms": (_NEAR_THE_END, "reset the group with Admin"),
+    "strategy": ("the proxy assigns the messages", ""),
+    "max_reconsume_times": ("", "set the group's retryMaxTimes"),
+    "post_subscription_when_pull": ("each receive request has its filter anyway", ""),
+    "unit_mode": ("", ""),
+    "client_ip": (_GENERATED_IDS, ""),
+    "instance_name": (_GENERATED_IDS, ""),
+    "unit_name": (_GENERATED_IDS, ""),
 }
 
 
 def _check_for_proxy(config: ConsumerConfig) -> None:
     """Raise UnsupportedError for a setting that has no meaning through a proxy."""
     default = ConsumerConfig()
-    for name, hint in _NOT_BY_PROXY.items():
+    for name, (reason, hint) in _NOT_BY_PROXY.items():
         value = getattr(config, name)
         is_default = value == getattr(default, name)
         if name == "strategy":
             is_default = type(value) is type(default.strategy)
         if not is_default:
             raise UnsupportedError(
-                f"{name} cannot be set for a consumer through a proxy",
-                hint=f"{hint}, or use namesrv",
+                f"{name} cannot be set for a consumer through a proxy"
+                + (f": {reason}" if reason else ""),
+                hint=f"{hint}, or use namesrv" if hint else "use namesrv",
             )
 
 
@@ -289,8 +293,8 @@ class Consumer:
             _check_for_proxy(self.config)
             if on_start is not None:
                 raise UnsupportedError(
-                    "a proxy does not say where queues begin, so on_start cannot be"
-                    " called",
+                    "a proxy does not report where queues begin, so on_start is not"
+                    " supported",
                     hint="leave on_start out, or use namesrv",
                 )
         elif self.config.message_model is MessageModel.CLUSTERING:
@@ -346,7 +350,9 @@ class Consumer:
         nothing.
         """
         if self._is_started or self._closed.is_set:
-            raise UsageError("a consumer is started once; make a new one")
+            raise UsageError(
+                "a consumer can be started only once", hint="create a new Consumer"
+            )
         self._is_started = True
         self._starter = threading.get_ident()
         try:
@@ -494,7 +500,7 @@ class Consumer:
             engine,
             namesrv=";".join(namesrv),
             call=engine_thread.call,
-            answer=client.remoting.send_answer,
+            answer_later=client.remoting.answer_later,
         )
         client.remoting.set_request_handler(self._requests.handle)
 
@@ -673,7 +679,8 @@ class Consumer:
         that is not running, and UnsupportedError through a proxy.
         """
         self._refuse_by_proxy(
-            "commit", "a message is acknowledged when its listener returns"
+            "commit",
+            "leave it out: a message is acknowledged when its listener returns",
         )
         member = self._need_engine().member
         self._run(_commit(member), "commit", timeout_ms)
@@ -694,7 +701,7 @@ class Consumer:
         if engine_thread is None or self._closed.is_set:
             raise UsageError("the consumer is closed")
         if engine_thread.is_current():
-            raise UsageError(f"on_assigned and its like must not call {what}")
+            raise UsageError(f"callbacks such as on_assigned must not call {what}")
         ended = Latch()
         pendings: list[Pending[T]] = []
 
@@ -712,7 +719,8 @@ class Consumer:
                 raise UsageError("the consumer is closed")
             if deadline.is_over():
                 raise DeadlineError(
-                    f"{what} of group {self.group} was not done in {timeout_ms} ms",
+                    f"{what} of group {self.group} did not finish within"
+                    f" {timeout_ms} ms",
                     address=";".join(self._client_config.namesrv),
                 )
         return pendings[0].result()
@@ -812,7 +820,8 @@ class Consumer:
     def _refuse_by_proxy(self, what: str, hint: str) -> None:
         if self._client_config.endpoints:
             raise UnsupportedError(
-                f"{what} is not possible through a proxy, which tells no offsets",
+                f"{what} is not possible through a proxy, which does not expose"
+                " offsets",
                 hint=hint,
             )
 

@@ -53,8 +53,8 @@ logger = get_logger(__name__)
 class PeerRequests:
     """The request handler of a consumer's transport.
 
-    `call` runs a function in a thread that runs listeners; `answer(address, opaque,
-    command)` sends an answer that was not ready at once.
+    `call` runs a function in a thread that runs listeners; `answer_later(opaque)`
+    returns a function that sends the answer to a request when it is ready.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class PeerRequests:
         *,
         namesrv: str,
         call: Callable[[Callable[[], None]], None],
-        answer: Callable[[str, int, RemotingCommand], None],
+        answer_later: Callable[[int], Callable[[RemotingCommand], None]],
     ) -> None:
         self._engine = engine
         self._member = engine.member
         self._namesrv = namesrv
         self._call = call
-        self._answer = answer
+        self._answer_later = answer_later
         self._started_epoch_ms = engine.member.clock.epoch_ms()
 
     def running_info(self, *, jstack: str | None = None) -> ConsumerRunningInfo:
@@ -92,7 +92,7 @@ class PeerRequests:
             )
             return RemotingCommand(
                 ResponseCode.NO_PERMISSION,
-                remark="only brokers of the consumer's topics may ask it",
+                remark="only brokers of the consumer's topics may send it requests",
             )
         served = {
             int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): self._ids_changed,
@@ -101,7 +101,7 @@ class PeerRequests:
             int(RequestCode.GET_CONSUMER_RUNNING_INFO): self._running_info,
         }
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
-            return self._consume_directly(address, command)
+            return self._consume_directly(command)
         serve = served.get(command.code)
         if serve is None:
             return RemotingCommand(
@@ -159,9 +159,7 @@ class PeerRequests:
         )
         return RemotingCommand(ResponseCode.SUCCESS, body=encode_body(info))
 
-    def _consume_directly(
-        self, address: str, command: RemotingCommand
-    ) -> RemotingCommand | None:
+    def _consume_directly(self, command: RemotingCommand) -> RemotingCommand | None:
         header = from_ext_fields(
             ConsumeMessageDirectlyResultRequestHeader, command.ext_fields
         )
@@ -173,7 +171,7 @@ class PeerRequests:
         message = found[0] if found else None
         if not isinstance(message, Message):
             return RemotingCommand(
-                ResponseCode.SYSTEM_ERROR, remark="the message cannot be read"
+                ResponseCode.SYSTEM_ERROR, remark="the message cannot be decoded"
             )
         queue = MessageQueue(
             header.topic or message.stored_topic,
@@ -189,13 +187,14 @@ class PeerRequests:
                 remark=f"topic {queue.topic} is not subscribed by this consumer",
             )
         message.origin = Origin(queue, 0, 0)
+        send = self._answer_later(command.opaque)
 
         def consume() -> None:
             member = self._member
             result = consume_directly(message, member.listener, queue, member.clock)
             answer = RemotingCommand(ResponseCode.SUCCESS, body=encode_body(result))
             try:
-                self._answer(address, command.opaque, answer)
+                send(answer)
             except RmqError as error:
                 logger.warning(
                     "could not return the CONSUME_MESSAGE_DIRECTLY result: %s", error

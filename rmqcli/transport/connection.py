@@ -9,7 +9,8 @@ wait with it, or fail at once when their deadline is earlier.
 
 When a connection that had worked is lost, requests that were not sent go out on the
 next one. A request that was sent fails with DisconnectedError, because the peer may
-have carried it out. The client's handler answers requests of the peer.
+have carried it out. The client's handler answers requests of the peer. An answer goes
+out on the connection on which its request came, or is dropped if that has ended.
 
 Belongs to the thread that drives the `Loop`. Source: NettyRemotingAbstract and its
 #processRequestCommand in apache/rocketmq.
@@ -130,6 +131,8 @@ class Connection:
         self.gone_bytes = 0
         #: whether the client has forgotten this connection (guarded by the loop's lock)
         self.is_retired = False
+        #: how many connections were opened, and so the number of the open one
+        self.number = 0
         self._loop = loop
         #: deadline of the look-up of the host's name, in the loop's time; None without
         #: a look-up
@@ -144,6 +147,8 @@ class Connection:
         self._frame_count = 0
         self._first_bytes = b""
         self._unsent: deque[tuple[Reply[Any] | None, bytes]] = deque()
+        #: answers to the peer's requests, for the open connection only
+        self._answers: deque[bytes] = deque()
         #: the bytes being sent; after WOULD_BLOCK, TLS must get the same bytes again
         self._chunk: memoryview | None = None
         #: by the clock, not the loop's time, which stands still while nothing drives it
@@ -171,7 +176,9 @@ class Connection:
     @property
     def is_sending(self) -> bool:
         """Whether an open connection has bytes to send."""
-        return self._stream is not None and bool(self._unsent or self._chunk)
+        return self._stream is not None and bool(
+            self._chunk or self._answers or self._unsent
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -190,8 +197,20 @@ class Connection:
             deadline_ms = now_ms
         self._loop.deadlines.add(deadline_ms, reply.opaque, self)
 
+    def enqueue_answer(self, data: bytes, number: int) -> None:
+        """Queue an answer to a request that came on connection `number`.
+
+        It is dropped if that connection has ended, as in Java: the peer may have
+        restarted, and could take it for the answer to another request.
+        """
+        if self._stream is None or number != self.number:
+            logger.info("answer dropped, its connection ended address=%s", self.address)
+            self.gone_bytes += len(data)
+            return
+        self._answers.append(data)
+
     def flush(self, now_ms: int) -> None:
-        """Send the queued requests, or begin to connect."""
+        """Send what is queued, or begin to connect for the queued requests."""
         if self._stream is not None:
             clock_ms = self._loop.clock_ms()
             if clock_ms - self._active_clock_ms > _SILENCE_MS:
@@ -199,7 +218,7 @@ class Connection:
                 self._read(self._stream)
         if self._stream is not None:
             self._send(self._stream)
-        elif not self._is_connecting:
+        elif self._unsent and not self._is_connecting:
             self._connect(now_ms)
 
     def on_event(self, mask: int) -> None:
@@ -210,7 +229,7 @@ class Connection:
         if mask & selectors.EVENT_READ and self._stream is not None:
             self._active_clock_ms = self._loop.clock_ms()
             self._read(self._stream)
-        if self._stream is not None and (self._chunk or self._unsent):
+        if self._stream is not None and self.is_sending:
             self._send(self._stream)
 
     def on_time(self, now_ms: int) -> None:
@@ -315,6 +334,7 @@ class Connection:
         loop.counters.connections += 1
         logger.info("connected address=%s", self.address)
         self._stream = stream
+        self.number += 1
         self._events = selectors.EVENT_READ
         self._active_clock_ms = loop.clock_ms()
         loop.watch(stream.sock, self._events, self)
@@ -363,9 +383,12 @@ class Connection:
             self._loop.rewatch(stream.sock, events, self)
 
     def _next_chunk(self) -> memoryview | None:
-        """Return queued requests as one block of bytes, without the expired ones."""
+        """Return queued answers and unexpired requests as one block of bytes."""
         parts: list[bytes] = []
         size = 0
+        while self._answers and size < _CHUNK_BYTES:
+            parts.append(self._answers.popleft())
+            size += len(parts[-1])
         while self._unsent and size < _CHUNK_BYTES:
             reply, data = self._unsent.popleft()
             if reply is not None and reply.is_done:
@@ -461,12 +484,16 @@ class Connection:
     def _serve(self, command: RemotingCommand) -> None:
         loop = self._loop
         loop.counters.peer_requests += 1
-        data = encode_served(
-            loop.request_handler,
-            self.address.text,
-            command,
-            serialize_type=loop.options.serialize_type,
-        )
+        loop.serving = self
+        try:
+            data = encode_served(
+                loop.request_handler,
+                self.address.text,
+                command,
+                serialize_type=loop.options.serialize_type,
+            )
+        finally:
+            loop.serving = None
         if data is None:
             return
         try:
@@ -475,7 +502,7 @@ class Connection:
             # The peer keeps sending requests and reads no answers.
             self._lost(DisconnectedError(error.message, address=error.address))
             return
-        self._unsent.append((None, data))  # sent after the reading
+        self._answers.append(data)  # sent after the reading
 
     def _expired(self, reply: Reply[Any]) -> TransportError:
         address, timeout_ms = self.address.text, reply.timeout_ms
@@ -550,6 +577,8 @@ class Connection:
         if self._chunk is not None:
             self.gone_bytes += len(self._chunk)
             self._chunk = None
+        self.gone_bytes += sum(map(len, self._answers))
+        self._answers.clear()
         self._frames = None
         self._rest = b""
         self._frame_count = 0

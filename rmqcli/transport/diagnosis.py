@@ -56,8 +56,7 @@ def not_remoting(address: str, first: bytes, error: WireError) -> DisconnectedEr
 def lost_place(address: str, frames: int, error: WireError) -> DisconnectedError:
     """Return the error for a stream that became unreadable after `frames` frames."""
     found = DisconnectedError(
-        f"{address} sent what cannot be read after {frames} good frames:"
-        f" {error.message}",
+        f"{address} sent unreadable data after {frames} valid frames: {error.message}",
         address=address,
     )
     found.__cause__ = error
@@ -74,10 +73,10 @@ def ended(
     """
     if answered:
         return DisconnectedError(
-            f"{address} {reason} while an answer was due", address=address
+            f"{address} {reason} before it answered", address=address
         )
     return DisconnectedError(
-        f"{address} {reason} without ever answering",
+        f"{address} {reason} without sending an answer",
         address=address,
         hint="a peer that only speaks TLS does this: connect with TLS"
         if plaintext

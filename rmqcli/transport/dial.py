@@ -68,7 +68,7 @@ class Dial:
         if self._handshake is not None:
             self.abandon()
             raise ConnectError(
-                f"no TLS with {self._address}: the handshake was not done in"
+                f"TLS handshake with {self._address} timed out after"
                 f" {self._timeout_ms} ms",
                 address=self._address.text,
             )

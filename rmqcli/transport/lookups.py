@@ -146,7 +146,7 @@ def look_up_within(address: Address, timeout_ms: int) -> list[Endpoint]:
 
 def too_slow(address: Address, timeout_ms: int) -> ConnectError:
     """Return the error for a look-up that has not answered in time."""
-    return unknown(address, f"the look-up gave no answer in {timeout_ms} ms")
+    return unknown(address, f"the name was not resolved within {timeout_ms} ms")
 
 
 def _outcome(address: Address) -> Outcome:

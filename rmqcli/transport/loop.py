@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
 
     RequestHandler = Callable[[str, RemotingCommand], RemotingCommand | None]
+    #: the arguments of `Loop.post`
+    _Posted = tuple[Connection, "Reply[Any] | None", bytes, int | None]
 
 
 T = TypeVar("T")
@@ -164,6 +166,8 @@ class Loop:
         self.deadlines = Deadlines()
         self.tls = _tls_dialer(options)
         self.request_handler: RequestHandler | None = None
+        #: the connection whose request the handler is processing
+        self.serving: Connection | None = None
         #: the number of the next request; numbers below it were assigned
         self.next_opaque = 1
         #: the number of replies that have ended
@@ -180,8 +184,8 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._turn_ended_ms: int | None = None
         self._lock = threading.Lock()
-        #: requests that the driving thread has not yet taken; guarded by _lock
-        self._inbox: list[tuple[Connection, Reply[Any] | None, bytes]] = []
+        #: what the driving thread has not yet taken; guarded by _lock
+        self._inbox: list[_Posted] = []
         self._is_closed = False  # guarded by _lock
         #: connections that the client forgot, closed once idle; guarded by _lock
         self._retiring: set[Connection] = set()
@@ -242,23 +246,29 @@ class Loop:
         return opaque
 
     def post(
-        self, connection: Connection, reply: Reply[Any] | None, data: bytes
+        self,
+        connection: Connection,
+        reply: Reply[Any] | None,
+        data: bytes,
+        *,
+        answers: int | None = None,
     ) -> None:
         """Hand a request over; the next turn sends it. Safe from any thread.
 
-        Raises TransportError when too many bytes already wait for that peer, and
-        DisconnectedError after `close`.
+        With `answers`, `data` is the answer to a request that came on the connection
+        with this `number`. Raises TransportError when too many bytes already wait for
+        that peer, and DisconnectedError after `close`.
         """
         with self._lock:
             if self._is_closed:
                 raise DisconnectedError(
-                    f"the client is closed: nothing goes to {connection.address}",
+                    f"the client is closed; cannot send to {connection.address}",
                     address=connection.address.text,
                 )
             self._reserve(connection, len(data))
             if connection.is_retired:
                 self._retiring.add(connection)
-            self._inbox.append((connection, reply, data))
+            self._inbox.append((connection, reply, data, answers))
             is_first = len(self._inbox) == 1
         if is_first:
             self.wake()
@@ -276,8 +286,8 @@ class Loop:
         limit = self.options.queued_bytes_max
         if waiting_bytes and waiting_bytes + size_bytes > limit:
             raise TransportError(
-                f"{waiting_bytes} bytes wait to be sent to {connection.address}:"
-                f" {size_bytes} more are over the limit of {limit}",
+                f"send queue of {connection.address} is full: {waiting_bytes} bytes"
+                f" queued, {size_bytes} more exceed the limit of {limit}",
                 address=connection.address.text,
             )
         connection.posted_bytes += size_bytes
@@ -378,8 +388,7 @@ class Loop:
         sockets.
         """
         self._lock = threading.Lock()
-        for connection, reply, data in self._inbox:
-            connection.enqueue(reply, data, self.now_ms())
+        self._enqueue(self._inbox, self.now_ms())
         self._inbox = []
         self._is_waiting = False
         self.lookups.forget_after_fork()
@@ -401,12 +410,16 @@ class Loop:
         with self._lock:
             posted, self._inbox = self._inbox, []
         now_ms = self.now_ms()
-        touched: dict[Connection, None] = {}
-        for connection, reply, data in posted:
-            connection.enqueue(reply, data, now_ms)
-            touched[connection] = None
-        for connection in touched:
+        self._enqueue(posted, now_ms)
+        for connection in {each[0]: None for each in posted}:
             connection.flush(now_ms)
+
+    def _enqueue(self, posted: list[_Posted], now_ms: int) -> None:
+        for connection, reply, data, answers in posted:
+            if answers is None:
+                connection.enqueue(reply, data, now_ms)
+            else:
+                connection.enqueue_answer(data, answers)
 
     def _close_retired(self) -> None:
         with self._lock:
@@ -416,7 +429,11 @@ class Loop:
             address = connection.address
             self.lookups.forget(address)
             connection.close(
-                DisconnectedError(f"{address} was forgotten", address=address.text)
+                DisconnectedError(
+                    f"the connection to {address} was closed because it is no longer"
+                    " needed",
+                    address=address.text,
+                )
             )
 
     def _wait_and_read(self, timeout_ms: int | None) -> None:

@@ -2,8 +2,9 @@
 
 Nothing happens in the background: `wait` and `poll` do the I/O in the caller's thread.
 Only one thread at a time drives the client, and replies end, callbacks run and the
-request handler is called in it. `submit`, `post`, `send_oneway`, `send_answer`,
-`forget` and `wake` may be called from other threads once `let_wake` was called.
+request handler is called in it. `submit`, `post`, `send_oneway`, `forget`, `wake` and
+the result of `answer_later` may be called from other threads once `let_wake` was
+called.
 
 A forked child keeps its copies of clients, but none of their connections: requests
 under way fail there, and new requests make new connections.
@@ -172,23 +173,30 @@ class RemotingClient:
         """Let `handler(address, command)` answer the requests of peers.
 
         It is called in the driving thread. What it returns is sent back unless the
-        request is oneway; None sends nothing. When it raises, code 1 is sent. Without a
-        handler peers get code 3.
+        request is oneway; None sends nothing, or not yet: see `answer_later`. When it
+        raises, code 1 is sent. Without a handler peers get code 3.
         """
         self._loop.request_handler = handler
 
-    def send_answer(self, address: str, opaque: int, answer: RemotingCommand) -> None:
-        """Answer a peer's request after its handler returned None; raises as `submit`.
+    def answer_later(self, opaque: int) -> Callable[[RemotingCommand], None]:
+        """Return a function that answers the request with this opaque.
 
-        Nothing is sent to a peer that was forgotten meanwhile.
+        The request handler calls this while it handles that request, and returns None.
+        The function raises as `submit`. It sends nothing if the connection on which the
+        request came has ended, as in Java.
         """
-        connection = self._connections.get(address)
+        connection = self._loop.serving
         if connection is None:
-            return
-        numbered = answer.with_opaque(opaque)
-        numbered.flag = RESPONSE_FLAG
-        data = encode_command(numbered, self._options.serialize_type)
-        self._loop.post(connection, None, data)
+            raise RuntimeError("only the request handler may promise an answer")
+        number = connection.number
+
+        def send(answer: RemotingCommand) -> None:
+            numbered = answer.with_opaque(opaque)
+            numbered.flag = RESPONSE_FLAG
+            data = encode_command(numbered, self._options.serialize_type)
+            self._loop.post(connection, None, data, answers=number)
+
+        return send
 
     def forget(self, addresses: Iterable[str]) -> None:
         """Forget these peers, whose addresses are no longer in any route.
@@ -248,7 +256,7 @@ class RemotingClient:
     def _connection(self, address: str) -> Connection:
         if self._close_asked:
             raise DisconnectedError(
-                f"the client is closed: nothing goes to {address}", address=address
+                f"the client is closed; cannot send to {address}", address=address
             )
         connection = self._connections.get(address)
         if connection is None:

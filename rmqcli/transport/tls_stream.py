@@ -92,7 +92,7 @@ class TlsStream:
 
 def handshake_error(address: Address, error: Exception) -> ConnectError:
     """Return the error for a failed handshake with `address`, and what to try."""
-    start = f"no TLS with {address}: "
+    start = f"TLS handshake with {address} failed: "
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectError(
             f"{start}its certificate is not accepted: {error.verify_message.lower()}",
@@ -103,11 +103,13 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
     reason = getattr(error, "reason", None) or ""
     if reason in _NOT_TLS:
         return ConnectError(
-            f"{start}it does not speak TLS", address=address.text, hint=_PLAIN_HINT
+            f"{start}the peer does not speak TLS",
+            address=address.text,
+            hint=_PLAIN_HINT,
         )
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
         return ConnectError(
-            f"{start}it closed the connection during the handshake",
+            f"{start}the peer closed the connection",
             address=address.text,
             hint=_PLAIN_HINT,
         )
@@ -115,7 +117,7 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
     return ConnectError(f"{start}{words}", address=address.text)
 
 
-_PLAIN_HINT = "does this peer take TLS at all? try tls=None"
+_PLAIN_HINT = "try tls=None: the peer may not support TLS"
 #: OpenSSL's reasons for bytes that are not a TLS record.
 _NOT_TLS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Requests of brokers to a consumer: which it carries out, and which it refuses."""
+"""A consumer carries out or refuses the requests of brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
 
 
 class Asked:
-    """A member that has consumed 0 to 4 of its queue of 10, and what it is asked."""
+    """Sends requests to a member that has consumed 0 to 4 of its queue of 10."""
 
     def __init__(self, **options):
         self.world = World(queues=1, **options)
@@ -41,7 +41,7 @@ class Asked:
             self.world.engine,
             namesrv=A_NAME_SERVER,
             call=self.called.append,
-            answer=lambda *answer: self.answered.append(answer),
+            answer_later=lambda opaque: self.answered.append,
         )
 
     def ask(self, code, *, address=A_BROKER, body=b"", **fields):
@@ -78,7 +78,7 @@ def asked():
 
 
 def requests_of(asked, address, group):
-    """Every request that a consumer serves, as a peer would send it."""
+    """Return functions that send each request that a consumer serves, by its code."""
     return {
         IDS_CHANGED: lambda: asked.ask(
             IDS_CHANGED, address=address, consumerGroup=group
@@ -155,7 +155,7 @@ def test_a_reset_is_not_carried_out_while_the_queue_s_end_is_unknown(asked, capl
 def test_a_reset_of_a_topic_that_is_not_subscribed_is_refused(asked):
     asked.reset(0, topic="payments")
     assert asked.pulled_from == 5
-    # Nor does the topic of the header cover queues of another one.
+    # A subscribed topic in the header does not permit queues of another topic either.
     asked.reset(0, topic=RETRY)
     assert asked.pulled_from == 5
 
@@ -173,7 +173,7 @@ def test_a_reset_of_a_queue_of_another_member_is_ignored(asked):
 def test_only_messages_of_subscribed_topics_are_consumed_directly(
     asked, topic, is_shown
 ):
-    """And dead letters of the group, which are retried in this way."""
+    """The group's dead letters are also consumed, as they are retried in this way."""
     answer = asked.show(topic=topic)
     assert len(asked.called) == is_shown
     if not is_shown:
@@ -182,7 +182,7 @@ def test_only_messages_of_subscribed_topics_are_consumed_directly(
 
 
 def test_a_reset_that_a_broker_sends_takes_effect(rmq_cluster_factory):
-    """Over a real connection: the address that sends it is in the route."""
+    """This uses a real connection, whose address must be found in the route."""
     cluster = rmq_cluster_factory(like="4.9.7")
     topic = cluster.create_topic("T", queues=1)
     cluster.send(topic, ["a", "b", "c"])

@@ -2,8 +2,8 @@
 
 `python -m tests.simulation --seeds 1-20 --hours 24`. Many engines and the
 embedded broker's cores run in one thread under a virtual clock, with faults; every
-hour the cluster is healed and must come to rest. Exit status 1: something that must
-hold did not; the command that shows it again is printed.
+hour the cluster is healed and must come to rest. The exit status is 1 if a check
+failed; the command that repeats the failure is printed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def simulate(
     if not checker.violations:
         cluster.close()
     if not with_faults and checker.duplicates:
-        checker.violation(f"{checker.duplicates} duplicates, and nothing went wrong")
+        checker.violation(f"{checker.duplicates} duplicates without any fault")
     defects.end()
     return Result(
         seed=plan.seed,
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if result.violations and options.output == "text":
             for violation in result.violations:
                 _print(f"  {violation}")
-            _print(f"  again with: {_replay(result, options)}")
+            _print(f"  repeat with: {_replay(result, options)}")
     failed = [each for each in results if each.violations]
     if options.output == "json":
         summary = {
@@ -202,13 +202,22 @@ def _parser() -> argparse.ArgumentParser:
         "--both", dest="modes", action="store_const", const=(False, True)
     )
     parser.add_argument("--members", type=int, default=4)
-    parser.add_argument("--queues", type=int, default=16, help="of all brokers")
+    parser.add_argument(
+        "--queues",
+        type=int,
+        default=16,
+        help="number of queues on all brokers together",
+    )
     parser.add_argument("--brokers", type=int, default=2)
-    parser.add_argument("--rate", type=float, default=0.5, help="messages a second")
-    parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time")
-    parser.add_argument("--resets", action="store_true", help="offsets are reset too")
-    parser.add_argument("--calm", action="store_true", help="without faults")
-    parser.add_argument("--trace", action="store_true", help="history on stderr")
+    parser.add_argument("--rate", type=float, default=0.5, help="messages per second")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="number of seeds to run in parallel"
+    )
+    parser.add_argument("--resets", action="store_true", help="also reset offsets")
+    parser.add_argument("--calm", action="store_true", help="inject no faults")
+    parser.add_argument(
+        "--trace", action="store_true", help="print the history to stderr"
+    )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     parser.set_defaults(modes=(False, True))
     return parser

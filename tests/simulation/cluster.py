@@ -313,7 +313,7 @@ class SimCluster:
         for queue in sorted(wanted | owners.keys()):
             names = owners.get(queue, [])
             if queue not in wanted:
-                return f"{queue} is owned by {names}, but is not there"
+                return f"{queue} is owned by {names}, but does not exist"
             if len(names) != 1:
                 return f"{queue} is owned by {names or 'no member'}"
         return None
@@ -335,7 +335,7 @@ class SimCluster:
                     )
             plans = len(member.member.timers)
             if plans > _TIMERS_MAX:
-                self.checker.violation(f"{member.name} has {plans} plans")
+                self.checker.violation(f"{member.name} has {plans} timers")
 
     def close(self) -> None:
         """Close all members; everything must be committed then."""
@@ -344,7 +344,7 @@ class SimCluster:
         self.schedule.run_until(self.schedule.now_ms + CLOSE_MS_MAX)
         for member in self.members:
             if member.is_alive:
-                self.checker.violation(f"{member.name} did not end its close")
+                self.checker.violation(f"{member.name} did not finish closing")
         for place in self.checker.places():
             name, topic, queue_id = place
             broker = next(each for each in self.brokers if each.name == name)
@@ -354,5 +354,5 @@ class SimCluster:
             if offset < end and bounds is not None and bounds[0] < bounds[1]:
                 self.checker.violation(
                     f"{topic} {name} {queue_id} is committed at {offset} of {end} after"
-                    " everybody left"
+                    " all members left"
                 )

@@ -86,6 +86,7 @@ class SimRemoting:
         self._links: dict[str, Link] = {}
         self._opaque = 0
         self._handler: Handler | None = None
+        self._serving: Link | None = None
         self.is_closed = False
 
     def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
@@ -116,11 +117,15 @@ class SimRemoting:
         """See RemotingClient."""
         self._handler = handler
 
-    def send_answer(self, address: str, opaque: int, answer: RemotingCommand) -> None:
+    def answer_later(self, opaque: int) -> Callable[[RemotingCommand], None]:
         """See RemotingClient."""
-        link = self._links.get(address)
-        if link is not None:
-            self._answer(link, opaque, answer)
+        link = self._serving
+
+        def send(answer: RemotingCommand) -> None:
+            if link is not None and link.is_open:
+                self._answer(link, opaque, answer)
+
+        return send
 
     def forget(self, addresses: Iterable[str]) -> None:
         """See RemotingClient: connections without pending requests end."""
@@ -174,7 +179,9 @@ class SimRemoting:
             if reply is not None:
                 reply.answered(command)
         elif self._handler is not None:
+            self._serving = link
             answer = self._handler(link.address, command)
+            self._serving = None
             if answer is not None and not command.is_oneway:
                 self._answer(link, command.opaque, answer)
 
@@ -186,7 +193,7 @@ class SimRemoting:
     def _refuse_if_closed(self, address: str) -> None:
         if self.is_closed:
             raise DisconnectedError(
-                f"the client is closed: nothing goes to {address}", address=address
+                f"the client is closed; cannot send to {address}", address=address
             )
 
     def _link(self, address: str) -> Link | None:

@@ -119,7 +119,7 @@ class SimMember:
             self.engine,
             namesrv=NAMESRV,
             call=lambda action: schedule.later(1, lambda: self.run(action)),
-            answer=self.remoting.send_answer,
+            answer_later=self.remoting.answer_later,
         )
         self.remoting.set_request_handler(requests.handle)
 
@@ -207,7 +207,7 @@ class SimMember:
     def _closed(self, pending: Pending[None]) -> None:
         outcome = pending.outcome()
         if isinstance(outcome, RmqError):
-            self._checker.violation(f"{self.name} did not close well: {outcome}")
+            self._checker.violation(f"{self.name} failed to close: {outcome}")
         self._schedule.note(f"{self.name} closed")
         self._end()
         self.remoting.close()

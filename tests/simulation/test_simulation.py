@@ -197,7 +197,7 @@ def test_consuming_without_a_broker_s_lock_is_a_violation(
 
 def test_offsets_that_are_never_committed_are_seen(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
-    assert "after everybody left" in _violations(is_orderly=False, with_faults=False)
+    assert "after all members left" in _violations(is_orderly=False, with_faults=False)
 
 
 def test_resets_that_go_elsewhere_are_seen(monkeypatch: pytest.MonkeyPatch):
@@ -207,7 +207,7 @@ def test_resets_that_go_elsewhere_are_seen(monkeypatch: pytest.MonkeyPatch):
         freeze(table, queue, offset + 1)
 
     monkeypatch.setattr(OffsetTable, "freeze", freeze_behind)
-    assert "and not at" in _violations(is_orderly=False, has_resets=True)
+    assert " instead of " in _violations(is_orderly=False, has_resets=True)
 
 
 def test_the_command_says_how_to_see_it_again(
@@ -219,7 +219,7 @@ def test_the_command_says_how_to_see_it_again(
     out = capsys.readouterr().out
     assert "seed 3 concurrent FAILED" in out
     assert (
-        "again with: python -m tests.simulation --seeds 3 --concurrent"
+        "repeat with: python -m tests.simulation --seeds 3 --concurrent"
         " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 0.5 --resets --calm"
         in out
     )

@@ -140,7 +140,7 @@ class Watch:
             del self._moves[queue]
             if offset != moved:
                 self.checker.violation(
-                    f"{self.name} pulls {queue} at {offset}, and not at {moved}"
+                    f"{self.name} pulls {queue} at {offset} instead of {moved}"
                 )
         key = (queue, id(process_queue))
         if key in self._pulling:

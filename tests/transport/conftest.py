@@ -1,4 +1,4 @@
-"""A client per test, and the promise that nothing of it is left behind."""
+"""A client for each test, and a check that it leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Scripted peers: real sockets on 127.0.0.1 that answer as a test tells them to.
+"""Scripted peers: real sockets on 127.0.0.1 that answer as a test wants.
 
-A script is a function that gets each accepted connection in a thread of its own.
-Scripts end when the test closes the peer: their sockets are shut under them.
+A script is a function that runs in a separate thread for each accepted connection.
+Scripts end when the test closes the peer, because this shuts down their sockets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PeerConnection:
         self._commands: list[RemotingCommand] = []
 
     def read(self) -> RemotingCommand:
-        """The next request. Raises EOFError when the client has left."""
+        """Read the next request. Raises EOFError when the client has disconnected."""
         while not self._commands:
             data = self.sock.recv(1 << 16)
             if not data:
@@ -44,7 +44,7 @@ class PeerConnection:
         return self._commands.pop(0)
 
     def requests(self) -> Iterator[RemotingCommand]:
-        """All requests until the client leaves."""
+        """Yield all requests until the client disconnects."""
         with contextlib.suppress(EOFError):
             while True:
                 yield self.read()
@@ -56,7 +56,7 @@ class PeerConnection:
         self.send(encode_command(answer_to(request, **fields)))
 
     def until_closed(self) -> bytes:
-        """What the client still sends before it closes."""
+        """Read until the client closes the connection; return the bytes."""
         received = b""
         with contextlib.suppress(ConnectionError):
             while data := self.sock.recv(1 << 16):
@@ -75,7 +75,7 @@ class PeerConnection:
 
 
 def answer_to(request: RemotingCommand, **fields: object) -> RemotingCommand:
-    """An answer that carries the request's fields and body, but for `fields`."""
+    """Return an answer with the request's fields and body; `fields` override them."""
     values = {
         "code": 0,
         "opaque": request.opaque,
@@ -95,7 +95,7 @@ def echo(connection: PeerConnection) -> None:
 
 
 def silent(connection: PeerConnection) -> None:
-    """Take everything and answer nothing."""
+    """Read everything and answer nothing."""
     connection.until_closed()
 
 
@@ -127,7 +127,7 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """Stop listening, end all scripts, and raise what one of them raised."""
+        """Stop listening and end all scripts; raise the first error of a script."""
         _shut(self._listener)
         self._threads[0].join(PATIENCE_S)
         for sock in self._sockets:
@@ -159,7 +159,7 @@ class Peer:
                 self._sockets.append(sock)
             self._script(PeerConnection(sock))
         except (OSError, EOFError):
-            pass  # the test closed the peer, or the client left: both are ordinary
+            pass  # the test closed the peer or the client disconnected, as expected
         except BaseException as error:  # noqa: BLE001  # raised again by close()
             self.errors.append(error)
         finally:
@@ -172,7 +172,7 @@ def _shut(sock: socket.socket) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below the range that connections get."""
+    """Return a port without a listener, below the range of ephemeral ports."""
     for port in range(21_000, 31_000):
         with socket.socket() as sock:
             try:

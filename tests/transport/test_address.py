@@ -1,4 +1,4 @@
-"""Addresses of peers: what is taken, and what is refused in the user's terms."""
+"""Addresses of peers that are accepted, and the errors for addresses that are not."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_parse_takes_host_and_port(text, host, port):
         "host:-1",
         "host:+80",
         "host:8 0",
-        "host:٣",  # a digit, but not one of a port
+        "host:٣",  # a digit, but not an ASCII digit
         "host:123456789012345678901234567890",
-        "::1:9876",  # whose port is it?
+        "::1:9876",  # without brackets it is unclear where the port begins
         "[::1]",
         "[host]:80",
         "[]:80",

@@ -1,4 +1,4 @@
-"""Delays between attempts: they grow, they differ, they end at 5 s."""
+"""The delays between attempts grow to at most 5 s, and are random."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Peers that speak something else: a typed error that names them, and no more harm.
+"""Peers that do not speak the remoting protocol cause an error that names them.
 
-Every row: the connection is closed, at most 1 MiB is used, and a request that is under
-way on another connection of the same client is answered.
+In each case the connection is closed, at most 1 MiB is used, and a request that is
+under way on another connection of the same client is answered.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _lengths(length: int, mark: int) -> bytes:
     return length.to_bytes(4, "big", signed=True) + mark.to_bytes(4, "big")
 
 
-#: what a peer sends instead of an answer, and what the message says about it
+#: the bytes that a peer sends instead of an answer, and their description in the error
 GARBAGE = [
     pytest.param(_lengths(0, 0), "frame length 0 ", id="length 0"),
     pytest.param(_lengths(3, 0), "frame length 3 ", id="length 3"),
@@ -138,7 +138,7 @@ def test_garbage_one_byte_at_a_time_gives_the_same_error(client, garbage, words)
     ],
 )
 def test_a_claimed_length_gets_no_memory(client, claim):
-    """Claims a huge frame, sends a little of it and falls silent."""
+    """The peer announces a huge frame, sends a little of it and then nothing more."""
 
     def liar(connection: PeerConnection) -> None:
         connection.read()
@@ -181,14 +181,14 @@ def test_garbage_after_good_frames_says_how_many(client):
     with Peer(turns_bad) as peer:
         client.invoke(peer.address, PULL, timeout_ms=5000)
         client.invoke(peer.address, PULL, timeout_ms=5000)
-        with pytest.raises(DisconnectedError, match="after 2 good frames") as caught:
+        with pytest.raises(DisconnectedError, match="after 2 valid frames") as caught:
             client.invoke(peer.address, PULL, timeout_ms=5000)
 
     assert isinstance(caught.value.__cause__, FrameError)
 
 
 def test_a_half_open_peer_ends_by_deadline(client):
-    """It takes the connection and never reads nor writes."""
+    """The peer accepts the connection, but never reads or writes."""
     release = threading.Event()
 
     def asleep(connection: PeerConnection) -> None:
@@ -222,7 +222,7 @@ def test_a_peer_that_leaves_without_an_answer(client, how):
         client.invoke(peer.address, PULL, timeout_ms=5000)
 
     assert caught.value.message.startswith(f"{peer.address} ")
-    assert caught.value.message.endswith("without ever answering")
+    assert caught.value.message.endswith(" without sending an answer")
     assert (
         caught.value.hint == "a peer that only speaks TLS does this: connect with TLS"
     )
@@ -243,7 +243,7 @@ def test_a_peer_that_leaves_in_the_middle_of_a_frame(client):
 
         assert caught.value.message == (
             f"{peer.address} closed the connection 50 bytes into a frame"
-            " while an answer was due"
+            " before it answered"
         )
         assert not caught.value.hint
 

@@ -1,4 +1,4 @@
-"""Deadlines of many requests: each expires once, in order, and costs little."""
+"""The deadlines of many requests each expire once, in order, and at low cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_exactly_the_unanswered_expire_and_in_order(requests):
 
 
 def test_answered_requests_do_not_pile_up():
-    """10,000 requests a second with deadlines of 30 s would be 300,000 entries."""
+    """Otherwise 10,000 requests a second with deadlines of 30 s would make 300,000
+    entries."""
     deadlines, owner = Deadlines(), Owner()
 
     for opaque in range(100_000):

@@ -1,4 +1,4 @@
-"""What speaks on the other side, guessed from its first bytes."""
+"""The protocol of a peer is guessed from its first bytes."""
 
 from __future__ import annotations
 

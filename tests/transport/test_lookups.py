@@ -1,4 +1,4 @@
-"""Names of hosts are looked up beside the I/O: slowly, by many, or without end."""
+"""Host names are looked up without blocking the I/O, even if look-ups are slow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PULL = RemotingCommand(11, body=b"body")
 
 
 class Names:
-    """A system's look-up that knows `*.test` and does not answer before `gate`."""
+    """Replaces getaddrinfo: look-ups of `*.test` do not return before `gate` is set."""
 
     def __init__(self, monkeypatch):
         self.gate = threading.Event()
@@ -85,7 +85,7 @@ def test_a_slow_look_up_does_not_block_the_caller_of_poll(names):
 
 
 def test_an_answer_ends_the_wait_of_a_turn(names):
-    """Else it would be seen when something else is due: much later."""
+    """Otherwise the answer would be noticed only at the next timer, much later."""
     with Peer(echo) as peer, RemotingClient() as client:
         port = peer.address.rpartition(":")[2]
         slow = client.submit(f"slow.test:{port}", PULL, timeout_ms=3_600_000)

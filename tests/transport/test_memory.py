@@ -1,4 +1,4 @@
-"""Connections hold memory while they receive, and peers that left hold nothing."""
+"""Connections use memory only while they receive, and closed ones use none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KIB = 1024
 
 @pytest.fixture
 def traced():
-    """Bytes that this process allocated since the test began and still holds."""
+    """A function that returns how many bytes allocated by the test are still held."""
 
     def held_bytes() -> int:
         gc.collect()
@@ -41,9 +41,10 @@ def traced():
 
 
 class ManyPeers:
-    """Listeners on ports of their own, served one after the other by one thread.
+    """Listeners on separate ports, served one after the other by one thread.
 
-    Each takes one request and sends `reply(request)`; the connections stay open.
+    Each accepts a connection, reads one request and sends `reply(request)`; the
+    connections stay open.
     """
 
     def __init__(self, count: int, reply) -> None:
@@ -94,7 +95,7 @@ def test_an_idle_connection_holds_no_buffer(client, traced):
 
 
 def test_the_first_bytes_of_a_frame_hold_no_buffer(client, traced):
-    """Sixty peers that send four bytes of an answer, and then nothing."""
+    """Sixty peers send four bytes of an answer, and then nothing."""
     with ManyPeers(60, lambda request: encode_command(request)[:4]) as peers:
         before = traced()
         for address in peers.addresses:
@@ -105,7 +106,7 @@ def test_the_first_bytes_of_a_frame_hold_no_buffer(client, traced):
 
 
 def test_answers_that_come_in_pieces_are_whole_beside_those_of_other_peers(client):
-    """Two peers by turns: 1 byte, 40 KiB, 300 KiB, then what is left of a frame."""
+    """Two peers take turns to send 1 byte, 40 KiB, 300 KiB and the rest of a frame."""
     turn = threading.Barrier(2, timeout=PATIENCE_S)
 
     def in_pieces(connection: PeerConnection) -> None:
@@ -189,7 +190,7 @@ def test_close_ends_a_forgotten_connection_that_is_not_idle():
 
 
 def test_forgotten_addresses_hold_nothing(client, traced):
-    """A name server that names other brokers each time it is asked."""
+    """A name server might return other broker addresses in each answer."""
     client.send_oneway("127.0.0.1:1", PULL)
     client.poll(0)
     before = traced()

@@ -1,4 +1,4 @@
-"""Connections that cannot be made, and those that are made again."""
+"""Connections that fail, and connections that are established again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ PULL = RemotingCommand(11)
 
 
 def drive(client, clock, reply, *, step_ms=50):
-    """Turn after turn, with time going on here only, until it ends or is sent."""
+    """Poll, and advance the clock by `step_ms` each time, until the reply has ended.
+
+    Once a connection is established, wait for the reply in real time.
+    """
     connections = client.counters.connections
     for _ in range(2000):
         if client.counters.connections > connections:
@@ -44,7 +47,7 @@ def test_a_port_without_a_listener_refuses_the_connection(client):
 
 
 def test_each_address_of_a_name_is_tried(client):
-    """`localhost` is ::1 first in many places, and only 127.0.0.1 listens here."""
+    """On many systems `localhost` is ::1 first, but this peer listens on 127.0.0.1."""
     with Peer() as peer:
         answer = client.invoke(f"localhost:{peer.port}", PULL, timeout_ms=5000)
 
@@ -112,7 +115,7 @@ def test_attempts_become_rare():
             drive(client, clock, reply, step_ms=50)
             tries += 1
 
-        # 100 + 200 + ... + 1600, then one every 2.5 to 5 s
+        # after 100, 200, ..., 1600 ms, and then every 2.5 to 5 s
         assert 14 <= tries <= 30
 
 
@@ -123,7 +126,7 @@ def test_a_peer_that_never_takes_the_connection_ends_by_connect_timeout():
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for _ in range(4):  # a full backlog: the next handshakes are not answered
+        for _ in range(4):  # fill the backlog: later handshakes are not answered
             filler = stack.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
@@ -161,7 +164,7 @@ def test_a_broker_that_restarts_is_found_again(client):
 
 @pytest.mark.parametrize("sees_it", [True, False])
 def test_a_connection_closed_while_idle_costs_no_request(sees_it):
-    """A server closes after 120 s of silence; the next request must not pay for it."""
+    """A server closes after 120 s of silence; the next request must not fail."""
     clock = ManualClock()
     left = threading.Event()
 
@@ -179,7 +182,7 @@ def test_a_connection_closed_while_idle_costs_no_request(sees_it):
             left.clear()
             assert peer.accepted == accepted
             if sees_it:
-                client.poll(0)  # sees the end of it, with nobody waiting
+                client.poll(0)  # notices the end while no request is waiting
             clock.now_ms += 130_000
 
 
@@ -197,7 +200,7 @@ def test_go_away_closes_and_the_next_request_connects_again(client):
 
 
 def test_what_was_never_sent_goes_out_on_the_next_connection():
-    """The first connection stops reading; what did not fit is not lost with it."""
+    """The first peer stops reading; requests that were not sent are not lost."""
     stop = threading.Event()
     received: list[int] = []
 

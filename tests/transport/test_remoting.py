@@ -1,4 +1,4 @@
-"""Requests and their answers over one connection, in any order and in time."""
+"""Requests and their answers over one connection, in any order, within deadlines."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_close_fails_what_waits_and_refuses_more(client):
 
 
 class InterruptedSelector(selectors.DefaultSelector):
-    """As if Ctrl-C came while a socket is registered."""
+    """Acts as if Ctrl-C were pressed while a socket is registered."""
 
     def register(self, fileobj, events, data=None):
         raise KeyboardInterrupt
@@ -328,7 +328,7 @@ def test_what_waits_to_be_sent_is_bounded():
     ):
         half = RemotingCommand(310, body=bytes(600 << 10))
         client.submit(peer.address, half, timeout_ms=5000)
-        with pytest.raises(TransportError, match="wait to be sent"):
+        with pytest.raises(TransportError, match="send queue of"):
             client.submit(peer.address, half, timeout_ms=5000)
 
 
@@ -347,7 +347,7 @@ def test_with_credentials_every_request_is_signed(caplog):
 
 
 def test_a_deadline_does_not_run_while_the_client_is_not_driven():
-    """`tail | less` stops for a minute; the answers lie in the socket all along."""
+    """As when `rmq tail | less` stops for a minute while answers wait in the socket."""
     clock = ManualClock()
     sent = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Requests that a peer sends down our connection: Java's brokers do, uninvited."""
+"""Requests that a peer sends over our connection, as Java's brokers do."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand, encode_command
 from tests.transport.peer import Peer, PeerConnection
 
 PULL = RemotingCommand(11)
-#: a broker's own number, which may equal one of ours
+#: a broker's request, whose opaque may equal that of one of our requests
 RUNNING_INFO = RemotingCommand(307, opaque=1, ext_fields={"consumerGroup": "g"})
 
 
 def asking(*requests: RemotingCommand, answers: list[RemotingCommand]):
-    """A peer that asks before it answers, and keeps what it is told."""
+    """Return a script that sends requests before it answers, and keeps the answers."""
 
     def script(connection: PeerConnection) -> None:
         first = connection.read()
@@ -104,12 +104,98 @@ def test_a_handler_may_answer_nothing(client):
     assert client.counters.peer_requests == 1
 
 
+def test_a_handler_may_answer_later(client):
+    later = []
+    client.set_request_handler(
+        lambda address, command: later.append(client.answer_later(command.opaque))
+    )
+    answers: list[RemotingCommand] = []
+    with Peer(asking(RUNNING_INFO, answers=answers)) as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=5000)
+        while not later:
+            client.poll(5000)
+        later[0](RemotingCommand(0, body=b"{}", opaque=999))
+        client.wait([reply])
+
+    assert [(a.code, a.opaque, a.flag, a.body) for a in answers] == [(0, 1, 1, b"{}")]
+
+
+def test_only_a_handler_may_promise_an_answer(client):
+    with pytest.raises(RuntimeError, match="only the request handler"):
+        client.answer_later(1)
+
+
+@pytest.mark.parametrize("when", ["after the end", "on the next connection"])
+def test_a_later_answer_is_dropped_if_its_connection_has_ended(client, when, caplog):
+    caplog.set_level(logging.INFO)
+    later = []
+    client.set_request_handler(
+        lambda address, command: later.append(client.answer_later(command.opaque))
+    )
+    received: list[bytes] = []
+
+    def script(connection: PeerConnection) -> None:
+        first = connection.read()
+        if not later:
+            connection.send(encode_command(RUNNING_INFO))
+            connection.answer(first)
+            return  # closes the connection
+        connection.answer(first)
+        received.append(connection.until_closed())
+
+    with Peer(script) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        until_disconnected(client, caplog)
+        if when == "after the end":
+            later[0](RemotingCommand(0))
+            client.poll(0)
+            assert peer.accepted == 1, "no connection is made for the answer"
+        assert client.invoke(peer.address, PULL, timeout_ms=5000).code == 0
+        if when == "on the next connection":
+            later[0](RemotingCommand(0))
+        client.close()
+
+    assert received == [b""]
+
+
+def test_answers_that_were_not_sent_are_dropped_with_their_connection(client, caplog):
+    """The first answer fills the socket, so that the second one waits."""
+    caplog.set_level(logging.INFO)
+    client.set_request_handler(lambda *_: RemotingCommand(0, body=bytes(12 << 20)))
+    firsts: list[RemotingCommand] = []
+
+    def script(connection: PeerConnection) -> None:
+        firsts.append(connection.read())
+        if len(firsts) == 1:
+            connection.answer(firsts[0])
+            connection.send(encode_command(RUNNING_INFO) * 2)
+            connection.sock.recv(1)
+            connection.reset()
+        else:
+            connection.answer(firsts[1])
+            connection.until_closed()
+
+    with Peer(script) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        until_disconnected(client, caplog)
+        assert client.invoke(peer.address, PULL, timeout_ms=5000).code == 0
+
+    assert [each.code for each in firsts] == [PULL.code, PULL.code]
+
+
+def until_disconnected(client: RemotingClient, caplog: pytest.LogCaptureFixture):
+    """Drive the client until it has noticed that the peer closed the connection."""
+    while "disconnected address=" not in caplog.text:
+        client.poll(50)
+
+
 def test_a_peer_that_asks_and_takes_no_answers_is_left():
-    """Answers that pile up are bounded as requests are."""
+    """Unsent answers are bounded in the same way as unsent requests."""
     options = TransportOptions(queued_bytes_max=1 << 20)
 
     def flood(connection: PeerConnection) -> None:
         connection.answer(connection.read())
+        connection.read()  # never answered
         question = encode_command(RemotingCommand(307)) * 100
         while True:
             connection.send(question)
@@ -117,5 +203,5 @@ def test_a_peer_that_asks_and_takes_no_answers_is_left():
     with Peer(flood) as peer, RemotingClient(options) as client:
         client.set_request_handler(lambda *_: RemotingCommand(0, body=bytes(100_000)))
         client.invoke(peer.address, PULL, timeout_ms=5000)
-        with pytest.raises(DisconnectedError, match="wait to be sent"):
+        with pytest.raises(DisconnectedError, match="send queue of"):
             client.invoke(peer.address, PULL, timeout_ms=20_000)
