@@ -248,7 +248,8 @@ class DiskStore:
         if error.message != self._reported:
             self._reported = error.message
             logger.warning(
-                "not all is written, the rest is kept in memory: %s", error.message
+                "could not write all data, keeping the rest in memory: %s",
+                error.message,
             )
 
     def _save(self) -> None:

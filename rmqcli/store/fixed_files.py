@@ -138,7 +138,7 @@ class FixedFiles:
                     elif name not in self._reported:
                         self._reported.add(name)
                         logger.warning(
-                            "%s/%s is left out: it is no regular file",
+                            "skipping %s/%s: not a regular file",
                             self.directory,
                             name,
                         )
@@ -151,10 +151,15 @@ class FixedFiles:
     def _adopt(self, lengths: dict[int, int]) -> None:
         self.file_bytes = lengths[min(lengths)]
         for base, length in lengths.items():
-            if length != self.file_bytes or base % length:
+            if length != self.file_bytes:
                 raise StoreError(
-                    f"{self._path(base)} has {length} bytes where the first file has "
-                    f"{self.file_bytes}: not a folder that RocketMQ would open",
+                    f"{self._path(base)} has {length} bytes, but the first file has "
+                    f"{self.file_bytes}; RocketMQ cannot open this folder",
+                )
+            if base % length:
+                raise StoreError(
+                    f"{self._path(base)}: the offset in its name is not a multiple "
+                    f"of the {length} bytes of each file"
                 )
 
     @property

@@ -222,7 +222,7 @@ class IndexFile:
         except OSError as error:
             raise StoreError(f"{self.path} cannot be read: {error}") from error
         if len(data) < size_bytes:
-            raise StoreError(f"{self.path} ends at {at + len(data)}")
+            raise StoreError(f"{self.path} is truncated at byte {at + len(data)}")
         return data
 
 
@@ -344,7 +344,7 @@ def create(path: str, slots: int, opened: OpenFiles) -> GrowingIndexFile:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         opened.create(path, file_bytes(slots))
     except OSError as error:
-        raise StoreFullError(f"{path} cannot be made: {error.strerror}") from error
+        raise StoreFullError(f"{path} cannot be created: {error.strerror}") from error
     return GrowingIndexFile(path, opened)
 
 
@@ -439,7 +439,7 @@ class KeyIndex:
         with suppress(OSError):
             if path not in self._reported and os.lstat(path).st_size:
                 self._reported.add(path)
-                logger.warning("index file left out: %s", text)
+                logger.warning("skipping index file: %s", text)
 
     @property
     def end_offset(self) -> int:

@@ -74,20 +74,26 @@ class MemoryStore:
         ):
             self._records[place.commit_log_offset] = record
             if not _is_in_log_only(fields.sys_flag):
-                self._dispatch(fields, place, code)
+                self._add_unit(fields, place, code)
+            if transaction_type(fields.sys_flag) != TRANSACTION_ROLLBACK:
+                self._add_keys(fields, place.commit_log_offset)
         self._end = at
         return places
 
-    def _dispatch(self, fields: MessageFields, place: Appended, tags_code: int) -> None:
-        topic, at = fields.topic, place.commit_log_offset
-        queue = self._queues.get((topic, fields.queue_id))
+    def _add_unit(self, fields: MessageFields, place: Appended, tags_code: int) -> None:
+        key = fields.topic, fields.queue_id
+        queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[topic, fields.queue_id] = _Queue()
-        queue.units.append(QueueUnit(at, place.size_bytes, tags_code))
+            queue = self._queues[key] = _Queue()
+        queue.units.append(
+            QueueUnit(place.commit_log_offset, place.size_bytes, tags_code)
+        )
+
+    def _add_keys(self, fields: MessageFields, commit_log_offset: int) -> None:
         properties = fields.properties
         if isinstance(properties, (str, bytes)):
             properties = parse_properties(properties)
-        entry = (fields.store_timestamp_ms, at)
+        topic, entry = fields.topic, (fields.store_timestamp_ms, commit_log_offset)
         index = self._index
         unique_key = properties.get("UNIQ_KEY")
         if unique_key:

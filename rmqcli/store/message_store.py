@@ -108,7 +108,8 @@ class MessageStore(StoreReader, Protocol):
         The store sets `queue_offset` and `commit_log_offset`, all other fields are the
         caller's. `tags_codes` (one for each message) go into the consume queue. A half
         or rolled-back message (sysFlag's transaction bits) is in the log only and takes
-        no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index.
+        no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index, except those of
+        rolled-back messages.
         Raises StoreFullError, and then the store is unchanged.
         """
 

@@ -56,14 +56,14 @@ class QueueTable:
         for topic in self._names(str(self._directory)):
             fault = file_name_fault(topic)
             if fault is not None:
-                self._report(f"folder of topic {topic!r} is left out: its name {fault}")
+                self._report(f"skipping folder of topic {topic!r}: its name {fault}")
                 continue
             for queue_id in self._queue_ids(topic):
                 if (topic, queue_id) not in self.queues:
                     try:
                         self._open((topic, queue_id))
                     except StoreError as error:
-                        self._report(f"queue is left out: {error.message}")
+                        self._report(f"skipping queue: {error.message}")
         lengths = [
             queue.file_bytes for queue in self.queues.values() if queue.has_files
         ]
@@ -80,7 +80,10 @@ class QueueTable:
             try:
                 queue.refresh()
             except StoreError as error:
-                self._report(f"queue stays as it was: {error.message}")
+                self._report(
+                    "could not refresh queue, keeping its previous state: "
+                    f"{error.message}"
+                )
 
     def _open(self, key: tuple[str, int]) -> ConsumeQueue:
         topic, queue_id = key
@@ -88,8 +91,8 @@ class QueueTable:
         files = FixedFiles(directory, self._file_bytes, self._opened)
         if files.file_bytes % UNIT_BYTES:
             raise StoreError(
-                f"{directory} has files of {files.file_bytes} bytes, which is no "
-                f"multiple of {UNIT_BYTES}: not consume queues"
+                f"{directory} has files of {files.file_bytes} bytes, which is not a "
+                f"multiple of {UNIT_BYTES}: these are not consume queue files"
             )
         queue = self.queues[key] = ConsumeQueue(files)
         return queue
@@ -131,9 +134,9 @@ class QueueTable:
         try:
             return self.make(key)
         except ValueError as error:
-            self._report(f"messages of the log have no queue: {error}")
+            self._report(f"messages in the log cannot be assigned to a queue: {error}")
         except StoreError as error:
-            self._report(f"queue is left out: {error.message}")
+            self._report(f"skipping queue: {error.message}")
         return None
 
     @property
@@ -202,7 +205,7 @@ class QueueTable:
             try:
                 queue.delete_before_min()
             except StoreError as error:
-                self._report(f"old files stay: {error.message}")
+                self._report(f"could not delete old files: {error.message}")
 
     def cut(self, log_end: int) -> None:
         """Drop the entries of all messages from commit log offset `log_end` on."""
@@ -249,7 +252,7 @@ class QueueTable:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            self._report(f"{directory} is left out: {error.strerror}")
+            self._report(f"skipping {directory}: {error.strerror}")
             return []
 
     def _report(self, text: str) -> None:

@@ -43,7 +43,7 @@ class ReadOnlyStore:
         is_new = (folder / "lock").exists() and not (folder / "consumequeue").exists()
         if not ((folder / "commitlog").is_dir() or is_new):
             raise StoreError(
-                f"{folder} is no broker's store: it has no folder commitlog",
+                f"{folder} is not a broker's store: it has no commitlog folder",
                 hint="name the broker's storePathRootDir",
             )
         settings = StoreSettings()

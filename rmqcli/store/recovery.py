@@ -126,13 +126,14 @@ class Recovery:
         if size is not None:
             raise StoreError(
                 f"{files.directory} has a record of {size} bytes at {end}, more than "
-                f"{RECORD_BYTES_MAX}: not opened, as what follows would be cut"
+                f"{RECORD_BYTES_MAX}: not opened, because opening would discard the "
+                "data after it"
             )
         tail = files.read(end, 8) if files.has(files.base_of(end)) else b""
         later = [base for base in files.bases if base > files.base_of(end)]
         if tail.strip(b"\0") or any(files.read(base, 8).strip(b"\0") for base in later):
             logger.warning(
-                "log ends with a record that is not whole: cut folder=%s at=%d",
+                "log ends with an incomplete record, truncated folder=%s at=%d",
                 files.directory,
                 end,
             )

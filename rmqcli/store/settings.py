@@ -46,11 +46,13 @@ class StoreSettings:
     def __post_init__(self) -> None:
         if self.commit_log_file_bytes < 4096:
             raise ValueError(
-                f"commit_log_file_bytes {self.commit_log_file_bytes} is under 4096"
+                f"commit_log_file_bytes must be at least 4096, not"
+                f" {self.commit_log_file_bytes}"
             )
         if self.consume_queue_file_units < 1:
             raise ValueError(
-                f"consume_queue_file_units {self.consume_queue_file_units} is under 1"
+                f"consume_queue_file_units must be at least 1, not"
+                f" {self.consume_queue_file_units}"
             )
         if self.index_slots < 1:
-            raise ValueError(f"index_slots {self.index_slots} is under 1")
+            raise ValueError(f"index_slots must be at least 1, not {self.index_slots}")

@@ -1,4 +1,4 @@
-"""Folders of real brokers to test on, and messages to fill other folders with."""
+"""Store folders of real brokers, and messages with which to fill other folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VERSIONS = ("4.6.0", "5.5.0")
 
-#: Files so small that a test fills several.
+#: Settings with files so small that a test fills several of them.
 TINY = StoreSettings(
     commit_log_file_bytes=16 * 1024,
     consume_queue_file_units=50,
@@ -27,14 +27,14 @@ START_MS = 1_700_000_000_000
 
 
 def unpack(version: str, directory: Path) -> Path:
-    """The store folder of a cleanly stopped broker of that version."""
+    """Unpack the store folder of a broker that was stopped cleanly; return its path."""
     with tarfile.open(golden_vectors.path(f"store-{version}.tar.gz")) as archive:
         archive.extractall(directory, filter="data")
     return directory / "store"
 
 
 def message(number: int, *, topic: str = "orders", queue_id: int = 0) -> MessageFields:
-    """The message of that number: body, key and times say which it is."""
+    """Return the message with a number, which its body, key and times contain."""
     return MessageFields(
         topic=topic,
         queue_id=queue_id,
@@ -50,7 +50,7 @@ def message(number: int, *, topic: str = "orders", queue_id: int = 0) -> Message
 
 
 def stored(data: bytes | None) -> list[StoredMessage]:
-    """The messages in `data`, all of which must be readable."""
+    """Return the messages in `data`, all of which must be decodable."""
     assert data is not None
     messages = []
     for each in decode_messages(data):
@@ -60,13 +60,13 @@ def stored(data: bytes | None) -> list[StoredMessage]:
 
 
 def number_of(stored_message: StoredMessage) -> int:
-    """Which message it is, by the number at the end of its key."""
+    """Return the number of a message, from the end of its key."""
     assert stored_message.keys is not None
     return int(stored_message.keys.rpartition("-")[2])
 
 
 def state_of(folder):
-    """Every name below a folder with its bytes, mode and times of change."""
+    """Return the contents, mode, mtime and ctime of each path below a folder."""
     return {
         path.relative_to(folder): (
             path.stat().st_mtime_ns,

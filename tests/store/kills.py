@@ -2,8 +2,9 @@
 
     python -m tests.store.kills --kills 100
 
-A child appends batches with `flush` before each acknowledgement, as a broker with
-flush sync does. It is killed at a random moment, and the folder opened again.
+A child process appends batches and calls `flush` before each acknowledgement, like a
+broker with synchronous flush. It is killed at a random moment, and then the folder is
+opened again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from rmqcli.store.disk_store import DiskStore
 from tests.store.folders import TINY, message, number_of, stored
 
 QUEUES = 3
-#: Number of the batch's first message, and how many.
+#: The number of a batch's first message, and the count of its messages.
 _ACKNOWLEDGED = struct.Struct(">qi")
 
 
 def write_until_killed(folder, first, seed, out):
-    """Append for ever; tell of each batch after it was flushed. Never returns."""
+    """Append batches for ever, acknowledging each once it is flushed. Never returns."""
     rng = random.Random(seed)
     store = DiskStore(folder, TINY)
     while True:
@@ -43,7 +44,7 @@ def write_until_killed(folder, first, seed, out):
 
 
 def kill_once(folder, first, seed):
-    """One life of a child; return the numbers that it acknowledged."""
+    """Run a child until it is killed; return the numbers that it acknowledged."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -52,7 +53,7 @@ def kill_once(folder, first, seed):
     os.close(writing)
     rng = random.Random(seed + 1)
     data = b""
-    # It lives from its first acknowledgement on, so that every life did something.
+    # Wait for its first acknowledgement, so that each child has written something.
     data += os.read(reading, 1 << 16)
     until = time.monotonic() + rng.uniform(0, 0.05)
     while (left := until - time.monotonic()) > 0:
@@ -72,7 +73,7 @@ def kill_once(folder, first, seed):
 
 
 def numbers_stored(store):
-    """Which messages the queues lead to, each checked against its own entry."""
+    """Return the numbers of the messages in the queues, after checking each one."""
     numbers = set()
     for queue_id in range(QUEUES):
         low, high = store.queue_bounds("orders", queue_id) or (0, 0)
@@ -91,7 +92,7 @@ def numbers_stored(store):
 
 
 def check(folder, acknowledged):
-    """Open, compare, and ask the index; return the number to go on with."""
+    """Open the store, check messages and index; return the number to continue with."""
     store = DiskStore(folder, TINY)
     try:
         numbers = numbers_stored(store)
@@ -111,7 +112,7 @@ def check(folder, acknowledged):
 
 
 def run(folder, *, kills, seed):
-    """Kill so many children; return how many messages were acknowledged."""
+    """Kill `kills` children in turn; return how many messages were acknowledged."""
     acknowledged = []
     following = 0
     for number in range(kills):

@@ -1,4 +1,4 @@
-"""Config files are replaced in one step, and the previous file is kept."""
+"""Config files are replaced atomically, and the previous file is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged folders: whole records are kept, all others are cut or skipped."""
+"""Damaged folders: intact records are kept, all others are cut off or skipped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.store.writing import fill, kill, numbers_in
 
 LOG_FILE = "commitlog/00000000000000000000"
 QUEUE_FILE = "consumequeue/orders/0/00000000000000000000"
-COMPRESSED = 1  # undone by the client that the oracle is of
+COMPRESSED = 1  # the client that wrote the expected values had decompressed bodies
 ALL = {"begin_ms": 0, "end_ms": 2**62, "count_max": 99}
 
 
@@ -29,7 +29,7 @@ def overwrite(path, at, data):
 
 
 def cut_queue(folder, count, queue_id=0):
-    """Put zeros over all but the first `count` entries of a queue's first file."""
+    """Write zeros over all but the first `count` entries of a queue's first file."""
     path = folder / f"consumequeue/orders/{queue_id}/00000000000000000000"
     size = path.stat().st_size
     overwrite(path, count * 20, bytes(size - count * 20))
@@ -48,7 +48,7 @@ def test_queues_that_are_behind_the_log_are_filled_from_it(
     store = open_store()
     assert numbers_in(store) == list(range(40))
     if end == "close":
-        # The last entry's record is read again to find where the log goes on.
+        # The record of the last entry is read again to find where the log continues.
         assert store.recovered_count == 40 - left
     fill(store, 5, start=40, queues=1)
     store.close()
@@ -78,7 +78,7 @@ def test_keys_of_messages_that_the_index_does_not_have_are_filed_again(
 
 
 def test_queues_that_point_behind_the_end_of_the_log_are_cut(open_store, folder):
-    """The log lost its last records, the queues did not."""
+    """The log has lost its last records, but the queues have not lost their entries."""
     store = open_store()
     fill(store, 30)
     place = store.units("orders", 0, 10, 1)[0].commit_log_offset
@@ -94,7 +94,7 @@ def test_queues_that_point_behind_the_end_of_the_log_are_cut(open_store, folder)
 
 @pytest.mark.parametrize("last", [29, 28])
 def test_a_torn_last_record_takes_its_entry_along(open_store, folder, last):
-    """After a clean stop the queues are believed, but for what the log has not."""
+    """After a clean stop queues are trusted, except for entries without a record."""
     store = open_store()
     fill(store, 30, queues=1)
     unit = store.units("orders", 0, 29, 1)[0]
@@ -102,7 +102,7 @@ def test_a_torn_last_record_takes_its_entry_along(open_store, folder, last):
     if last == 29:
         overwrite(folder / LOG_FILE, unit.commit_log_offset + 95, b"\xff")
     else:
-        overwrite(folder / LOG_FILE, unit.commit_log_offset + 28, b"\x7f")  # its place
+        overwrite(folder / LOG_FILE, unit.commit_log_offset + 28, b"\x7f")  # its offset
     store = open_store()
     assert store.log_bounds() == (0, unit.commit_log_offset)
     assert store.queue_bounds("orders", 0) == (0, 29)
@@ -114,7 +114,7 @@ def test_a_torn_last_record_takes_its_entry_along(open_store, folder, last):
 
 
 def test_a_whole_record_of_another_place_is_not_taken(open_store, folder):
-    """What a reused block of the disk had before looks like a message."""
+    """The old contents of a reused disk block may look like a message."""
     store = open_store()
     fill(store, 10, queues=1)
     unit = store.units("orders", 0, 3, 1)[0]
@@ -134,12 +134,12 @@ def test_a_whole_record_of_another_place_is_not_taken(open_store, folder):
 @pytest.mark.parametrize(
     ("at", "value"),
     [
-        (0, struct.pack(">I", 90)),  # a size under the least
+        (0, struct.pack(">I", 90)),  # a size below the minimum
         (0, struct.pack(">I", 16 * 1024)),  # beyond its file
-        (4, struct.pack(">I", 0xDAA320A6)),  # a magic that is none
-        (4, struct.pack(">I", 0xCBD43194)),  # a blank that does not fill its file
+        (4, struct.pack(">I", 0xDAA320A6)),  # an unknown magic
+        (4, struct.pack(">I", 0xCBD43194)),  # a blank that ends before its file does
         (84, struct.pack(">I", 10_000)),  # a body longer than the record
-        (84, struct.pack(">I", 150)),  # a body that leaves no room for the topic
+        (84, struct.pack(">I", 150)),  # a body so long that the topic does not fit
     ],
 )
 def test_a_record_whose_lengths_do_not_fit_ends_the_log(open_store, folder, at, value):
@@ -155,7 +155,7 @@ def test_a_record_whose_lengths_do_not_fit_ends_the_log(open_store, folder, at, 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
 def test_a_record_whose_properties_do_not_fit_ends_the_log(open_store, folder, back):
-    """Properties are last: one byte more than there are is one too many."""
+    """Properties end the record, so a length that is one byte too long is an error."""
     store = open_store()
     fill(store, 2, queues=1)
     unit = store.units("orders", 0, 1, 1)[0]
@@ -172,7 +172,10 @@ def test_a_record_whose_properties_do_not_fit_ends_the_log(open_store, folder, b
 
 
 def chain_file(tmp_path, before_of):
-    """An index file of 8 slots whose items 1, 2, 3 of hash 5 have these before them."""
+    """Create an index file with 8 slots and three items of hash 5.
+
+    `before_of` maps each item to its predecessor in the chain.
+    """
     path = tmp_path / "index"
     data = bytearray(40 + 8 * 84)
     struct.pack_into(">qqqqii", data, 0, START_MS, START_MS, 0, 300, 1, 4)
@@ -189,9 +192,9 @@ def chain_file(tmp_path, before_of):
     [
         ({1: 0, 2: 1, 3: 2}, [300, 200, 100]),
         ({1: 0, 2: 1, 3: 1}, [300, 100]),
-        ({1: 0, 2: 1, 3: 3}, [300]),  # itself
-        ({1: 3, 2: 1, 3: 2}, [300, 200, 100]),  # round and round
-        ({1: 0, 2: 9, 3: 2}, [300, 200]),  # beyond the last
+        ({1: 0, 2: 1, 3: 3}, [300]),  # an item that points to itself
+        ({1: 3, 2: 1, 3: 2}, [300, 200, 100]),  # a cycle
+        ({1: 0, 2: 9, 3: 2}, [300, 200]),  # an item beyond the last one
         ({1: 0, 2: -1, 3: 2}, [300, 200]),
     ],
 )
@@ -200,7 +203,7 @@ def test_a_damaged_chain_of_the_index_ends_where_it_goes_no_further_back(
 ):
     file = chain_file(tmp_path, before_of)
     assert file.find(5, begin_ms=0, end_ms=2**62, count_max=99) == expected
-    assert file.find(13, begin_ms=0, end_ms=2**62, count_max=99) == []  # same slot
+    assert file.find(13, begin_ms=0, end_ms=2**62, count_max=99) == []  # the same slot
     assert file.find(5, begin_ms=0, end_ms=2**62, count_max=2) == expected[:2]
     assert file.find(5, begin_ms=0, end_ms=2**62, count_max=0) == []
 
@@ -209,7 +212,7 @@ def test_a_damaged_chain_of_the_index_ends_where_it_goes_no_further_back(
     ("begin", "end", "found"),
     [
         (999, 999, True),
-        (1000, 2000, False),  # of the second after it
+        (1000, 2000, False),  # the item is in the second before
         (-1000, -1, False),
         (-1000, 0, True),
         (0, 0, True),
@@ -284,7 +287,7 @@ def test_a_log_of_just_the_largest_size_keeps_its_first_file(open_store, spare, 
 def test_records_that_real_brokers_sent_are_scanned_where_they_belong(
     tmp_path, version
 ):
-    """Bodies of all kinds, compressed ones too; put at the place that each states."""
+    """The records have bodies of all kinds, and are written at their own offsets."""
     cases = [
         case["expected"]
         for case in golden_vectors.load(f"answers/oracle-{version}")
@@ -364,9 +367,9 @@ def test_a_checkpoint_with_a_time_before_1970_is_none(open_store, folder):
 def test_a_start_after_a_kill_begins_at_the_last_file_that_is_vouched_for(
     open_store, folder, owner, slack
 ):
-    """A real broker's checkpoint may be 3 s late, ours a millisecond."""
+    """A real broker's checkpoint may be off by 3 s, ours by a millisecond."""
     store = open_store()
-    fill(store, 600, queues=1)  # 10 ms apart
+    fill(store, 600, queues=1)  # their store times are 10 ms apart
     store.close()
     reader = ReadOnlyStore(folder)
     bases = sorted(int(name) for name in os.listdir(folder / "commitlog"))
@@ -391,7 +394,7 @@ def test_the_oldest_of_the_checkpoint_s_times_counts(open_store, folder, which):
     fill(store, 600, queues=1)
     store.close()
     times = [START_MS + 10_000] * 3
-    times[which] = START_MS + 100  # before the second file
+    times[which] = START_MS + 100  # a time before the second file begins
     (folder / "abort").write_text("1 rmq")
     overwrite(folder / "checkpoint", 0, struct.pack(">qqq", *times))
     assert open_store().recovered_count == 600
@@ -414,7 +417,7 @@ def test_a_checkpoint_without_a_time_of_the_index_is_that_of_log_and_queues(
 def test_a_queue_that_begins_late_has_fillers_in_front_and_its_bounds_back(
     open_store, folder, caplog
 ):
-    """Its first log files are gone, and then its queue's files are lost too."""
+    """The first log files were trimmed, and then the queue's files are lost, too."""
     store = open_store()
     fill(store, 300, queues=1)
     store.flush()

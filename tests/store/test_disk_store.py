@@ -1,4 +1,4 @@
-"""What was put into a store can be read, at once and after it was opened again."""
+"""Messages can be read from a store at once, and after it is opened again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDS = [close, kill, flush_and_kill]
 
 @pytest.mark.parametrize("end", ENDS)
 def test_messages_survive_and_more_follow(open_store, end):
-    """Several files of log, of queue entries and of index are crossed."""
+    """The messages fill several files of the log, of the queue and of the index."""
     store = open_store()
     fill(store, 333)
     end(store)
@@ -67,7 +67,7 @@ def test_every_message_is_found_by_its_keys_once(open_store, end):
 
 def test_index_is_searched_by_second(open_store):
     store = open_store()
-    fill(store, 300)  # ten ms apart
+    fill(store, 300)  # their store times are 10 ms apart
     found = {
         window: store.query_index(
             "orders",
@@ -133,7 +133,7 @@ def test_half_and_rolled_back_messages_are_in_the_log_only(open_store, end):
 
 
 def test_delayed_messages_keep_their_due_time_through_a_rebuild(open_store):
-    """Level 3 is 10 s: its queue's entries say when they are due, not a tag."""
+    """The entries of delay level 3 (10 s) have a due time in place of a tags code."""
     store = open_store()
     delayed = message(1, topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
     due_ms = delayed.store_timestamp_ms + 10_000
@@ -145,7 +145,7 @@ def test_delayed_messages_keep_their_due_time_through_a_rebuild(open_store):
 
 @pytest.mark.parametrize("cut", [1, 4, 60, 150])
 def test_torn_record_is_cut_off(open_store, cut):
-    """A kill in the middle of a write leaves the record's first bytes."""
+    """A kill in the middle of a write leaves only the first bytes of a record."""
     store = open_store()
     fill(store, 10, queues=1)
     start, end = store.log_bounds()
@@ -206,7 +206,7 @@ def test_full_disk_at_a_new_file_refuses_too(open_store):
 
 
 class _files_end_at:  # noqa: N801  # reads as a function
-    """No file may grow beyond this: what a full disk looks like to a write."""
+    """Limit the size of all files: writes then fail as on a full disk."""
 
     def __init__(self, length):
         self.length = length
@@ -265,7 +265,7 @@ def test_trimmed_topic_loses_its_first_messages_only(open_store):
 
 
 def test_old_files_expire_by_age(open_store):
-    """600 messages are 6 s of them; a file is as old as the one after it begins."""
+    """600 messages span 6 s; a file's age is counted from the next file's first one."""
     store = open_store(
         StoreSettings(commit_log_file_bytes=16 * 1024, file_reserved_ms=3_000)
     )
@@ -294,7 +294,7 @@ def test_old_files_expire_by_size(open_store):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_deleted_topic_begins_anew(open_store, end):
-    """Also after a rebuild from a log that has messages of both lives."""
+    """This also holds after a rebuild from a log with older messages of the topic."""
     store = open_store()
     fill(store, 20, queues=1)
     store.delete_topic("orders")
@@ -360,9 +360,9 @@ def _tell_why_not(folder, writing):
 
 
 def test_kill_after_a_checkpoint_reads_little_again(open_store):
-    """The second second's messages are behind what the checkpoint vouches for."""
+    """Only the messages after the checkpoint's time are read again."""
     store = open_store()
-    fill(store, 3_000, queues=1)  # thirty seconds
+    fill(store, 3_000, queues=1)  # messages of thirty seconds
     store.flush()
     fill(store, 100, start=3_000, queues=1)
     store.abandon()

@@ -1,4 +1,4 @@
-"""Files of one length: addressed through all of them, cut, cleared and counted."""
+"""Files of equal length are read and written as one range, cut, cleared and counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened():
 
 @pytest.fixture
 def files(tmp_path, opened):
-    """Three files of 100 bytes, full of a, b and c."""
+    """Three files of 100 bytes, filled with a, b and c."""
     files = FixedFiles(tmp_path / "f", 100, opened)
     for base, letter in ((200, b"c"), (0, b"a"), (100, b"b")):
         files.write(base, letter * 100)
@@ -85,7 +85,7 @@ def test_a_cut_leaves_what_is_before_and_zeros_or_nothing_behind(files, end):
     whole = b"a" * 100 + b"b" * 100 + b"c" * 100
     data = b"".join(content(files).values())
     assert data == whole[:end] + bytes(len(data) - end)
-    # A file that begins at the end stays, without anything in it.
+    # A file that begins at the end is kept, but contains only zeros.
     assert len(data) == min(300, end // 100 * 100 + 100)
     assert files.bases == [0, 100, 200][: len(data) // 100]
 
@@ -174,8 +174,8 @@ def test_an_empty_file_among_others_is_no_folder_of_rocketmq(tmp_path, files):
 def test_only_offsets_in_twenty_digits_are_files(tmp_path, files, name):
     (tmp_path / "f" / name).write_bytes(bytes(100))
     if name == f"{50:020}":
-        with pytest.raises(StoreError, match="100 bytes"):
-            files.refresh()  # it begins inside another
+        with pytest.raises(StoreError, match="not a multiple of the 100 bytes"):
+            files.refresh()  # the file begins inside another one
     else:
         files.refresh()
         assert files.bases == [0, 100, 200]
@@ -208,5 +208,5 @@ def test_a_failed_clear_is_an_error(files):
             files.clear(60, 80)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    # Its blocks were given back: that is as good as zeros.
+    # The blocks from byte 60 on were released, which is as good as zeros.
     assert Path(files.directory, NAMES[0]).read_bytes() == b"a" * 60

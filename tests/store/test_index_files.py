@@ -1,4 +1,4 @@
-"""The index has RocketMQ's form, and every added key is found."""
+"""The index has RocketMQ's format, and every added key is found."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_keys_are_found_over_all_files_newest_first(tmp_path, opened, end):
         assert few == [n * 10 for n in reversed(range(60))][:count]
     names = sorted(os.listdir(tmp_path / "index"))
     if end != "same":
-        # 3 keys of 60 messages, 19 to a file, all of one millisecond.
+        # 60 messages with 3 keys each, 19 keys to a file, all in one millisecond.
         assert len(names) == 10
         assert [int(name) - int(names[0]) for name in names] == list(range(10))
 
@@ -164,7 +164,7 @@ def test_files_outside_the_time_asked_for_are_passed_over(tmp_path, opened):
     index = KeyIndex(str(tmp_path / "index"), 1, opened)
     for number in range(9):
         index.add("t", "k", "", (number * 10, START_MS + number * 10_000))
-    index.write_out()  # three to a file
+    index.write_out()  # three keys to a file
     for begin, end, numbers in (
         (0, 20_000, [2, 1, 0]),
         (20_999, 29_999, [2]),
@@ -221,7 +221,7 @@ def test_one_message_has_a_thousand_keys_at_most_and_empty_ones_do_not_count(
 
 
 def java_hash(text):
-    """`Math.abs(text.hashCode())` as Java computes it, 0 for Integer.MIN_VALUE."""
+    """Compute Java's `Math.abs(text.hashCode())`, but 0 for Integer.MIN_VALUE."""
     value = 0
     data = text.encode("utf-16-be")
     for at in range(0, len(data), 2):
@@ -253,7 +253,7 @@ def test_hashes_are_java_s_for_keys_of_every_length_and_alphabet():
 def test_the_one_hash_without_an_absolute_value_is_0():
     # "polygenelubricants".hashCode() is Integer.MIN_VALUE in Java.
     assert java_hash("polygenelubricants") == 0
-    # A topic and a key that give the same: 31 * (31 * h("topi") + "c") + "#" ...
+    # A topic and a key with this hash: 31 * (31 * h("topi") + "c") + "#" ...
     topic, key = "t", min_value_key("t#")
     assert java_hash(f"{topic}#{key}") == 0
     assert index_hash(topic, key) == 0
@@ -261,7 +261,7 @@ def test_the_one_hash_without_an_absolute_value_is_0():
 
 
 def min_value_key(prefix):
-    """Letters that bring the hash of `prefix` and them to Integer.MIN_VALUE."""
+    """Return letters for which the hash of `prefix + letters` is Integer.MIN_VALUE."""
     for length in range(6, 9):
         start = 0
         for letter in prefix + "!" * length:

@@ -1,4 +1,4 @@
-"""Hashing many keys at once gives Java's hash of each."""
+"""Hashing many keys at once gives Java's hash of each key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = st.text(max_size=70) | st.text("abz01-~\x7f", max_size=70)
 
 
 def test_the_hash_equals_java_s():
-    """Values of `IndexFile.indexKeyHashMethod` for a negative hash and for INT_MIN."""
+    """The value is that of Java's `IndexFile.indexKeyHashMethod`."""
     assert index_hash("TopicT", "k1") == 1_902_674_620
     assert index_hashes(["TopicT"], ["k1"]) == [1_902_674_620]
 

@@ -1,4 +1,4 @@
-"""A process killed while it writes under flush sync loses nothing it acknowledged."""
+"""A process that flushes before it acknowledges loses no acknowledged message."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tests.store import kills
 
 
 def test_kills_lose_nothing_acknowledged(tmp_path):
-    """Five lives on one folder; `python -m tests.store.kills` does a hundred."""
+    """Kills five processes; `python -m tests.store.kills` kills a hundred."""
     assert kills.run(tmp_path / "store", kills=5, seed=5) > 5

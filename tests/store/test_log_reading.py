@@ -1,4 +1,4 @@
-"""Runs of records, the state kept for the next start, and the lock of a folder."""
+"""Reading runs of records, the state for the next start, and the lock of a folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGE = dataclasses.replace(TINY, commit_log_file_bytes=16 << 20)
 
 @pytest.fixture
 def large(folder):
-    """Twenty messages of about 1 MiB, in two files of the log, and their units."""
+    """A store with twenty messages of about 1 MiB in two log files, and their units."""
     store = DiskStore(folder, LARGE)
     for number in range(20):
         fields = dataclasses.replace(message(number), body=bytes([number]) * (1 << 20))
@@ -72,7 +72,7 @@ def test_reading_ends_before_the_first_record_that_is_not_there(large, at):
 
 
 def test_a_run_that_goes_beyond_the_log_gives_the_records_before(folder):
-    """Entries may be behind what a reader sees of the log."""
+    """Entries may point beyond the end of the log that a reader sees."""
     store = DiskStore(folder, TINY)
     fill(store, 10, queues=1)
     units = list(store.units("orders", 0, 0, 10))
@@ -176,7 +176,7 @@ def test_a_clock_that_goes_back_takes_the_checkpoint_along(open_store, folder):
     store.append([message(1_000)], tags_codes=[0])
     store.close()
     store = open_store()
-    store.append([message(1_000)], tags_codes=[0])  # as old as it: nothing to do
+    store.append([message(1_000)], tags_codes=[0])  # not older than the checkpoint
     assert read_checkpoint(folder)[0] == START_MS + 10_000
     store.append([message(999)], tags_codes=[0])
     assert read_checkpoint(folder) == (START_MS + 9_990,) * 3
@@ -198,9 +198,9 @@ def test_a_lock_is_taken_once_and_released_once(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"commit_log_file_bytes": 4095}, "4095"),
-        ({"consume_queue_file_units": 0}, "0 is under 1"),
-        ({"index_slots": 0}, "0 is under 1"),
+        ({"commit_log_file_bytes": 4095}, "at least 4096, not 4095"),
+        ({"consume_queue_file_units": 0}, "at least 1, not 0"),
+        ({"index_slots": 0}, "at least 1, not 0"),
     ],
 )
 def test_sizes_that_no_file_can_have_are_refused(fields, words):
@@ -270,7 +270,7 @@ def test_an_invalid_index_file_is_logged_once_and_a_new_one_is_not(
         )
         reader.close()
     assert len(found) == 1
-    assert caplog.text.count("index file left out") == 1
+    assert caplog.text.count("skipping index file: ") == 1
     assert "20300101000000000 has 5 bytes: not an index file" in caplog.text
 
 

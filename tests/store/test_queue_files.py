@@ -1,4 +1,4 @@
-"""A queue's entries, in memory and in files, are the ones that were added."""
+"""A queue returns the entries that were added, from memory and from files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 
-UNITS = 10  # of one file
+UNITS = 10  # units in one file
 
 
 def queue_in(directory, *, writable=True, units=UNITS):
@@ -131,7 +131,7 @@ def test_files_whose_entries_are_all_gone_are_deleted(tmp_path, low, left):
 
 
 def test_a_hole_of_zeros_is_before_no_message(tmp_path):
-    """After a power cut what was not synced may be zeros."""
+    """After a power cut, data that was not synced may be zeros."""
     queue = queue_in(tmp_path / "q")
     for number in range(9):
         queue.add(*entry(number))
@@ -149,7 +149,7 @@ def test_a_reader_follows_a_queue_that_was_deleted_and_began_anew(tmp_path):
         queue.add(*entry(number))
     queue.write_out()
     reader = queue_in(tmp_path / "q", writable=False)
-    reader.add(*entry(25))  # found in the log
+    reader.add(*entry(25))  # an entry that the reader found in the log
     assert len(found(reader)) == 26
     for path in (tmp_path / "q").iterdir():
         path.unlink()

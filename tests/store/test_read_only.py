@@ -1,4 +1,4 @@
-"""A folder is read while its broker writes it, and after the broker was killed."""
+"""A folder is read while its broker writes to it, and after the broker was killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_reader_finds_what_a_killed_writer_had_not_put_into_queues(
         assert numbers_in(reader, 0) == list(range(0, 100, 2))
         assert numbers_in(reader, 1) == list(range(1, 100, 2))
         assert reader.queue_bounds("late", 7) == (0, 1)
-        assert reader.units("late", 7, 0, 1)[0].tags_code == 65  # hash of its tag A
+        assert reader.units("late", 7, 0, 1)[0].tags_code == 65  # the hash of tag A
     finally:
         reader.close()
 
@@ -86,7 +86,7 @@ def test_a_folder_without_a_store_cannot_be_read(tmp_path, missing):
         folder = tmp_path
     else:
         folder = tmp_path / "nowhere"
-    with pytest.raises(StoreError, match="no broker's store") as caught:
+    with pytest.raises(StoreError, match="is not a broker's store") as caught:
         ReadOnlyStore(folder)
     assert caught.value.exit_code is ExitCode.FAILED
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""A folder is used by real brokers and by this store in turn, and loses nothing."""
+"""Real brokers and this store use a folder in turn, and no message is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SEND_MESSAGE, PULL_MESSAGE, QUERY_MESSAGE = 10, 11, 12
 
-#: Small log files, so that both cross their ends.
+#: Log files so small that both the broker and this store fill several.
 CONF = {"mappedFileSizeCommitLog": "65536"}
 
 TOPIC = "moved"
@@ -30,7 +30,7 @@ def body_of(number):
 
 
 def send(cluster, numbers):
-    """What a producer does, through the broker."""
+    """Send messages to the broker, as a producer does."""
     for number in numbers:
         header = {
             "producerGroup": "p",
@@ -48,7 +48,10 @@ def send(cluster, numbers):
 
 
 def append(cluster, numbers, *, is_killed):
-    """What the broker does, in its folder while it is away."""
+    """Append messages to the folder of the stopped broker, as the broker would.
+
+    Returns the bounds of the queue before that.
+    """
     store = DiskStore(cluster.store_directory())
     before = store.queue_bounds(TOPIC, 0)
     for number in numbers:
@@ -91,7 +94,7 @@ def find(store, number):
 
 
 def pulled(cluster):
-    """Everything in the queue, from the broker."""
+    """Pull all messages of the queue from the broker; return their numbers."""
     messages: list[StoredMessage] = []
     while True:
         answer = cluster.ask(
@@ -132,7 +135,10 @@ def found_by_broker(cluster, number):
 
 
 def wait_for(cluster, numbers):
-    """A broker that was killed puts its last messages into queues in the background."""
+    """Wait until the broker returns exactly these messages.
+
+    After a kill, the broker adds its last messages to the queues in the background.
+    """
     raw.wait_until(
         lambda: pulled(cluster) == numbers,
         timeout_ms=60_000,

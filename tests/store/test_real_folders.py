@@ -1,4 +1,4 @@
-"""Folders of real 4.6.0 and 5.5.0 brokers are read as their brokers answered."""
+"""Messages read from folders of real brokers are the ones that the brokers returned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _open_after_kill(folder):
 
 
 def _open_without_queues(folder):
-    """A clean folder whose queues, index and checkpoint were deleted."""
+    """Open a clean folder after deleting its queues, index and checkpoint."""
     for name in ("consumequeue", "index"):
         shutil.rmtree(folder / name)
     (folder / "checkpoint").unlink()

@@ -15,7 +15,7 @@ def fill(store, count, *, start=0, queues=2, batch=7):
 
 
 def numbers_in(store, queue_id=0, *, topic="orders"):
-    """Which messages a queue's units lead to, checking each one's own offsets."""
+    """Return the numbers of a queue's messages, after checking their offsets."""
     low, high = store.queue_bounds(topic, queue_id)
     units = store.units(topic, queue_id, low, high - low)
     assert len(units) == high - low

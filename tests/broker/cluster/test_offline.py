@@ -354,12 +354,12 @@ def test_other_folders_are_refused(tmp_path):
     with pytest.raises(StoreError, match="does not exist"):
         StoreServer(missing)
     assert not missing.exists()
-    with pytest.raises(StoreError, match="is no broker's store"):
+    with pytest.raises(StoreError, match="is not a broker's store"):
         StoreServer(tmp_path)
     # Its storePathCommitLog is elsewhere: there are queues, but no messages.
     (tmp_path / "lock").touch()
     (tmp_path / "consumequeue").mkdir()
-    with pytest.raises(StoreError, match="it has no folder commitlog"):
+    with pytest.raises(StoreError, match="it has no commitlog folder"):
         StoreServer(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="is not a folder"):
