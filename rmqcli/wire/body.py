@@ -100,7 +100,7 @@ def body_field(
 def decode_body(cls: type[T], body: bytes | str) -> T:
     """Read a body of class `cls`. Raises BodyError, which names the class."""
     if not body:
-        raise BodyError(f"{cls.__name__} has no body")
+        raise BodyError(f"{cls.__name__}: the body is empty")
     try:
         return from_json(cls, to_object(fastjson.loads(body), "the body"))
     except BodyError as error:
@@ -169,7 +169,7 @@ def to_int(value: JsonValue, name: str) -> int:
         except ValueError:
             number = None
     if number is None or not -_INT64_MAX - 1 <= number <= _INT64_MAX:
-        raise BodyError(f"{name} is not a whole number of 64 bits: {_shown(value)}")
+        raise BodyError(f"{name} is not a 64-bit integer: {_shown(value)}")
     return number
 
 

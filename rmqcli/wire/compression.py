@@ -62,7 +62,7 @@ def _inflate_zlib(data: bytes, limit_bytes: int) -> bytes:
     if len(inflated) > limit_bytes:
         raise _too_large(limit_bytes)
     if not stream.eof:
-        raise DecodeError(f"zlib body of {len(data)} bytes ends too early")
+        raise DecodeError(f"zlib body is truncated after {len(data)} bytes")
     return inflated
 
 
@@ -77,7 +77,7 @@ def _inflate_lz4(data: bytes, limit_bytes: int) -> bytes:
     if len(inflated) > limit_bytes:
         raise _too_large(limit_bytes)
     if not stream.eof:
-        raise DecodeError(f"LZ4 body of {len(data)} bytes ends too early")
+        raise DecodeError(f"LZ4 body is truncated after {len(data)} bytes")
     return inflated
 
 

@@ -223,7 +223,7 @@ class TolerantReader:
     def _fail(self, wanted: str) -> NoReturn:
         found = self._text[self._at : self._at + _SHOWN_MAX]
         raise BodyError(
-            f"JSON has {found!r} at character {self._at}, not {wanted}"
+            f"expected {wanted} at character {self._at} of the JSON, found {found!r}"
             if found
             else f"JSON ends at character {self._at}, where {wanted} is expected"
         )
@@ -243,4 +243,4 @@ def _word_value(word: str) -> JsonValue:
             return int(word)
         if _NUMBER.fullmatch(word):
             return float(word)
-    raise BodyError(f"JSON has the value {word[:_SHOWN_MAX]!r}, which is not JSON")
+    raise BodyError(f"{word[:_SHOWN_MAX]!r} is not a JSON value")

@@ -78,7 +78,7 @@ def from_ext_fields(cls: type[HeaderT], ext_fields: Mapping[str, str]) -> Header
             except ValueError:
                 shown = repr(text[:_SHOWN_MAX])
                 raise HeaderError(
-                    f"{cls.__name__}: {name} is {shown}, not a whole number of 64 bits"
+                    f"{cls.__name__}: {name} is {shown}, not a 64-bit integer"
                 ) from None
         elif is_needed:
             raise HeaderError(f"{cls.__name__}: {name} is missing")

@@ -143,7 +143,10 @@ def decode_receipt_handle(text: str) -> ReceiptHandle:
     64-bit number (32-bit for queue ids) where one is required.
     """
     if len(text) > _HANDLE_CHARACTERS_MAX:
-        raise HeaderError(f"the receipt handle has {len(text)} characters")
+        raise HeaderError(
+            f"the receipt handle is too long: {len(text)} characters, at most"
+            f" {_HANDLE_CHARACTERS_MAX} are allowed"
+        )
     parts = _split(text, " ")
     if len(parts) < _PARTS_MIN:
         raise HeaderError(f"the receipt handle {_shown(text)} has too few parts")
@@ -226,16 +229,19 @@ def _decode(
     if not text:
         return {}
     if len(text) > _INFO_CHARACTERS_MAX:
-        raise HeaderError(f"offsets of a POP answer: {len(text)} characters")
+        raise HeaderError(
+            f"the offsets in a POP answer are too long: {len(text)} characters, at most"
+            f" {_INFO_CHARACTERS_MAX} are allowed"
+        )
     table: dict[tuple[str, K], T] = {}
     for item in _split(text, ";"):
         parts = _split(item, " ")
         if len(parts) != 3:
-            raise HeaderError(f"offsets of a POP answer: {_shown(text)}")
+            raise HeaderError(f"invalid offsets in a POP answer: {_shown(text)}")
         key = parts[0], read_key(parts[1], text)
         if key in table:
             raise HeaderError(
-                f"offsets of a POP answer: {_shown(text)} repeats a queue"
+                f"the offsets in a POP answer repeat a queue: {_shown(text)}"
             )
         table[key] = read_value(parts[2], text)
     return table
@@ -256,7 +262,10 @@ def _queue_id_of(text: str, whole: str) -> int:
 def _number(text: str, whole: str, limit: int = _INT64_MAX) -> int:
     if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:
         return int(text)
-    raise HeaderError(f"{_shown(whole)} has {_shown(text)} where a number must be")
+    raise HeaderError(
+        f"{_shown(text)} in {_shown(whole)} is not a number from {-limit - 1}"
+        f" to {limit}"
+    )
 
 
 def _shown(text: str) -> str:

@@ -69,7 +69,7 @@ def parse_subscription(
     items = expression.split("||")
     if not any(items):
         raise UsageError(
-            f"tag expression {expression!r} holds no tag", hint="try 'TagA || TagB'"
+            f"tag expression {expression!r} contains no tag", hint="try 'TagA || TagB'"
         )
     tags = frozenset(filter(None, (item.strip(_JAVA_BLANKS) for item in items)))
     return SubscriptionData(

@@ -6,14 +6,14 @@
 v2.1.2 of https://github.com/apache/rocketmq-apis, unchanged; the proxy of RocketMQ
 5.5.0 is built from the same tag. To move to a newer tag, replace them and run this
 command.
-`reflection.proto` is gRPC's service grpc.reflection.v1alpha in words of our own.
+`reflection.proto` is our own definition of gRPC's service grpc.reflection.v1alpha.
 
-What protoc writes is changed in three ways:
+protoc's output is changed in three ways:
 
-- the types are registered in a descriptor pool of their own, so that a program may load
-  RocketMQ's official Python client, which defines the same names, beside this package;
+- the types are registered in a separate descriptor pool, so that a program may also
+  load RocketMQ's official Python client, which defines the same names;
 - the generated check of the protobuf runtime's version is left out, because it refuses
-  every runtime two major versions newer, and nothing that it guards is used;
+  runtimes that are two major versions newer, and the code uses nothing that it guards;
 - imports name `rmqcli.wire.protobuf`.
 """
 
@@ -26,7 +26,7 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "rmqcli" / "wire" / "protobuf"
-#: Each file, and the path under which it is imported.
+#: Each file, and the path under which it is compiled and imported.
 FILES = {
     "definition": "apache/rocketmq/v2",
     "service": "apache/rocketmq/v2",
@@ -35,7 +35,7 @@ FILES = {
 
 
 def main() -> int:
-    """Write two files for each; return protoc's exit code if it fails."""
+    """Write two modules for each .proto file; return protoc's exit code if it fails."""
     with tempfile.TemporaryDirectory() as work:
         for name, package in FILES.items():
             source = Path(work) / "protos" / package
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def module(name: str, code: str) -> str:
-    """The module that registers a file's types in the package's own pool."""
+    """Return the source of the module that registers a file's types in our pool."""
     serialized = re.search(r"AddSerializedFile\((b'.*')\)", code)
     if serialized is None:
         raise ValueError(f"protoc wrote no descriptor for {name}.proto")
@@ -82,7 +82,7 @@ def module(name: str, code: str) -> str:
 
 
 def stub(types: str) -> str:
-    """The types of a module, imported from where the module lies here."""
+    """Return the type stub of a module, with imports from this package."""
     here = types.replace(
         "from apache.rocketmq.v2 import", "from rmqcli.wire.protobuf import"
     )

@@ -1,4 +1,4 @@
-"""Signatures are those of Java's client, and what its brokers verify."""
+"""Signatures equal those of Java's client, which Java's brokers verify."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_there_are_vectors():
 
 @pytest.mark.parametrize("case", REQUESTS, ids=lambda c: f"{c['rocketmq']} {c['name']}")
 def test_requests_are_signed_as_by_java(case):
-    """Content, signature, and that nothing else is changed."""
+    """Content and signature are equal, and nothing else is changed."""
     fields = case["ext_fields_unsigned"]
     body = from_base64(case["body_b64"])
     credentials = Credentials(
@@ -55,7 +55,7 @@ def test_what_is_signed_is_what_clients_sign_and_brokers_of_that_version_check(c
 
 
 def test_a_query_by_unique_key_is_signed_differently_by_clients_and_brokers():
-    """Why `sign` must not be given that field."""
+    """This is why `sign` must not be given that field."""
     disputed = [case for case in REQUESTS if case not in UNDISPUTED]
     assert any(
         case["client_hook_signature"] != case["expected_signature"] for case in disputed
@@ -69,7 +69,7 @@ def test_a_query_by_unique_key_is_signed_differently_by_clients_and_brokers():
 
 @pytest.mark.parametrize("case", BARE, ids=lambda c: f"{c['rocketmq']} {c['name']}")
 def test_hmac(case):
-    """Keys and contents of any text; without a key Java throws."""
+    """Keys and contents may be any text; without a key Java throws."""
     content, key = case["content"].encode(), case["secret_key"]
 
     if key:
@@ -81,7 +81,8 @@ def test_hmac(case):
 
 
 def test_vectors_of_the_protocol_notes():
-    """Order by name with capitals first; the token is signed; the body comes last."""
+    """Fields are sorted by name, capitals first, and include the token; the body
+    follows."""
     fields = {"topic": "T", "queueId": "1", "committed": "true"}
 
     signed = sign(fields, b"body", Credentials("rocketmq2", "12345678", "tok"))
@@ -99,7 +100,7 @@ def test_names_beyond_the_first_plane_are_ordered_as_in_java():
 
 
 def test_secrets_are_not_shown():
-    """Neither in a message nor in a traceback."""
+    """`repr` and `str` show neither the secret key nor the token."""
     credentials = Credentials("ak", "canary-secret", "canary-token")
 
     assert repr(credentials) == "Credentials(access_key='ak')"

@@ -1,4 +1,4 @@
-"""Answers of real brokers, and what Java's own client made of the same state."""
+"""Answers of real brokers agree with what Java's own client read of the same state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def decode(data: str) -> RemotingCommand:
 
 
 def answers(version: str, start: str) -> list[RemotingCommand]:
-    """The answers whose names start so; there must be one."""
+    """Return the answers whose names begin with `start`, at least one."""
     found = [
         decode(case["response_b64"])
         for case in ANSWERS[version]
@@ -70,7 +70,7 @@ def queue_of(case: dict[str, Any]) -> MessageQueue:
 
 @each_version
 def test_every_answer_is_read(version):
-    """Code and extension fields as they were noted when the answer came."""
+    """Code and extension fields are those that were recorded with the answer."""
     for case in ANSWERS[version]:
         if case["response_b64"] is not None:
             answer = decode(case["response_b64"])
@@ -81,7 +81,7 @@ def test_every_answer_is_read(version):
 
 
 def test_unknown_codes_are_answered_by_new_brokers_only():
-    """4.6.0 says nothing at all: a time-out is its only answer."""
+    """4.6.0 does not answer at all, so a request times out."""
     unanswered = {c["name"] for c in ANSWERS["4.6.0"] if c["response_b64"] is None}
 
     assert "unknown code" in unanswered
@@ -90,7 +90,7 @@ def test_unknown_codes_are_answered_by_new_brokers_only():
 
 @each_version
 def test_routes(version):
-    """The legacy and the strict form say the same."""
+    """The legacy form and the strict form have the same content."""
     for answer in answers(version, "route GoldA"):
         route = parse_topic_route("GoldA", answer.body)
         assert route.read_queues() == [
@@ -120,7 +120,7 @@ def test_cluster_and_topics(version):
 
 @each_version
 def test_consume_stats_agree_with_the_oracle(version):
-    """Per group and queue; the answer came a moment later, so it may be ahead."""
+    """The offsets and times agree for each group and queue."""
     for group in ("gold_live", "gold_offline"):
         expected = {
             queue_of(case): case
@@ -140,7 +140,7 @@ def test_consume_stats_agree_with_the_oracle(version):
 
 @each_version
 def test_a_group_that_never_was_has_no_offsets(version):
-    """No error: the table is empty."""
+    """This is not an error; the table is empty."""
     for answer in answers(version, "consume stats gold_never"):
         assert answer.code == 0
         assert decode_body(ConsumeStats, answer.body).offsets == {}
@@ -160,7 +160,7 @@ def test_topic_stats_agree_with_the_oracle(version):
 
 @each_version
 def test_offsets_and_pulls_agree_with_the_oracle(version):
-    """Min, max, committed, and the four offsets of every pull."""
+    """This compares min, max and committed offsets, and the header of every pull."""
     ends = {
         case["queue_id"]: case
         for case in oracle(version, "queue")
@@ -193,7 +193,7 @@ def test_offsets_and_pulls_agree_with_the_oracle(version):
 
 @each_version
 def test_consumers(version):
-    """Who consumes in gold_live: one Java client, and what it is doing."""
+    """The group gold_live has one Java client, which reports its state."""
     connection, offline = answers(version, "consumer connection")
     (ids,) = answers(version, "consumer ids")
     (info,) = answers(version, "running info")
@@ -264,7 +264,7 @@ def test_settings_and_counters(version):
 
 
 def test_topics_of_a_group():
-    """343, from 5.0 on."""
+    """Brokers answer request 343 from 5.0 on."""
     (answer,) = answers("5.5.0", "topics of a group")
 
     assert decode_body(TopicList, answer.body).topic_list == [

@@ -1,4 +1,4 @@
-"""The mapper of JSON bodies: what a declaration means, read and written."""
+"""The mapper of JSON bodies reads and writes bodies as they are declared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rmqcli.wire.fields import declared
 
 @declared
 class Item(Body):
-    """Something in a table."""
+    """An element of a table."""
 
     item_name: str
     count: int = 0
@@ -109,15 +109,15 @@ def test_values_are_read_as_fastjson_reads_them(given, name, value):
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        ('"mustBe":true', "mustBe is not a whole number of 64 bits: True"),
-        ('"mustBe":9223372036854775808', "mustBe is not a whole number of 64 bits"),
+        ('"mustBe":true', "mustBe is not a 64-bit integer: True"),
+        ('"mustBe":9223372036854775808', "mustBe is not a 64-bit integer: "),
         ('"mustBe":1,"clientID":[]', "clientID is not text: a list"),
         ('"mustBe":1,"flag":{}', "flag is not true or false: an object"),
         ('"mustBe":1,"rate":"x"', "rate is not a number: 'x'"),
         ('"mustBe":1,"items":{}', "items is not a list: an object"),
         ('"mustBe":1,"items":[5]', "items is not an object: 5"),
         ('"mustBe":1,"items":[{}]', "itemName is missing"),
-        ('"mustBe":1,"byId":{"x":"a"}', "byId is not a whole number"),
+        ('"mustBe":1,"byId":{"x":"a"}', "byId is not a 64-bit integer"),
         ('"mustBe":1,"byQueue":{"x":{}}', "byQueue has the key 'x'"),
         (
             f'"mustBe":1,"byQueue":{{{QUEUE_TEXT}:{{"$ref":"$"}}}}',
@@ -186,7 +186,7 @@ def test_unknown_fields_are_written_back_where_the_class_keeps_them():
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        ("", "Item has no body"),
+        ("", "Item: the body is empty"),
         ("[]", "Item: the body is not an object: a list"),
         ("{", "Item: JSON ends at character 1"),
     ],

@@ -1,4 +1,4 @@
-"""The last value that is taken and the first that is refused, of each limit."""
+"""For each limit, the last value that is accepted and the first that is refused."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_largest_frame_that_is_written(body_bytes):
 
 
 def room_after(pending_bytes: int, frame_bytes: int) -> int:
-    """How much may be written next, with so much of a frame here."""
+    """Return the room for the next read after `pending_bytes` of a frame."""
     buffer = FrameBuffer()
     data = start_of(frame_bytes - 4, 1) + bytes(pending_bytes)
     assert buffer.feed(data[:pending_bytes]) == []
@@ -97,12 +97,12 @@ def room_after(pending_bytes: int, frame_bytes: int) -> int:
 @pytest.mark.parametrize(
     ("pending_bytes", "frame_bytes", "room_bytes"),
     [
-        (192 * KIB, 10_000 * KIB, 64 * KIB),  # the first buffer's rest
+        (192 * KIB, 10_000 * KIB, 64 * KIB),  # the rest of the first buffer
         (192 * KIB + 1, 10_000 * KIB, 256 * KIB),
         (256 * KIB, 10_000 * KIB, 256 * KIB),
-        (448 * KIB + 1, 10_000 * KIB, 448 * KIB + 1),  # as much again
+        (448 * KIB + 1, 10_000 * KIB, 448 * KIB + 1),  # as much as is pending
         (448 * KIB + 1, 800 * KIB, 352 * KIB - 1),  # the rest of the frame
-        (448 * KIB + 1, 600 * KIB, 256 * KIB),  # never less than a read
+        (448 * KIB + 1, 600 * KIB, 256 * KIB),  # the minimum
     ],
 )
 def test_the_room_for_the_next_read_grows_with_what_is_here(
@@ -159,7 +159,7 @@ def test_a_key_of_a_binary_header_has_a_length_of_16_bits(size, is_taken):
 
 @declared
 class Numbered(Header):
-    """A header of one number."""
+    """A header with one number."""
 
     number: int
 
@@ -200,7 +200,7 @@ def test_numbers_of_a_body_have_64_bits(value, is_taken):
         if is_taken:
             assert read() == value
         else:
-            with pytest.raises(BodyError, match="64 bits"):
+            with pytest.raises(BodyError, match="64-bit integer"):
                 read()
 
 
@@ -258,7 +258,7 @@ def test_numbers_of_sloppy_json_have_four_hundred_digits_at_most(digits, is_take
 
 
 def test_a_batch_is_cut_anywhere():
-    """Each cut is an error at the item that is not whole, and only there."""
+    """A cut inside an item is an error at that item; the items before are intact."""
     items = [BatchItem(b"one", {"a": "b"}), BatchItem(b"", {}), BatchItem(b"x", {})]
     whole = encode_batch(items)
     ends = [len(encode_batch(items[:count])) for count in range(4)]
@@ -335,13 +335,13 @@ def test_a_record_is_whole_with_its_last_byte(host, topic, body, properties):
 @pytest.mark.parametrize(
     ("at", "value", "error"),
     [
-        (88, b"\x7f", "topic length 127 is over the 8 bytes left"),
-        (84, b"\0\0\0\x7f", "body length 127 is over the 9 bytes left"),
-        (84, b"\x80\0\0\0", "body length -2147483648 is over the 9 bytes left"),
+        (88, b"\x7f", "topic length 127 exceeds the 8 bytes left"),
+        (84, b"\0\0\0\x7f", "body length 127 exceeds the 9 bytes left"),
+        (84, b"\x80\0\0\0", "body length -2147483648 exceeds the 9 bytes left"),
     ],
 )
 def test_a_length_that_leads_out_of_the_record_is_named(at, value, error):
-    """No body; behind the fixed fields 1 + 2 bytes of topic and 2 + 4 of properties."""
+    """The body is empty; 1 + 2 bytes of topic and 2 + 4 of properties follow."""
     data = bytearray(
         encode_message(message(topic="TT", body=b"", properties={"a": "b"}))
     )
@@ -366,7 +366,7 @@ def test_a_length_that_leads_out_of_the_record_is_named(at, value, error):
     ],
 )
 def test_which_heads_of_damaged_records_are_believed(index, value, credible):
-    """By place: total bytes, magic, queue id, queue offset, commit log offset."""
+    """The indexes are those of the fields of RecordHead."""
     head = [100, 0xDAA320A7, 0, 1, 0, 1, 1, 0]
     head[index] = value
     assert is_credible(RecordHead(*head)) is credible
@@ -374,7 +374,7 @@ def test_which_heads_of_damaged_records_are_believed(index, value, credible):
 
 def test_the_head_of_a_record_is_read_when_all_of_it_is_here():
     data = encode_message(message())
-    size = 40  # up to and with the system flag
+    size = 40  # up to and including the system flag
     assert read_head(data[:size], 0) is not None
     assert read_head(data[: size - 1], 0) is None
     assert read_head(b"x" + data[:size], 1) == read_head(data, 0)

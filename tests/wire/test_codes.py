@@ -1,4 +1,4 @@
-"""Names of codes, languages and releases are Java's."""
+"""Codes, languages and releases have Java's names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from rmqcli.wire.version import CLIENT_VERSION, V5_2_0, version_name
         (479, "5.3.3"),
         (491, "5.3.9"),
         (513, "5.5.0"),
-        # Numbers without a name: too old to meet, HIGHER_VERSION, and nonsense.
+        # Numbers without a name: too old, HIGHER_VERSION, and invalid ones.
         (195, "195"),
         (0, "0"),
         (-1, "-1"),
@@ -56,13 +56,13 @@ def test_version_name(ordinal, name):
 
 
 def test_client_version_asks_for_strict_json_and_not_for_go_away():
-    """From 401 routes are strict JSON; above 475 a server may answer GO_AWAY."""
+    """From 401 on, routes are strict JSON; above 475 a server may answer GO_AWAY."""
     assert 401 <= CLIENT_VERSION <= 475
     assert version_name(V5_2_0) == "5.2.0"
 
 
 def test_names_of_codes():
-    """An unknown code is its number: brokers are newer than we are."""
+    """An unknown code stays a number, because brokers may be newer than this client."""
     assert response_name(26) == "SUBSCRIPTION_GROUP_NOT_EXIST"
     assert response_name(ResponseCode.TOPIC_NOT_EXIST) == "TOPIC_NOT_EXIST"
     assert response_name(209) == "POLLING_FULL"
@@ -70,7 +70,7 @@ def test_names_of_codes():
 
 
 def test_names_of_languages():
-    """None is a language that even the codec did not know."""
+    """None is a language that the codec did not know."""
     assert language_name(LanguageCode.GO) == "GO"
     assert language_name(0) == "JAVA"
     assert language_name(99) == "99"

@@ -1,4 +1,4 @@
-"""Commands against the frames of four releases of RocketMQ, and against nonsense."""
+"""Commands agree with the frames of four releases of RocketMQ, and survive nonsense."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def known_language(name: str | None) -> int | None:
 
 
 def assert_is(command: RemotingCommand, expected: dict[str, Any]) -> None:
-    """`command` is what Java read. Null extension values are absent with us."""
+    """Check that `command` has the values that Java read.
+
+    Extension fields that are null in Java are absent here.
+    """
     fields = expected["ext_fields"] or {}
     assert command.code == expected["code"]
     assert command.language == known_language(expected["language"])
@@ -50,13 +53,13 @@ def assert_is(command: RemotingCommand, expected: dict[str, Any]) -> None:
 
 
 def texts(fields: Mapping[str, str | None]) -> dict[str, str]:
-    """Without empty values: the binary header cannot tell them from null."""
+    """Return the fields without empty values, which the binary header reads as null."""
     return {k: v for k, v in fields.items() if v and k not in ("", "<null>")}
 
 
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.3.3", "5.5.0"])
 def test_frames_of_java_are_read_and_written_back(version):
-    """Every header class of the release, in both header forms."""
+    """The frames have every header class of the release, in both header formats."""
     cases = [case for case in GOLDEN if case["rocketmq"] == version]
     assert len(cases) > 300
 
@@ -73,7 +76,7 @@ def test_frames_of_java_are_read_and_written_back(version):
 
 @pytest.mark.parametrize("case", CONVERSATION, ids=lambda case: case["name"])
 def test_conversations_with_brokers_are_read_and_written_back(case):
-    """Requests, answers, and the requests that brokers send to clients."""
+    """They contain requests, answers, and requests that brokers send to clients."""
     for direction in ("request", "response"):
         expected = case[direction]
         if expected is not None:
@@ -84,7 +87,7 @@ def test_conversations_with_brokers_are_read_and_written_back(case):
 
 @pytest.mark.parametrize("name", sorted({case["name"] for case in ODD}))
 def test_odd_bytes_give_what_some_version_makes_of_them(name):
-    """Taken when any version takes them, an error of ours when none does."""
+    """They are accepted if any version accepts them, and otherwise raise our errors."""
     cases = [case for case in ODD if case["name"] == name]
     is_accepted = any(not case["closed"] for case in cases)
     for case in cases:
@@ -98,12 +101,12 @@ def test_odd_bytes_give_what_some_version_makes_of_them(name):
         if not case["closed"]:
             expected = case["expected_commands"]
             for command, fields in zip(commands, expected, strict=True):
-                # Where the bytes have none Java takes its own counter.
+                # When the bytes have no opaque, Java uses its own counter.
                 assert_is(command, {**fields, "opaque": command.opaque})
 
 
 def test_binary_header_starts_as_javas():
-    """Vector 2 of the protocol notes."""
+    """The bytes are those with which Java begins a header, here with a single field."""
     command = RemotingCommand(
         11,
         version=479,
@@ -122,7 +125,7 @@ def test_binary_header_starts_as_javas():
 
 
 def test_a_new_command_is_ours():
-    """What a broker sees of us: Python, a version that strict JSON is sent to."""
+    """Brokers see Python, and a version for which they write strict JSON."""
     command = decode(encode_command(RemotingCommand(105)))
 
     assert command.language == LanguageCode.PYTHON
@@ -142,7 +145,7 @@ def test_a_new_command_is_ours():
     ],
 )
 def test_binary_header_refuses_what_it_cannot_carry(command):
-    """Java cuts the number off and asks for something else."""
+    """Java truncates the number and so sends another request."""
     with pytest.raises(HeaderError):
         encode_command(command, SerializeType.ROCKETMQ)
     assert decode(encode_command(command)).code == command.code
@@ -168,14 +171,14 @@ JSON_HEADERS = [
     "header", [h for h, _ in JSON_HEADERS], ids=[i for _, i in JSON_HEADERS]
 )
 def test_a_json_header_without_sense_is_a_header_error(header):
-    """The message names what was wrong, and is short whatever was sent."""
+    """The message names the fault, and is short even if the header is long."""
     with pytest.raises(HeaderError) as caught:
         decode_command(Frame(0, header, b""))
     assert len(caught.value.message) < 300
 
 
 def test_a_remark_of_a_megabyte_and_a_header_cut_in_it():
-    """Large is not wrong; cut is."""
+    """A large header is accepted, a truncated one is not."""
     data = b'{"code":1,"remark":"' + b"x" * (1 << 20)
 
     assert decode_command(Frame(0, data + b'"}', b"")).remark == "x" * (1 << 20)
@@ -184,7 +187,7 @@ def test_a_remark_of_a_megabyte_and_a_header_cut_in_it():
 
 
 def test_an_unknown_language_is_none():
-    """A client that names an unknown language; Java reads null."""
+    """When a client names an unknown language, Java reads null."""
     assert decode_command(Frame(0, b'{"language":"COBOL"}', b"")).language is None
     assert decode_command(Frame(0, b'{"language":99}', b"")).language is None
     assert decode_command(Frame(0, b"{}", b"")).language == LanguageCode.JAVA
@@ -210,13 +213,13 @@ def binary(pairs: bytes, *, length: int | None = None) -> Frame:
     ],
 )
 def test_a_binary_header_that_lies_is_a_header_error(frame):
-    """No length is believed before its bytes are there."""
+    """No length is trusted before its bytes have arrived."""
     with pytest.raises(HeaderError):
         decode_command(frame)
 
 
 def test_a_binary_header_with_an_empty_key():
-    """Key length 0: 4.9.7 and later make it null, here it is dropped."""
+    """For key length 0, 4.9.7 and later have a null key; here the pair is dropped."""
     pairs = b"\x00\x00\x00\x00\x00\x01v" + b"\x00\x01a\x00\x00\x00\x01b"
 
     assert decode_command(binary(pairs)).ext_fields == {"a": "b"}
@@ -238,13 +241,13 @@ COMMANDS = st.builds(
 
 @given(command=COMMANDS, serialize_type=st.sampled_from(BOTH))
 def test_what_is_encoded_is_decoded_the_same(command, serialize_type):
-    """Round trip in both header forms."""
+    """This is a round trip in both header formats."""
     assert decode(encode_command(command, serialize_type)) == command
 
 
 @given(st.text(max_size=10))
 def test_half_a_surrogate_pair_never_breaks_encoding(text):
-    """Text from the command line may hold one; Java writes a question mark."""
+    """Text from the command line may contain it; Java writes a question mark."""
     command = RemotingCommand(1, ext_fields={"k" + text: text}, remark=text)
 
     for serialize_type in BOTH:
@@ -253,7 +256,7 @@ def test_half_a_surrogate_pair_never_breaks_encoding(text):
 
 @given(st.binary(max_size=200), st.sampled_from([0, 1]))
 def test_random_headers_raise_only_header_error(header, serialize_type):
-    """Whatever a peer sends."""
+    """A peer may send any bytes."""
     try:
         decode_command(Frame(serialize_type, header, b""))
     except HeaderError:
@@ -262,7 +265,7 @@ def test_random_headers_raise_only_header_error(header, serialize_type):
 
 @given(st.data(), st.sampled_from(BOTH))
 def test_a_damaged_frame_raises_only_our_errors(data, serialize_type):
-    """One to three bytes of a real frame changed, or its end cut off."""
+    """One to three bytes of a real frame are changed."""
     stream = bytearray(from_base64(data.draw(st.sampled_from(GOLDEN))["bytes_b64"]))
     for _ in range(data.draw(st.integers(1, 3))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(

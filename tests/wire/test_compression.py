@@ -1,4 +1,4 @@
-"""Bodies inflate whatever they were compressed with, and never past the bound."""
+"""Bodies of every compression are inflated, but never beyond the limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZLIB, LZ4, ZSTD = 0x301, 0x101, 0x201
 
 
 def zstd_stream(data: bytes) -> bytes:
-    """A frame that does not declare its size, as Java's output stream writes it."""
+    """Return a frame that does not declare its size, as Java's output stream writes."""
     return zstandard.ZstdCompressor(write_content_size=False).compress(data)
 
 
@@ -55,7 +55,7 @@ def test_exactly_the_limit_is_allowed(sys_flag, compress):
 
 @pytest.mark.parametrize(("sys_flag", "compress"), COMPRESSIONS)
 def test_cut_at_every_byte(sys_flag, compress):
-    """Never a shorter body instead of an error."""
+    """A cut body never gives a shorter body instead of an error."""
     whole = compress(b"hello " * 50)
     for end in range(len(whole)):
         try:
@@ -73,11 +73,11 @@ def test_a_bomb_stops_at_the_limit(sys_flag, compress):
         DecodeError, match=f"inflates to more than {INFLATED_MAX} bytes"
     ):
         inflate(bomb, sys_flag)
-    assert time.process_time_ns() - started_ns < 500_000_000  # some 20 ms
+    assert time.process_time_ns() - started_ns < 500_000_000  # usually about 20 ms
 
 
 def test_a_zstd_frame_that_declares_a_terabyte():
-    """Nothing is allocated for what it only declares."""
+    """No memory is allocated for a size that is only declared."""
     header = b"\x28\xb5\x2f\xfd" + bytes([0xE0]) + (1 << 40).to_bytes(8, "little")
     with pytest.raises(DecodeError, match="inflates to more than"):
         inflate(header + b"\x01\x00\x00", ZSTD)

@@ -1,4 +1,4 @@
-"""fastjson's dialect: read as four releases read it, linear and bounded on the rest."""
+"""fastjson's dialect is read as in four releases, and nonsense at linear cost."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ACCEPTED = load("bodies-accepted")
 
 
 def normal(value: object) -> object:
-    """In one form: maps with object keys as sorted lists of [key, value], no nulls.
+    """Normalize: maps with object keys become sorted lists of [key, value]; no nulls.
 
-    Lists are sorted too: the vectors do not say which of them were sets.
+    Lists are sorted, too, because the vectors do not say which of them were sets.
     """
     if isinstance(value, dict):
         if any(isinstance(key, ObjectKey) for key in value):
@@ -39,7 +39,7 @@ def normal(value: object) -> object:
 
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.3.3", "5.5.0"])
 def test_bodies_of_java_are_read(version):
-    """Every body class, also in the pretty form of configuration files."""
+    """They have every body class, also in the indented form of configuration files."""
     cases = [case for case in BODIES if case["rocketmq"] == version]
     assert len(cases) > 50
 
@@ -51,7 +51,7 @@ def test_bodies_of_java_are_read(version):
 
 
 def test_texts_that_some_version_reads_are_read():
-    """Strict and sloppy; what no version reads is a BodyError, but for one form."""
+    """Texts that no version reads raise BodyError, except for one form."""
     ours = {"list form"}  # ResetOffsetBodyForC, which is another class
     names = {case["name"] for case in ACCEPTED}
     for name in names:
@@ -92,7 +92,7 @@ def test_texts_that_some_version_reads_are_read():
     ],
 )
 def test_sloppy_forms(text, value):
-    """As fastjson 1.2 reads them."""
+    """fastjson 1.2 reads them in the same way."""
     assert fastjson.loads(text) == value
     assert fastjson.loads(text.encode()) == value
 
@@ -108,14 +108,14 @@ def test_sloppy_forms(text, value):
     ],
 )
 def test_nonsense_is_a_body_error(text):
-    """Short messages that say where."""
+    """The messages are short, and say where the error is."""
     with pytest.raises(BodyError) as caught:
         fastjson.loads(text)
     assert len(caught.value.message) < 200
 
 
 def test_object_keys_hold_their_object():
-    """The key is compact JSON as it was written, and the object beside it."""
+    """A key is compact JSON in the order in which it was written, with its object."""
     data = fastjson.loads(
         f'{{"t":{{{QUEUE}:5, {{ "queueId" : 1 }} : {{0:7}}, {{a:[1]}}:6}}}}'
     )
@@ -131,7 +131,7 @@ def test_object_keys_hold_their_object():
 
 
 def test_dumps_writes_object_keys_raw():
-    """4.6.0 and 5.5.0 refuse object keys that are text."""
+    """4.6.0 and 5.5.0 refuse object keys that are quoted."""
     queue = MessageQueue('T"x', "b-a", 3)
     text = fastjson.dumps(
         {"offsetTable": {queue: 5, ObjectKey("{}"): None}, 7: [queue]}
@@ -144,7 +144,7 @@ def test_dumps_writes_object_keys_raw():
 
 
 def test_dumps_writes_what_json_has_not_as_java_does():
-    """NaN is null; an enum's number; half a surrogate pair as an escape."""
+    """NaN becomes null, and a lone surrogate becomes an escape."""
     value = {"a": float("nan"), "b": [True, None, 1.5, ()], "c": "é\ud800", "d": {}}
 
     assert fastjson.dumps(value) == (
@@ -166,7 +166,7 @@ TABLE = "{" + QUEUE + ':{"brokerOffset":1,"x":"}{:,\\""},' + QUEUE + ":{}}"
     ],
 )
 def test_a_body_cut_anywhere_is_a_body_error(text):
-    """Cut after every character: never taken for whole, never another error."""
+    """After no character is the text taken for complete or another error raised."""
     fastjson.loads(text)
     for end in range(len(text)):
         with pytest.raises(BodyError):
@@ -191,7 +191,7 @@ DEEP = 10_000
     ],
 )
 def test_deep_nesting_is_a_body_error(text):
-    """Never a RecursionError, from whatever depth it is called."""
+    """It is never a RecursionError."""
     with pytest.raises(BodyError):
         fastjson.loads(text)
     with pytest.raises(BodyError):
@@ -199,7 +199,7 @@ def test_deep_nesting_is_a_body_error(text):
 
 
 def test_what_the_tolerant_reader_takes_can_be_nested():
-    """As deep as DEPTH_MAX says, and not one more."""
+    """The depth may be DEPTH_MAX, but not greater."""
     inner = DEPTH_MAX - 1
     fastjson.loads("{a:" + "[" * inner + "]" * inner + "}")
     with pytest.raises(BodyError):
@@ -207,7 +207,7 @@ def test_what_the_tolerant_reader_takes_can_be_nested():
 
 
 def test_dumps_of_a_deep_value_is_a_body_error():
-    """A header's extension value may be as deep as the strict reader goes."""
+    """The strict reader may have accepted a header's extension value of any depth."""
     value: object = 1
     for _ in range(5000):
         value = [value]
@@ -215,7 +215,7 @@ def test_dumps_of_a_deep_value_is_a_body_error():
         fastjson.dumps(value)
 
 
-#: What an attacker would repeat; each must cost the same per byte at any length.
+#: Pieces that an attacker may repeat. The cost per byte must not depend on the length.
 REPEATED = {
     "object keys": ('{"t":{', QUEUE + ":5,", "}}"),
     "object keys, then a fault": ('{"t":{', QUEUE + ':{0:"x"},', ""),
@@ -240,7 +240,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("name", sorted(REPEATED))
 def test_time_is_linear_in_the_input(name):
-    """Ten times the input takes about ten times the processor time, not a hundred."""
+    """Ten times the input takes about ten times the CPU time, not a hundred times."""
     start, part, end = REPEATED[name]
 
     def cost(size: int) -> float:
@@ -258,7 +258,7 @@ def test_time_is_linear_in_the_input(name):
 
 
 def test_a_body_of_100_megabytes_is_read_or_refused():
-    """Larger than any frame; it must only not hang or fail otherwise."""
+    """The body is larger than any frame; the parser must just not hang or crash."""
     text = '{"t":{' + ",".join([QUEUE + ':"' + "x" * 1_000_000 + '"'] * 100)
     data = fastjson.loads(text + "}}")
     assert isinstance(data, dict)
@@ -280,7 +280,7 @@ VALUES = st.recursive(
 
 
 def plain(value: object) -> object:
-    """`value` as loads gives it back: queues as keys are the JSON of them."""
+    """Return `value` as `loads` returns it: keys that are queues become their JSON."""
     if isinstance(value, dict):
         return {
             fastjson.dumps(k) if isinstance(k, MessageQueue) else k: plain(v)
@@ -293,13 +293,13 @@ def plain(value: object) -> object:
 
 @given(VALUES)
 def test_what_is_written_is_read_the_same(value):
-    """Round trip, object keys included."""
+    """This is a round trip, including object keys."""
     assert fastjson.loads(fastjson.dumps(value)) == plain(value)
 
 
 @given(st.recursive(KEYS | st.integers() | st.none(), st.lists, max_leaves=9))
 def test_the_tolerant_reader_agrees_with_the_strict_one(value):
-    """On strict JSON both give the same."""
+    """Both give the same value for strict JSON."""
     text = json.dumps({"a": value, "b": [value]})
 
     assert TolerantReader(text).read() == json.loads(text)
@@ -307,7 +307,7 @@ def test_the_tolerant_reader_agrees_with_the_strict_one(value):
 
 @given(st.text(alphabet="{}[]:,\"'\\/* \n01.-+eaNtrue\ufeff", max_size=40))
 def test_random_text_raises_only_body_error(text):
-    """What is taken can be written again."""
+    """A value that is accepted can be written again."""
     try:
         value = fastjson.loads(text)
     except BodyError:
@@ -317,7 +317,7 @@ def test_random_text_raises_only_body_error(text):
 
 @given(st.binary(max_size=60))
 def test_random_bytes_raise_only_body_error(data):
-    """Whatever a peer sends."""
+    """A peer may send any bytes."""
     try:
         fastjson.loads(data)
     except BodyError:
@@ -326,7 +326,7 @@ def test_random_bytes_raise_only_body_error(data):
 
 @given(st.data())
 def test_a_damaged_body_raises_only_body_error(data):
-    """One to three characters of a real body changed."""
+    """One to three characters of a real body are changed."""
     text = list(data.draw(st.sampled_from(BODIES))["text"])
     for _ in range(data.draw(st.integers(1, 3))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(

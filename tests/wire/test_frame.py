@@ -1,4 +1,4 @@
-"""Frames: found in any cut of the stream, refused from their first bytes, bounded."""
+"""Frames are found in any cut of the stream, or refused from their first bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAMES = st.lists(
 
 
 def receive_by_writing(buffer: FrameBuffer, data: bytes) -> list[Frame]:
-    """Do what a socket's recv_into does with `data`."""
+    """Write `data` to the buffer as a socket's recv_into does."""
     frames = []
     while data:
         room = buffer.writable()
@@ -42,7 +42,7 @@ def receive_by_writing(buffer: FrameBuffer, data: bytes) -> list[Frame]:
 
 
 def feed_bytewise(buffer: FrameBuffer, data: bytes) -> list[Frame]:
-    """The slowest sender there is."""
+    """Feed the bytes one by one, as from the slowest sender."""
     return [f for at in range(len(data)) for f in buffer.feed(data[at : at + 1])]
 
 
@@ -51,7 +51,7 @@ def stream_of(frames):
 
 
 def test_encode_frame_is_what_java_writes():
-    """Vector 1 of the protocol notes: a header of 0x164 bytes and no body."""
+    """Java wrote these bytes for a header of 0x164 bytes without a body."""
     data = encode_frame(0, b"x" * 0x164, b"")
 
     assert data[:8].hex(" ") == "00 00 01 68 00 00 01 64"
@@ -76,7 +76,7 @@ def test_encode_frame_is_what_java_writes():
     ],
 )
 def test_feed_refuses_what_cannot_be_a_frame(data):
-    """Refused from the first 8 bytes, before any of the body is buffered."""
+    """It is refused from the first 8 bytes, before any of the body is buffered."""
     data = bytes.fromhex(data)
     with pytest.raises(FrameError):
         FrameBuffer().feed(data[:8])
@@ -88,7 +88,7 @@ def test_feed_refuses_what_cannot_be_a_frame(data):
 
 @pytest.mark.parametrize("data", [b"PRI ", b"GET ", b"\x16\x03\x01\x00", b"\0\0\0\3"])
 def test_a_wrong_length_is_refused_from_its_4_bytes(data):
-    """A peer that then waits for us would be waited for."""
+    """Otherwise a peer that sends only these bytes would be waited for."""
     with pytest.raises(FrameError):
         FrameBuffer().feed(data)
 
@@ -106,7 +106,7 @@ def test_largest_frame_passes_and_the_next_is_refused():
 
 
 def test_a_claimed_frame_gets_no_memory():
-    """16 MiB announced, 8 bytes sent: 1000 such peers must not cost 16 GB."""
+    """1000 peers that announce 16 MiB and send 8 bytes must not cost 16 GB."""
     buffer = FrameBuffer()
     tracemalloc.start()
     try:
@@ -119,7 +119,8 @@ def test_a_claimed_frame_gets_no_memory():
 
 
 def test_a_large_frame_leaves_no_large_buffer():
-    """The buffer of a long connection is not as large as its largest frame."""
+    """The buffer of a long-lived connection does not stay as large as its largest
+    frame."""
     buffer = FrameBuffer()
     assert len(buffer.feed(encode_frame(0, b"{}", bytes(4 << 20)))) == 1
 
@@ -148,7 +149,7 @@ def test_any_cut_of_the_stream_gives_the_same_frames(sent, data):
     step=st.integers(1_000, 200_000),
 )
 def test_frames_larger_than_a_read_arrive_whole(sizes, step):
-    """Frames of many reads, several in one read, and moves inside the buffer."""
+    """A frame may need many reads, and a read may have several frames."""
     sent = [Frame(0, b"{}", bytes([i % 251]) * size) for i, size in enumerate(sizes)]
     stream = stream_of(sent)
     buffer, received = FrameBuffer(), []
@@ -160,7 +161,7 @@ def test_frames_larger_than_a_read_arrive_whole(sizes, step):
 
 
 def test_one_byte_at_a_time():
-    """Frames come out as soon as they are whole."""
+    """A frame is returned as soon as it is complete."""
     sent = [Frame(0, b"{}", b"body"), Frame(1, b"header", b"")]
 
     assert feed_bytewise(FrameBuffer(), stream_of(sent)) == sent
@@ -168,7 +169,7 @@ def test_one_byte_at_a_time():
 
 @given(st.binary(max_size=300))
 def test_random_bytes_raise_only_frame_error(data):
-    """And what they leave pending is no more than what came."""
+    """No more bytes are pending afterwards than were fed."""
     buffer = FrameBuffer()
     try:
         buffer.feed(data)

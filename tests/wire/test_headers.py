@@ -1,4 +1,4 @@
-"""Header classes against what Java's classes of the same name hold and send."""
+"""Header classes hold and send the same fields as Java's classes of the same name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqcli.wire.headers.pull import PullMessageRequestHeader, PullMessageRespon
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from tests.golden_vectors import from_base64, load
 
-#: Fields that 5.x adds for namespaces, static and lite topics: not used here.
+#: Fields that 5.x adds for namespaces, static and lite topics, and that rmqcli ignores.
 NOT_OURS = {"bname", "lo", "ns", "nsd", "oway", "liteTopic"}
 
 
@@ -45,7 +45,7 @@ GOLDEN = [
 
 
 def typed(header: Header) -> dict[str, object]:
-    """The header's fields under their wire names, without those that are None."""
+    """Return the header's fields by their wire names, without fields that are None."""
     fields: dict[str, object] = {}
     for item in dataclasses.fields(header):
         value = getattr(header, item.name)
@@ -57,7 +57,7 @@ def typed(header: Header) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_header_reads_as_in_java_and_goes_back(name):
-    """Typed values as Java's, and the same text again, in both header forms."""
+    """The values equal Java's, and are written as the same text in both formats."""
     cases = [case for case in GOLDEN if case["header_class"] == name]
     if not cases:
         assert name in NO_VECTORS
@@ -83,7 +83,7 @@ def test_header_reads_as_in_java_and_goes_back(name):
             assert read == header
 
 
-#: Java could not fill these by reflection; the conversations have the first one.
+#: A class that Java could not fill by reflection; the conversations have it.
 NO_VECTORS = {"CreateTopicRequestHeader"}
 
 
@@ -129,20 +129,20 @@ ANSWERS = {
     310: "SendMessageResponseHeader",
     320: "SendMessageResponseHeader",
 }
-#: Their header has no field of ours.
+#: Codes whose headers have no field that rmqcli uses.
 BODY_ONLY = {21, 26, 28, 34, 41, 42, 106, 200, 201, 206}
 
 
 @pytest.mark.parametrize("case", load("conversation"), ids=lambda case: case["name"])
 def test_headers_of_real_conversations(case):
-    """What clients and brokers really sent fits the classes, and goes back the same."""
+    """The headers that clients and brokers sent fit the classes in both directions."""
     code = case["request"]["code"]
     assert code in REQUESTS or code in BODY_ONLY
     asked = case["request"]["ext_fields"] or {}
     if code in REQUESTS:
         header = from_ext_fields(CLASSES[REQUESTS[code]], asked)
         sent = to_ext_fields(header)
-        # These are no fields of headers: 5.x clients add them by hand.
+        # These are not fields of header classes: 5.x clients add them separately.
         left_out = NOT_OURS | {"_UNIQUE_KEY_QUERY", "ReqT"}
         assert sent == {k: v for k, v in asked.items() if k not in left_out}
     if code in ANSWERS and case["response"] and case["response"]["code"] == 0:
@@ -157,7 +157,7 @@ def subset(values: dict[str, object], like: dict[str, object]) -> dict[str, obje
 
 
 def test_every_vector_of_a_code_we_send_has_a_class():
-    """A new header class in the vectors must be used or named here."""
+    """A new header class in the vectors must be used or be added to LEFT_OUT."""
     left_out = {
         case["header_class"]
         for case in load("frames")
@@ -167,8 +167,8 @@ def test_every_vector_of_a_code_we_send_has_a_class():
     assert left_out == LEFT_OUT
 
 
-#: Without fields, for lite topics, for controllers, for access control lists of 4.x,
-#: and those that nothing here sends or answers.
+#: Classes without fields, for lite topics, for controllers or for access control lists
+#: of 4.x, and classes of requests that rmqcli neither sends nor answers.
 LEFT_OUT = {
     "AlterSyncStateSetResponseHeader",
     "ApplyBrokerIdResponseHeader",
@@ -201,7 +201,7 @@ LEFT_OUT = {
 
 
 def test_names_on_the_wire_are_javas():
-    """The spellings that are easily mistaken, and the letters of the V2 form."""
+    """These are names that are easily misspelled, and the letters of the V2 header."""
     pull = PullMessageRequestHeader(
         consumer_group="g",
         topic="T",
@@ -264,14 +264,14 @@ PULLED = {
     [
         ("5", 5),
         ("-5", -5),
-        ("+5", 5),  # Long.parseLong takes it
+        ("+5", 5),  # Long.parseLong accepts a plus sign
         ("0005", 5),
         ("9223372036854775807", 9223372036854775807),
         ("-9223372036854775808", -9223372036854775808),
     ],
 )
 def test_whole_numbers(text, value):
-    """As Long.parseLong reads them."""
+    """They are read as by Long.parseLong."""
     fields = {**PULLED, "nextBeginOffset": text}
 
     assert from_ext_fields(PullMessageResponseHeader, fields).next_begin_offset == value
@@ -292,7 +292,7 @@ def test_whole_numbers(text, value):
     ],
 )
 def test_what_is_no_whole_number_is_named(text):
-    """Java leaves the field null and fails later; we say which field it was."""
+    """Java leaves the field null and fails later; here the error names the field."""
     fields = {**PULLED, "maxOffset": text}
 
     with pytest.raises(HeaderError) as caught:
@@ -303,7 +303,7 @@ def test_what_is_no_whole_number_is_named(text):
 
 @pytest.mark.parametrize("name", sorted(PULLED))
 def test_a_missing_field_is_named(name):
-    """All four offsets are there in every answer to a pull."""
+    """Every answer to a pull must have all of these fields."""
     fields = {k: v for k, v in PULLED.items() if k != name}
 
     with pytest.raises(HeaderError, match=f"{name} is missing"):
@@ -311,7 +311,7 @@ def test_a_missing_field_is_named(name):
 
 
 def test_fields_that_are_absent_empty_or_unknown():
-    """Absent is the default; so is empty where no text is meant."""
+    """An absent field has the default, and so has an empty field that is not text."""
     header = from_ext_fields(
         PullMessageResponseHeader, {**PULLED, "offsetDelta": "", "whatever": "x"}
     )
@@ -325,7 +325,7 @@ def test_fields_that_are_absent_empty_or_unknown():
     [("true", True), ("TRUE", True), ("false", False), ("1", False), ("yes", False)],
 )
 def test_booleans_are_read_as_in_java(text, value):
-    """Boolean.parseBoolean: what is not "true" is false."""
+    """As in Boolean.parseBoolean, every text except "true" is false."""
     fields = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
 
     header = from_ext_fields(
@@ -344,7 +344,7 @@ def test_booleans_are_read_as_in_java(text, value):
     ],
 )
 def test_boundary_types_are_read_as_in_java(text, value):
-    """BoundaryType.getType: what is not "upper" is lower."""
+    """As in BoundaryType.getType, every text except "upper" is lower."""
     fields = {"topic": "T", "queueId": "0", "timestamp": "1", "boundaryType": text}
 
     header = from_ext_fields(SearchOffsetRequestHeader, fields)
@@ -355,14 +355,14 @@ def test_boundary_types_are_read_as_in_java(text, value):
 
 @declared
 class SampleHeader(Header):
-    """For the tests of what all header classes can do."""
+    """A header for tests of the methods of all header classes."""
 
     queue_id: int
     topic: str | None = None
 
 
 def test_headers_compare_hash_and_show_their_fields():
-    """Made by Header itself, because start-up pays for each generated method."""
+    """Header has these methods, because generating them would slow down the start."""
     header = SampleHeader(queue_id=1, topic="T")
 
     assert header == SampleHeader(queue_id=1, topic="T")

@@ -1,4 +1,4 @@
-"""Ids, hashes and checksums are Java's, to the last digit."""
+"""Ids, hashes and checksums equal Java's exactly."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_offset_msg_id_both_ways(case):
 
 @pytest.mark.parametrize("case", of_kind("offset_msg_id_text"))
 def test_odd_offset_msg_ids(case):
-    """What Java refuses, we refuse; it takes a "Z" for a digit, we do not."""
+    """Ids that Java refuses are refused. So is the digit "Z", which Java accepts."""
     expected = case["expected"]
     if "error" in expected or "Z" in case["text"]:
         with pytest.raises(UsageError):
@@ -72,7 +72,7 @@ def test_unique_id_says_who_made_it_and_when(case):
     else:
         assert host_bytes(f"[{unique_id.ip}]:0") == host_bytes(f"[{expected_ip}]:0")
     if "pid" in case:
-        # Java reads the two bytes as a signed short there, or as the number it is.
+        # Java's pid may be negative, because it reads the bytes as a signed short.
         assert unique_id.pid == case["pid"] & 0xFFFF
     made_ms = case["near_ms"]
     assert unique_id.since_month_start_ms == since_month_start_ms(made_ms, tz=UTC)
@@ -108,7 +108,7 @@ def test_string_hash(case):
         ("标签", 857175),
         ("TopicT#k1", -1902674620),
         ("polygenelubricants", -(1 << 31)),
-        ("\ud83d", 0xD83D),  # half of a pair
+        ("\ud83d", 0xD83D),  # a lone surrogate
     ],
 )
 def test_string_hash_by_hand(text, expected):
@@ -128,7 +128,7 @@ def test_crc32(case):
     ("raw", "text"),
     [
         ("0a00000100003039", "10.0.0.1:12345"),
-        ("0a000001ffffffff", "10.0.0.1:-1"),  # no port, but what stands there
+        ("0a000001ffffffff", "10.0.0.1:-1"),  # an invalid port is shown as it is
         ("fe80000000000000000000000000000100002a9f", "[fe80:0:0:0:0:0:0:1]:10911"),
     ],
 )
@@ -156,7 +156,7 @@ def test_ids_that_are_no_id(text):
 
 @pytest.mark.parametrize("case", of_kind("version_name"))
 def test_versions_from_4_0_0_on_have_javas_names(case):
-    """Older ones, and numbers that no release has, stay numbers."""
+    """Older versions, and numbers without a release, stay numbers."""
     ordinal, name = case["ordinal"], case["name"]
     said = version_name(ordinal)
     if ordinal < V4_0_0 - 1 or not name.startswith("V"):
@@ -182,7 +182,7 @@ def test_the_bits_of_a_pull_are_javas(case):
         "commit_offset": FLAG_COMMIT_OFFSET,
         "suspend": FLAG_SUSPEND,
         "subscription": FLAG_SUBSCRIPTION,
-        "class_filter": case["value"] & 8,  # nothing here sets or reads these two
+        "class_filter": case["value"] & 8,  # rmqcli neither sets nor reads these two
         "lite_pull": case["value"] & 0x10,
     }
     flag = sum(bit for name, bit in bits.items() if case.get(name))
@@ -210,7 +210,7 @@ def test_topics_of_a_group_are_javas(case):
 
 @pytest.mark.parametrize("case", of_kind("file_name"))
 def test_files_of_a_store_are_named_as_by_java(case, tmp_path):
-    """A file of one byte, so that any offset can be a file's first."""
+    """Files have a length of one byte, so that a file can begin at any offset."""
     (tmp_path / case["name"]).write_bytes(b"x")
     files = FixedFiles(tmp_path, 1, OpenFiles(writable=False))
     assert files.bases == [case["offset"]]

@@ -1,4 +1,4 @@
-"""The generated messages of apache.rocketmq.v2: numbers on the wire, and their pool."""
+"""The generated messages of apache.rocketmq.v2, their field numbers and their pool."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def test_a_message_has_the_field_numbers_of_the_protocol():
         body=b"hello",
     )
     assert message.SerializeToString(deterministic=True) == (
-        b"\x0a\x08\x12\x06orders"  # 1: topic, its 2: name
+        b"\x0a\x08\x12\x06orders"  # 1: topic, with 2: name
         b"\x12\x06\x0a\x01a\x12\x01b"  # 2: user properties
-        b"\x1a\x05\x0a\x01t\x68\x03"  # 3: system properties, their 1 and 13
+        b"\x1a\x05\x0a\x01t\x68\x03"  # 3: system properties, with 1 and 13
         b"\x22\x05hello"  # 4: body
     )
 
@@ -59,7 +59,7 @@ def test_all_requests_of_the_service_exist():
 
 
 def test_another_definition_of_the_same_names_may_be_loaded_beside_it():
-    # As RocketMQ's official Python client does, with an older definition.
+    # RocketMQ's official Python client does this with an older definition.
     program = """
 from google.protobuf import descriptor_pb2, descriptor_pool
 other = descriptor_pb2.FileDescriptorProto(

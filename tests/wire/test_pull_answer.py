@@ -1,4 +1,4 @@
-"""The numbers of a pull's answer: the usual ones at once, all others by the header."""
+"""The numbers in a pull answer are parsed by a fast path, or by the header class."""
 
 from __future__ import annotations
 

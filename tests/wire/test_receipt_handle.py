@@ -1,4 +1,5 @@
-"""Handles and maps of offsets against Java's ReceiptHandle and ExtraInfoUtil."""
+"""Receipt handles and maps of offsets agree with Java's ReceiptHandle and
+ExtraInfoUtil."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def test_a_pop_ck_is_written_as_java_writes_it(value: Any, expected: Any) -> Non
 
 @golden("receipt_handle")
 def test_a_receipt_handle_is_read_as_java_reads_it(value: Any, expected: Any) -> None:
-    """Java needs eight parts; seven are a POP_CK that a broker wrote."""
+    """Java requires eight parts; a handle of seven is a POP_CK that a broker wrote."""
     if is_error(expected):
         try:
             handle = decode_receipt_handle(value)
@@ -124,7 +125,7 @@ def test_only_the_revive_queue_of_orderly_pop_means_in_order() -> None:
 
 
 def by_java_key(table: Any) -> Any:
-    """Java's map: `retry@queue`, for one message `retry@qoQUEUE%OFFSET`."""
+    """Return the map with Java's keys: `retry@queue`, or `retry@qoQUEUE%OFFSET`."""
     named = {}
     for (topic_type, key), value in table.items():
         if isinstance(key, tuple):
@@ -145,7 +146,7 @@ DECODERS = {
     [(c["kind"], c["given"], c["expected"]) for c in POP if c["kind"] in DECODERS],
 )
 def test_maps_of_offsets_are_read_as_in_java(kind: str, value: Any, expected: Any):
-    """Java also keeps a queue id that is not a number; nothing looks it up."""
+    """Java also keeps a queue id that is not a number, but never uses it."""
     if is_error(expected) or value == "0  12":
         with pytest.raises(HeaderError):
             DECODERS[kind](value)

@@ -1,4 +1,4 @@
-"""Subscriptions mean what Java makes of them."""
+"""Subscriptions have the same meaning as in Java."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_an_expression_is_read_as_java_reads_it(case):
         ("A || B", "B", True),
         ("A || B", "C", False),
         ("A", None, False),  # a message without tags
-        ("A", "A B", False),  # the whole text counts
-        ("Aa", "BB", False),  # the same hash: a broker lets it through
-        (" * ", "A", False),  # a tag of that name, not "all"
+        ("A", "A B", False),  # the whole text is compared
+        ("Aa", "BB", False),  # the hashes are equal, so a broker lets it pass
+        (" * ", "A", False),  # a tag with that name, not "all"
         (" ", "A", True),
     ],
 )

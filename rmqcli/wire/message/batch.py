@@ -81,12 +81,14 @@ def _find_item(data: bytes, at: int) -> ItemSpan | str:
     body_end = body_at + body_bytes
     properties_at = body_end + 2
     if properties_at > len(data):
-        return f"body length {body_bytes} is over the {left - _ITEM_BYTES_MIN} left"
+        return (
+            f"body length {body_bytes} exceeds the {left - _ITEM_BYTES_MIN} bytes left"
+        )
     end = properties_at + int.from_bytes(data[body_end:properties_at], "big")
     if end > len(data):
         return f"properties end {end - len(data)} bytes after the batch"
     if end - at != total_bytes:
-        return f"size {total_bytes} is not that of its parts, {end - at}"
+        return f"size {total_bytes} does not match the sum of its parts, {end - at}"
     return ItemSpan(at, body_crc, flag, body_at, body_end, properties_at, end)
 
 

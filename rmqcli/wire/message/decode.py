@@ -169,7 +169,7 @@ class _SpecialRecords:
             return self._fail(
                 at,
                 self._end_of_bad(at, head),
-                f"total size {head.total_bytes} is not that of its parts, "
+                f"total size {head.total_bytes} does not match the sum of its parts, "
                 f"{layout.end - at}",
             )
         message = self._record_type.__new__(self._record_type)

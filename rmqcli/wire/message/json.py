@@ -56,7 +56,7 @@ RECORD_FIELDS: Final = (
     ("flag", "a number that the producer may set"),
     ("sys_flag", "bits: compressed, transaction, ..."),
     ("store_bytes", "size of the record as stored"),
-    ("properties", "all properties, those of the system too"),
+    ("properties", "all properties, including system properties"),
 )
 #: The keys that a record has only where they apply.
 BODY_FIELDS: Final = (

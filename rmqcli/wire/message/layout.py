@@ -160,7 +160,7 @@ def find_layout(buffer: bytes, at: int, head: RecordHead) -> Layout | str:
     is that of no known version, the result is a text that says so.
     """
     if head.magic not in (MAGIC_V1, MAGIC_V2):
-        return f"magic 0x{head.magic:08X} is of no known message version"
+        return f"magic 0x{head.magic:08X} is not that of a known message version"
     available = len(buffer)
     topic_length_bytes = 1 if head.magic == MAGIC_V1 else 2
     body_at = at + BODY_AT[head.sys_flag >> 4 & 3]
@@ -171,18 +171,18 @@ def find_layout(buffer: bytes, at: int, head: RecordHead) -> Layout | str:
     topic_at = body_end + topic_length_bytes
     if topic_at > available:
         signed = int.from_bytes(buffer[body_at - 4 : body_at], "big", signed=True)
-        return f"body length {signed} is over the {available - body_at} bytes left"
+        return f"body length {signed} exceeds the {available - body_at} bytes left"
     topic_end = topic_at + int.from_bytes(buffer[body_end:topic_at], "big")
     properties_at = topic_end + 2
     if properties_at > available:
         return (
-            f"topic length {topic_end - topic_at} is over "
+            f"topic length {topic_end - topic_at} exceeds "
             f"the {available - topic_at} bytes left"
         )
     end = properties_at + int.from_bytes(buffer[topic_end:properties_at], "big")
     if end > available:
         return (
-            f"properties length {end - properties_at} is over "
+            f"properties length {end - properties_at} exceeds "
             f"the {available - properties_at} bytes left"
         )
     return Layout(body_at, body_end, topic_at, topic_end, properties_at, end)

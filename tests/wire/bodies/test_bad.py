@@ -1,4 +1,4 @@
-"""Bodies of a hostile peer: a BodyError or a value of bounded size, nothing else."""
+"""Bodies of a hostile peer give only a BodyError or a value of bounded size."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def queue_data(name: str, *, read: object = 4, write: object = 4, perm: object =
 
 
 def test_a_route_of_no_and_of_most_queues():
-    """0 and 65535 queues are what a broker may have."""
+    """A broker may have 0 to 65535 queues."""
     data = route(f"[{queue_data('a', read=0, write=0)},{queue_data('b', read=65535)}]")
 
     assert [(q.read_queue_nums, q.write_queue_nums) for q in data.queues] == [
@@ -78,14 +78,14 @@ def test_a_route_of_no_and_of_most_queues():
 )
 @pytest.mark.parametrize("which", ["read", "write"])
 def test_absurd_queue_counts_are_refused(which, count):
-    """Before anything of that size is made."""
+    """They are refused before any memory of that size is allocated."""
     item = queue_data("a", **{which: count})
     with pytest.raises(BodyError, match="QueueNums"):
         route(f"[{item}]")
 
 
 def test_a_route_of_absurdly_many_queues_is_refused():
-    """10 MB of brokers with 65535 queues each: a billion queues to list."""
+    """A body of 10 MB could list brokers with 65535 queues each: a billion queues."""
     tracemalloc.start()
     try:
         items = ",".join(queue_data(f"b{i}", read=65535) for i in range(1000))
@@ -102,7 +102,7 @@ def broker_data(number: int, addresses: int = 1) -> str:
 
 
 def test_a_route_of_more_brokers_than_may_be_is_refused():
-    """A consumer connects to each, so 1,024 are taken and no more."""
+    """A consumer connects to each broker, so at most 1,024 are accepted."""
     brokers = [broker_data(number) for number in range(1025)]
     assert len(route("[]", f"[{','.join(brokers[:1024])}]").brokers) == 1024
     with pytest.raises(BodyError, match="1025 brokers, more than 1024"):
@@ -137,7 +137,7 @@ def test_perm_must_be_a_number(value):
 
 
 def test_a_broker_named_twice_has_its_queues_once():
-    """Java's consumers keep queues in a set: the larger count is what they see."""
+    """Java's consumers keep queues in a set, so they see the larger of the counts."""
     first, again = queue_data("a", write=1), queue_data("a", read=2, write=8, perm=4)
     data = route(
         f"[{first},{again}]",
@@ -167,7 +167,7 @@ def test_a_broker_named_twice_has_its_queues_once():
     ],
 )
 def test_addresses_are_kept_as_they_were_said(address):
-    """They are checked where something is to be connected, and named there."""
+    """Addresses are checked, and named in errors, only when a client connects."""
     data = route("[]", f'[{{"brokerName":"a","brokerAddrs":{{0:"{address}"}}}}]')
 
     assert data.brokers[0].master_address == address
@@ -193,7 +193,7 @@ def test_routes_of_another_shape_are_refused(queues, brokers):
 
 
 def test_nulls_in_a_route_are_absent():
-    """What is null in Java is mostly left out, but need not be."""
+    """Java mostly leaves out fields that are null, but may also write null."""
     data = parse_topic_route(
         "T",
         b'{"queueDatas":null,"brokerDatas":[null,{"brokerName":"a","cluster":null,'
@@ -218,7 +218,7 @@ def test_nulls_in_a_route_are_absent():
     ],
 )
 def test_offsets_that_are_not_there_are_never_zero(value):
-    """An offset that was not sent must not become lag."""
+    """An offset that was not sent must not be shown as lag."""
     body = f'{{"offsetTable":{{{QUEUE}:{value}}}}}'
     with pytest.raises(BodyError):
         decode_body(ConsumeStats, body.encode())
@@ -243,7 +243,7 @@ def test_a_table_by_queue_has_queues_as_keys(key):
 
 
 def test_queue_keys_may_be_quoted():
-    """4.9.7 and 5.3.3 read them so."""
+    """4.9.7 and 5.3.3 accept quoted keys, too."""
     body = json.dumps({"offsetTable": {QUEUE: 5}})
 
     assert decode_body(ResetOffsetBody, body.encode()).offset_table == {
@@ -252,7 +252,7 @@ def test_queue_keys_may_be_quoted():
 
 
 def test_resets_are_written_in_both_forms():
-    """Brokers send the list to clients that say they are C++."""
+    """Brokers send the list to clients whose language is C++."""
     offsets = {MessageQueue("T", "b", 0): 5}
 
     assert encode_body(ResetOffsetBody(offset_table=offsets)) == (
@@ -265,7 +265,7 @@ def test_resets_are_written_in_both_forms():
 
 
 def test_a_changed_group_keeps_what_we_do_not_know():
-    """200 replaces the whole object: a forgotten field would be reset."""
+    """Request 200 replaces the whole object, so a dropped field would be reset."""
     body = (
         b'{"groupName":"g","retryMaxTimes":3,"groupRetryPolicy":{"type":"X"},"new":[1]}'
     )
@@ -282,7 +282,7 @@ def test_a_changed_group_keeps_what_we_do_not_know():
 
 
 def test_properties_text():
-    """Nothing is escaped in it: values hold `=`, and may go over lines."""
+    """Nothing is escaped: values may contain `=` and may extend over several lines."""
     text = b"a=1\nb=x=y\r\n\nignored first?\nc=\n  \n\xff=\xff\n"
 
     assert parse_properties_text(text) == {
@@ -325,13 +325,13 @@ def test_what_is_no_object_is_a_body_error(parse, body):
     assert len(caught.value.message) < 300
 
 
-#: Bodies of every class, to read one as another class and to damage.
+#: Bodies of every class, to be damaged and to be read as another class.
 TEXTS = [case["text"] for case in load("bodies") if len(case["text"]) < 3000]
 
 
 @given(st.sampled_from(PARSERS), st.sampled_from(TEXTS), st.data())
 def test_damaged_bodies_raise_only_body_error(parse, text, data):
-    """Another class's body, with one value replaced by another kind."""
+    """The bodies are those of another class, or have one value of another type."""
     pieces = text.split(":")
     at = data.draw(st.integers(0, len(pieces) - 1))
     pieces[at] = data.draw(

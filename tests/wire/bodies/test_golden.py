@@ -1,4 +1,4 @@
-"""Typed bodies against the objects that four releases of RocketMQ made of them."""
+"""Typed bodies agree with the objects that four releases of RocketMQ decode."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def queue(data: dict[str, Any]) -> MessageQueue:
 
 
 def table(data: Any) -> list[tuple[MessageQueue, Any]]:
-    """A table by queue: a list of pairs, or an empty map."""
+    """Return pairs of queue and value from a list of pairs or an empty map."""
     return [(queue(key), value) for key, value in data or []]
 
 
@@ -104,7 +104,7 @@ def subscription(data: dict[str, Any]) -> SubscriptionData:
 
 @golden("TopicRouteData")
 def test_topic_route(body, expected):
-    """What reflection put in is mostly absurd: negative counts are refused."""
+    """The values that reflection filled in are mostly absurd, and then refused."""
     queues = expected.get("queueDatas", [])
     if any(
         not 0 <= q[n] <= 65535 or "brokerName" not in q
@@ -181,7 +181,7 @@ def test_topic_stats(body, expected):
 
 @golden("ConsumeStats")
 def test_consume_stats(body, expected):
-    """pullOffset came with 5.1.0: before that it is unknown, not 0."""
+    """pullOffset was added in 5.1.0; before that it is unknown, not 0."""
     stats = decode_body(ConsumeStats, body)
 
     assert stats.consume_tps == expected.get("consumeTps")
@@ -379,7 +379,7 @@ def test_consume_directly_result(body, expected):
 
 @golden("ConsumerOffsetSerializeWrapper")
 def test_all_consumer_offset(body, expected):
-    """Keys that are not topic@group are left out, as in the broker's listings."""
+    """Keys that are not topic@group are ignored, as in the broker's listings."""
     offsets = decode_body(ConsumerOffsetSerializeWrapper, body).by_group_and_topic()
 
     assert {f"{topic}@{group}": table for (group, topic), table in offsets.items()} == {
@@ -473,7 +473,7 @@ def test_all_topic_config(body, expected):
 
 @golden("SubscriptionGroupConfig")
 def test_subscription_group(body, expected):
-    """Every field goes back as it came, those we have no name for included."""
+    """Every field is written back unchanged, including unknown ones."""
     config = decode_body(SubscriptionGroupConfig, body)
 
     assert config.group_name == expected["groupName"]
@@ -503,7 +503,7 @@ def test_kv_table(body, expected):
     assert decode_body(KVTable, again).table == values
 
 
-#: The declarations whose golden bodies hold what a peer sends, by Java's name.
+#: The declared bodies whose golden bodies a peer could send, by their names in Java.
 DECLARED: dict[str, type[object]] = {
     "BatchAck": BatchAck,
     "ClusterInfo": ClusterInfoData,
@@ -537,7 +537,7 @@ DECLARED: dict[str, type[object]] = {
 
 
 def same_where_both_are(ours: Any, java: Any) -> bool:
-    """Whether the fields that both have are equal; Java's sets are in no order."""
+    """Whether the fields that both have are equal, in any order of Java's sets."""
     if isinstance(ours, dict) and isinstance(java, dict):
         both = ours.keys() & java.keys()
         return all(same_where_both_are(ours[key], java[key]) for key in both)
@@ -548,8 +548,8 @@ def same_where_both_are(ours: Any, java: Any) -> bool:
     return bool(ours == java)
 
 
-#: Of 5.x, in classes of other names; `raw` is not on the wire; `b` is a bit set, which
-#: Java's reflection could not fill.
+#: Fields of 5.x that are in classes with other names; `raw`, which is not on the wire;
+#: and `b`, a bit set that Java's reflection could not fill.
 NEVER_IN_VECTORS = {
     "b",
     "groupTopicMap",
@@ -561,7 +561,7 @@ NEVER_IN_VECTORS = {
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_a_body_is_written_back_as_java_wrote_it(name):
-    """Every declared field has Java's name, its values and its place in the order."""
+    """Every declared field has the name, values and position of Java's field."""
     written = set()
     for case in BODIES:
         if case["class"] != name:
@@ -569,7 +569,7 @@ def test_a_body_is_written_back_as_java_wrote_it(name):
         try:
             value = decode_body(DECLARED[name], case["text"])
         except BodyError:
-            continue  # what reflection filled in is no body that a peer would send
+            continue  # reflection filled in values that no peer would send
         ours = fastjson.loads(encode_body(value, bare_numbers=True))
         java = fastjson.loads(case["text"])
         assert isinstance(ours, dict)
@@ -596,12 +596,12 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "SubscriptionGroupConfig": partial(decode_body, SubscriptionGroupConfig),
     "LockBatchRequestBody": partial(decode_body, LockBatchRequestBody),
 }
-#: Without what a lock request cannot do without, whatever Java makes of it.
+#: Cases that lack a field which a lock request needs, although Java accepts them.
 INCOMPLETE = {"LockBatchRequestBody"}
 
 
 @pytest.mark.parametrize("case", load("bodies-accepted"), ids=lambda c: c["name"])
 def test_sloppy_bodies_that_a_version_accepts_are_parsed(case):
-    """By the typed parser of their class."""
+    """They are parsed by the typed parser of their class."""
     if case["accepted"] and case["class"] not in INCOMPLETE:
         PARSERS[case["class"]](case["text"].encode())

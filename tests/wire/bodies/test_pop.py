@@ -1,4 +1,4 @@
-"""Bodies of POP against what Java writes and what it reads."""
+"""Bodies of POP requests are written and read as in Java."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def golden(kind: str) -> pytest.MarkDecorator:
 
 @golden("batch_ack")
 def test_a_batch_of_acks_is_written_and_read_as_in_java(value: Any, expected: Any):
-    """The bit set is base64 of little-endian bytes, without zero bytes at its end."""
+    """The bit set is base64 of little-endian bytes, without trailing zero bytes."""
     ack = BatchAck(
         consumer_group="g",
         topic="T",
@@ -138,7 +138,7 @@ def test_modes(text: str, mode: str | None) -> None:
 
 
 def test_the_file_of_modes() -> None:
-    """As reflection filled it in Java, with an entry that lacks its topic."""
+    """Reflection filled the file's object in Java; one entry has no topic."""
     (case,) = [
         case
         for case in load("bodies")

@@ -1,6 +1,6 @@
-"""What the JSON of a record has to say, built key by key from the message's attributes.
+"""The expected JSON of a record, built key by key from the message's attributes.
 
-The plain reference for the two writers, which work on bytes.
+This is the simple reference for the two writers, which work on bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEYS = (
 def record_as_dict(
     queue: MessageQueue, message: StoredMessage | DecodeFailure
 ) -> dict[str, Any]:
-    """The record of a message, or of what should have been one."""
+    """Return the record of a message, or of a failure to decode one."""
     if isinstance(message, DecodeFailure):
         record = dict.fromkeys(KEYS) | {
             "topic": queue.topic,
@@ -89,7 +89,7 @@ def undecodable(error: str, raw: bytes) -> dict[str, Any]:
 
 
 def body_members(body: bytes) -> dict[str, Any]:
-    """JSON only where its compact form is the body itself, else text, else base64."""
+    """Return the body as JSON if it is compact JSON, else as text, else as base64."""
     try:
         value = json.loads(body.decode())
         compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

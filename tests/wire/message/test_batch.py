@@ -1,4 +1,4 @@
-"""Batches: several messages in one body, as sent and as stored."""
+"""Batches, which are several messages in one body, as sent and as stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_batch_send_is_read_and_written(case):
 
 
 def test_an_item_byte_for_byte():
-    """4.9.7's producer, apart from the order of its properties."""
+    """The bytes are those of 4.9.7's producer, except for the order of properties."""
     item = BatchItem(b"b1", {"KEYS": "k1", "x": "y", "WAIT": "true", "TAGS": "TagA"})
     assert encode_batch([item]).hex() == (
         "0000003800000000000000000000000000000002623100204b455953016b3102780179025741495401"
@@ -49,7 +49,7 @@ def test_an_item_byte_for_byte():
 def test_an_inner_batch_is_unwrapped(case):
     """Java leaves offsetMsgId and storeSize of the items empty.
 
-    Ours are the id of the record, which is what a broker can find, and the item's size.
+    Ours are the id of the record, by which a broker can find it, and the item's size.
     """
     found = decode_messages(from_base64(case["bytes_b64"]))
     assert len(found) == len(case["expected_unwrapped"])
@@ -104,7 +104,7 @@ def test_items_of_an_inner_batch_have_their_own_sizes():
 
 @pytest.mark.parametrize("sys_flag", [0xC0, 0xC1])
 def test_items_count_on_from_the_records_offset(sys_flag):
-    """The whole body may be compressed; the items never are."""
+    """The whole body may be compressed, but never a single item."""
     body = encode_batch(ITEMS)
     data = record(deflate_zlib(body) if sys_flag & 1 else body, sys_flag=sys_flag)
     assert shape(decode_messages(data)) == [(7, b"one"), (8, b"two"), (9, b"three")]
@@ -124,7 +124,7 @@ def test_a_cut_inner_batch_keeps_its_whole_items():
     assert shape(found) == [
         (7, b"one"),
         (8, b"two"),
-        (9, "batch item 2 at byte 57: body length 5 is over the 2 left"),
+        (9, "batch item 2 at byte 57: body length 5 exceeds the 2 bytes left"),
         (7, b"next"),
     ]
     failure = found[2]
@@ -145,7 +145,7 @@ def test_a_damaged_compressed_batch_is_one_failure():
 
 
 def test_the_inner_batches_of_one_call_share_one_bound():
-    """A frame of small records could otherwise inflate to many GiB, item by item."""
+    """Otherwise a frame of small records could inflate to many GiB, item by item."""
     bomb = record(deflate_zlib(b"\0" * (15 << 20)), sys_flag=0xC1)
     found = decode_messages(bomb * 8)
     errors = [one.error for one in found if isinstance(one, DecodeFailure)]

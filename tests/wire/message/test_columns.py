@@ -1,4 +1,4 @@
-"""Both decoders give the same rows and failures, whatever the bytes."""
+"""Both decoders give the same rows and failures for any bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _US_MAX = (1 << 63) - 1
 
 
 def one_by_one(bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Rows and failures as `decode_messages` gives them."""
+    """Return the rows and failures that `decode_messages` gives."""
     rows, failures = [], []
     for body in bodies:
         for one in decode_messages(body):
@@ -71,7 +71,7 @@ def check(bodies: list[bytes]) -> pa.RecordBatch:
     rows, failures = one_by_one(bodies)
     result.batch.validate(full=True)
     assert result.batch.schema.equals(message_schema())
-    # Python's datetime ends in the year 9999, hostile times do not.
+    # Python's datetime ends in the year 9999, but hostile times may be later.
     columns = {
         field.name: (
             column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column
@@ -101,7 +101,7 @@ def test_columns_of_each_golden_record_alone(name):
 
 @pytest.mark.parametrize("name", ["messages", "message-runs", "batches"])
 def test_columns_of_all_golden_records_at_once(name):
-    """With this many bodies, one numpy step advances each by a record."""
+    """With this many bodies, each numpy step handles one record of every body."""
     check(vectors(name))
 
 
@@ -111,7 +111,7 @@ def test_columns_of_all_golden_records_in_one_body():
 
 
 def test_the_schema_of_exported_files_never_changes():
-    """Readers of earlier files depend on it."""
+    """Programs that read earlier files depend on it."""
     utc = pa.timestamp("us", tz="UTC")
     expected = [
         ("topic", pa.string()),
@@ -157,7 +157,7 @@ def record(**fields: Any) -> bytes:
     "properties",
     [
         "",
-        "A\x011",  # no 0x02 at the end: 4.9.1 to 5.1.4
+        "A\x011",  # no 0x02 at the end, as in 4.9.1 to 5.1.4
         "TAGS\x01a\x02TAGS\x01b\x02",
         "abcdefgh1\x01a\x02abcdefgh2\x01b\x02abcdefgh1\x01c\x02",
         "TAGS\x01a\x01b\x02",
@@ -180,7 +180,7 @@ compressed = {
     1: deflate_zlib,
     0x101: lz4.frame.compress,
     0x201: zstandard.compress,
-    0x701: bytes,  # a type nobody knows
+    0x701: bytes,  # an unknown compression type
 }
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -197,7 +197,7 @@ texts = st.tuples(entries.map("\x02".join), st.sampled_from(["", "\x02"])).map("
 
 @st.composite
 def records(draw: st.DrawFn) -> bytes:
-    """One record: any flags, hosts and version; compressed, a batch, or damaged."""
+    """Draw a record with any fields, which may be compressed, a batch, or damaged."""
     body = draw(st.binary(max_size=40))
     sys_flag = draw(st.sampled_from([0, 0, 0, 2, 8, 0x40, 0xC0, 1, *compressed]))
     if sys_flag == 0xC0:

@@ -1,4 +1,4 @@
-"""Stored messages are read as RocketMQ's own client reads them, and never lost.
+"""Stored messages are decoded as in RocketMQ's own client, and none is lost.
 
 The vectors were written and read back by 4.6.0, 4.9.7, 5.3.3 and 5.5.0.
 """
@@ -13,7 +13,7 @@ from rmqcli.errors import DecodeError
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
 from tests.golden_vectors import from_base64, load
 
-#: Section "test vectors": body "hello", queue 3, offset 5, topic TopicT, Java's bytes.
+#: A record of Java: body "hello", queue 3, offset 5, topic TopicT.
 HELLO = bytes.fromhex(
     "000000a5daa320a73610a6860000000300000000000000000000000500000000000003e8000000000000"
     "018bcfe568000a000001000030390000018bcfe5687b0a00000200002a9f000000010000000000000000"
@@ -27,14 +27,14 @@ MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))
 
 
 def stored(case: dict[str, Any]) -> StoredMessage:
-    """The one message of a vector."""
+    """Decode the only message of a vector."""
     (message,) = decode_messages(from_base64(case["bytes_b64"]))
     assert isinstance(message, StoredMessage)
     return message
 
 
 def as_java(message: StoredMessage) -> dict[str, Any]:
-    """The message in the vectors' words; body and sysFlag apart, see `check`."""
+    """Return the message with the vectors' keys, without body and sysFlag (`check`)."""
     return {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -60,14 +60,14 @@ def check(message: StoredMessage | DecodeFailure, expected: dict[str, Any]) -> N
     assert isinstance(message, StoredMessage)
     expected = dict(expected)
     assert message.body == from_base64(expected.pop("body_b64"))
-    # Java clears the "compressed" bit when it inflates; ours stays as it is stored.
+    # Java clears the "compressed" bit when it inflates; ours keeps the stored value.
     sys_flag = expected.pop("sys_flag")
     assert message.sys_flag in (sys_flag, sys_flag | 1)
     assert as_java(message) == expected
 
 
 def has_known_magic(case: dict[str, Any]) -> bool:
-    """4.6.0 and 4.9.7 do not look at the magic and read such a record; 5.x does not."""
+    """Whether a record has a known magic: 4.6.0 and 4.9.7 do not check it, 5.x does."""
     return from_base64(case["bytes_b64"])[4:8] in MAGICS
 
 
@@ -91,7 +91,7 @@ def test_a_message_is_read_as_java_reads_it(case):
 
 @pytest.mark.parametrize("case", cases(readable=True))
 def test_single_properties_are_the_same_before_and_after_parsing_all(case):
-    """They are searched in the raw bytes until the whole dict has been read."""
+    """They are searched in the raw bytes until all properties have been parsed."""
     message = stored(case)
     before = (message.tags, message.keys, message.msg_id)
     properties = message.properties
@@ -107,7 +107,7 @@ def test_a_record_that_java_cannot_read_is_a_failure_with_its_position(case):
     if not has_known_magic(case):
         assert isinstance(found, DecodeFailure)
         magic = data[4:8].hex().upper()
-        assert found.error == f"magic 0x{magic} is of no known message version"
+        assert found.error == f"magic 0x{magic} is not that of a known message version"
         assert found.raw == data
     else:
         assert isinstance(found, StoredMessage)
@@ -155,7 +155,7 @@ def test_a_run_gives_what_java_returns_and_a_failure_for_the_rest(case):
         for one in case["expected_many"]
         if one["store_size"] or "total size 0" in case["name"]
     ]
-    if "unknown magic" in case["name"]:  # 4.x reads it, 5.x stops there
+    if "unknown magic" in case["name"]:  # 4.x reads the record, 5.x stops there
         wanted = [one for one in wanted if one["queue_offset"] in offsets]
     for message, expected in zip(messages, wanted, strict=False):
         check(message, expected)
@@ -171,7 +171,7 @@ def test_a_run_gives_what_java_returns_and_a_failure_for_the_rest(case):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        # m: a message, F: a failure in its place
+        # m: a message, F: a failure in place of a message
         ("good, then unknown magic, then good", "mFm"),
         ("good, then total size 0, then good", "mmm"),
         ("total size one too large in the middle", "mmm"),

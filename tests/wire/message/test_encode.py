@@ -1,4 +1,4 @@
-"""What is written is what RocketMQ's own encoders write."""
+"""Messages are encoded to the same bytes as by RocketMQ's own encoders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fields_of(message: StoredMessage) -> MessageFields:
     ],
 )
 def test_every_record_of_java_is_written_byte_for_byte(case):
-    """`MessageDecoder.encode` and the store's `MessageExtEncoder`, V1 and V2."""
+    """The encoders are `MessageDecoder.encode` and the store's `MessageExtEncoder`."""
     data = from_base64(case["bytes_b64"])
     (message,) = decode_messages(data)
     assert isinstance(message, StoredMessage)
@@ -59,7 +59,10 @@ def commit_log(version: str) -> Iterator[dict[str, Any]]:
 
 
 def fields_of_case(case: dict[str, Any]) -> MessageFields:
-    """The fields that a broker had; their body is inflated, so the bit is cleared."""
+    """Return the fields of a stored message, without the bit for compressed bodies.
+
+    The bodies in the golden files are inflated.
+    """
     return MessageFields(
         topic=case["topic"],
         body=from_base64(case["body_b64"]),
@@ -81,7 +84,7 @@ def fields_of_case(case: dict[str, Any]) -> MessageFields:
 @pytest.mark.parametrize("version", ["4.6.0", "5.5.0"])
 @pytest.mark.parametrize("kind", ["commitlog", "messages"])
 def test_what_real_brokers_stored_is_written_and_read(version, kind):
-    """Sizes and checksums as the broker's, apart from bodies that it had compressed."""
+    """Sizes and checksums differ only for bodies that were stored compressed."""
     cases = (
         list(commit_log(version))
         if kind == "commitlog"
@@ -128,7 +131,7 @@ def test_the_bytes_of_a_record_that_java_wrote():
 
 
 def test_a_long_topic_makes_a_record_of_the_second_version():
-    """V1 has one signed byte for the length."""
+    """V1 stores the length of the topic in one signed byte."""
     v1 = encode_message(MessageFields(topic="t" * 127))
     v2 = encode_message(MessageFields(topic="t" * 128))
     assert v1[4:8] == MAGIC_V1.to_bytes(4, "big")

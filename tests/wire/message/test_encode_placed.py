@@ -1,4 +1,4 @@
-"""The fast encoder makes the bytes that writing field by field makes."""
+"""The fast encoder writes the same bytes as code that writes field by field."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FIELDS = st.builds(
 
 
 def written(fields, magic=None):
-    """The record, one field after the other. Source: `MessageExtEncoder`."""
+    """Return the record, written field by field. Source: `MessageExtEncoder`."""
     topic, properties = fields.topic.encode(), fields.properties
     if fields.properties_bytes is not None:
         properties = fields.properties_bytes

@@ -29,7 +29,7 @@ def good(queue_offset: int, *, magic: int = MAGIC_V1) -> bytes:
 
 
 def read_everything(message: StoredMessage) -> None:
-    """Every attribute of a message that was delivered can be read."""
+    """Read every attribute of a delivered message, which must not raise."""
     assert isinstance(message.raw_body, bytes)
     assert isinstance(message.topic, str)
     assert isinstance(message.properties, dict)
@@ -50,7 +50,7 @@ FIELDS = [
 @pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2])
 @pytest.mark.parametrize(("kind", "at", "value"), FIELDS)
 def test_each_field_at_its_limits(kind, at, value, magic):
-    """A wrong value in a field affects that record at most; the next are delivered."""
+    """A wrong value in a field affects only its record; later ones are delivered."""
     bad = bytearray(good(2, magic=magic))
     struct.pack_into(f">{kind}", bad, at, value)
     found = decode_messages(good(1) + bytes(bad) + good(3) + good(4))
@@ -82,12 +82,12 @@ def test_a_failure_says_what_is_wrong_and_where():
     assert isinstance(failure, DecodeFailure)
     assert failure.at == len(first)
     assert (failure.queue_id, failure.queue_offset) == (3, 2)
-    assert failure.error.startswith("body length -5 is over the ")
+    assert failure.error.startswith("body length -5 exceeds the ")
     assert failure.raw == bytes(bad)
 
 
 def test_a_message_inside_a_body_is_not_delivered():
-    """Bodies may hold stored messages; only a wrong total size starts a search."""
+    """Bodies may contain stored messages; only a wrong total size starts a search."""
     outer = encode_message(MessageFields(topic="T", body=good(7), queue_offset=1))
     bad = bytearray(outer)
     struct.pack_into(">i", bad, 84, 1 << 24)
@@ -108,7 +108,7 @@ def test_a_message_inside_a_body_is_not_delivered():
 def test_a_mebibyte_without_a_record_takes_linear_time(data):
     started_ns = time.process_time_ns()
     found = decode_messages(data)
-    assert time.process_time_ns() - started_ns < 5_000_000_000  # some 0.3 s at worst
+    assert time.process_time_ns() - started_ns < 5_000_000_000  # usually up to 0.3 s
     assert sum(len(one.raw) for one in found if isinstance(one, DecodeFailure)) <= len(
         data
     )
@@ -123,7 +123,7 @@ def test_random_bytes_never_raise(data):
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """Good records with a few bytes changed, put in or taken out."""
+    """Draw good records in which a few bytes are changed, inserted or removed."""
     made = [good(offset) for offset in range(draw(st.integers(1, 4)))]
     data = bytearray(b"".join(made))
     for _ in range(draw(st.integers(1, 4))):
@@ -134,7 +134,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(mutated())
 def test_no_byte_is_dropped(data):
-    """Each byte is in a message, in a failure or in a filler."""
+    """Each byte belongs to a message, to a failure or to a filler."""
     place = 0
     for one in decode_messages(data):
         assert one.at == place
@@ -150,7 +150,7 @@ def test_no_byte_is_dropped(data):
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
 def test_damaged_records_with_a_true_size_affect_no_other(is_good, data):
-    """Whatever is wrong inside, as long as the total size holds."""
+    """The damage may be anywhere else, as long as the total size is correct."""
     parts = []
     for offset, fine in enumerate(is_good):
         record = bytearray(good(offset))

@@ -1,4 +1,4 @@
-"""Each message becomes one line of JSON that says what its attributes say."""
+"""Each message becomes one line of JSON with the values of its attributes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_lines_say_what_the_messages_say(data: bytes) -> None:
     found = [json.loads(line) for line in lines]
     assert found == [record_as_dict(QUEUE, message) for message in messages]
     for line, message in zip(found, messages, strict=True):
-        assert list(line) == list(record_as_dict(QUEUE, message))  # the order of keys
+        assert list(line) == list(record_as_dict(QUEUE, message))  # in the same order
 
 
 def test_a_record_character_by_character() -> None:
@@ -81,11 +81,11 @@ def test_an_undecodable_record_character_by_character() -> None:
         '"keys":null,"born_timestamp":null,"store_timestamp":null,"born_host":null,'
         '"store_host":null,"reconsume_times":null,"flag":null,"sys_flag":null,'
         '"store_bytes":98,"properties":null,"body_encoding":null,'
-        '"error":"magic 0x12345678 is of no known message version",'
+        '"error":"magic 0x12345678 is not that of a known message version",'
     )
     assert json.loads(raw[:-1])[:12] == "AAAAYhI0VngM"
     assert_lines_say_what_the_messages_say(bytes(data))
-    assert_lines_say_what_the_messages_say(b"\xff" * 40)  # without any number
+    assert_lines_say_what_the_messages_say(b"\xff" * 40)  # without a readable offset
 
 
 def test_the_documented_keys_are_those_of_a_record() -> None:

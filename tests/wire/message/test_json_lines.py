@@ -1,4 +1,4 @@
-"""The lines of a chunk of plain messages are those that `JsonWriter` writes."""
+"""A chunk of plain messages becomes the same lines that `JsonWriter` writes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def record(offset: int, body: bytes, properties: Mapping[str, str] | bytes) -> b
 def test_bodies_and_properties_of_every_kind(
     body: bytes, properties: Mapping[str, str] | bytes
 ) -> None:
-    """Records of one shape, and with one longer body among them."""
+    """The records have one shape, or one of them has a longer body."""
     for last in (body, body + b"longer"):
         records = [record(offset, body, properties) for offset in range(3)]
         records.append(record(3, last, properties))

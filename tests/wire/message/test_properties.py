@@ -1,4 +1,4 @@
-"""Properties are read as 4.9.1 and later do, and written so that all can read them."""
+"""Properties are read as in 4.9.1 and later, and written so that all can read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of_kind(kind: str) -> list[Any]:
 def test_text_is_parsed_as_java_parses_it(case):
     expected = case["expected"]
     if case["rocketmq"] == "4.6.0":
-        # It alone drops values that hold 0x01, and keeps an empty name.
+        # Only 4.6.0 drops values that contain 0x01, and keeps empty names.
         expected = {name: value for name, value in expected.items() if name}
         if "\x012\x013" in case["text"] or "\x011\x012" in case["text"]:
             assert expected.items() < parse_properties(case["text"]).items()
@@ -34,7 +34,7 @@ def test_text_is_parsed_as_java_parses_it(case):
 
 @pytest.mark.parametrize("case", of_kind("properties_map"))
 def test_a_map_is_written_as_java_writes_it(case):
-    """4.9.7 leaves the last 0x02 out, 4.6.0 writes null as the text "null"."""
+    """4.9.7 omits the last 0x02, and 4.6.0 writes null as the text "null"."""
     expected = case["text"]
     if case["rocketmq"] == "4.9.7" and expected:
         expected += "\x02"
@@ -54,8 +54,8 @@ def test_a_map_is_written_as_java_writes_it(case):
     [
         ("", {}),
         ("A\x011", {"A": "1"}),
-        ("A\x011\x02A\x012", {"A": "2"}),  # of repeats the last
-        ("A\x011\x02A\x01\x02", {"A": "1"}),  # an empty value is not there at all
+        ("A\x011\x02A\x012", {"A": "2"}),  # the last of repeated names counts
+        ("A\x011\x02A\x01\x02", {"A": "1"}),  # a property with no value is ignored
         ("A\x01b\x01c\x02", {"A": "b\x01c"}),
         ("no separator", {}),
         ("\x02\x02\x01\x01\x02", {}),
@@ -69,7 +69,7 @@ def test_unusual_texts_are_read_as_java_reads_them(text, expected):
 
 @pytest.mark.parametrize("properties", [{"a\x01": "b"}, {"a\x02": "b"}, {"a": "\x02"}])
 def test_separators_in_names_and_values_are_refused(properties):
-    """Nothing is escaped, so it would come back as something else."""
+    """Nothing is escaped, so other properties would be read back."""
     with pytest.raises(ValueError, match="holds a separator"):
         encode_properties(properties)
 

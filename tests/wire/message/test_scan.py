@@ -1,4 +1,4 @@
-"""What scans of stored bytes say is what decoding every record says."""
+"""Scans of stored bytes agree with decoding every record."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ shapes = st.lists(
 
 @given(shapes, st.integers(0, 600))
 def test_records_of_one_shape_or_of_many(kinds, first):
-    """Across the byte borders of the offset too."""
+    """The offsets also cross byte boundaries."""
     data = b"".join(
         record(first + index, body, sys_flag=8 if flagged else 0)
         for index, (body, flagged) in enumerate(kinds)
@@ -103,7 +103,7 @@ def test_records_of_one_shape_or_of_many(kinds, first):
 
 
 def test_records_without_a_last_separator():
-    """As 4.9.1 to 5.1.4 write their properties."""
+    """4.9.1 to 5.1.4 write properties in this way."""
     fields = MessageFields(topic="orders", body=b"x", properties="TAGS\x01TagA")
     assert_columns_are_the_attributes(encode_message(fields) * 3)
     assert_columns_are_the_attributes(encode_message(fields) + record(1))
@@ -128,7 +128,7 @@ def test_special_records_are_scanned_but_have_no_columns(special):
 
 
 def test_an_inner_batch_is_not_scanned():
-    """Its items count on from the record's offset, which only decoding shows."""
+    """Its items have further offsets from the record's on, which a scan cannot see."""
     assert scan_records(record(0) + record(1, sys_flag=0xC0)) is None
 
 
