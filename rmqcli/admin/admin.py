@@ -243,7 +243,7 @@ class Admin:
             found = backups.load_backup(folder, backup_id)
             if (found.group, found.topic) != (group, topic):
                 raise RefusedError(
-                    f"backup {backup_id} is of group {found.group} and topic"
+                    f"backup {backup_id} belongs to group {found.group} and topic"
                     f" {found.topic}",
                     hint="pass the backup's own group and topic",
                 )
@@ -251,9 +251,9 @@ class Admin:
                 found, here, namesrv=namesrv
             ):
                 raise RefusedError(
-                    f"backup {backup_id} is of {backups.origin_of(found)}, and this is"
-                    f" {here}",
-                    hint="if these offsets are meant, add other_cluster=True",
+                    f"backup {backup_id} was made on {backups.origin_of(found)}, but"
+                    f" this cluster is {here}",
+                    hint="to use these offsets anyway, add other_cluster=True",
                 )
         return self._planned(
             group, topic, Restore(found.committed), undo_of=found.backup_id

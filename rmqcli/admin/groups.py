@@ -53,9 +53,10 @@ if TYPE_CHECKING:
 class GroupRow:
     """One group in a list.
 
-    `members` counts the online members that brokers reported; it is None when none was
-    reported and a broker did not answer. `consume_type` and `message_model` are Java's
-    names, None while no member is online.
+    `members` counts the online members that brokers reported. It is None when none was
+    reported and a broker did not answer, and for a system group, whose members are not
+    queried. `consume_type` and `message_model` are Java's names, None while no member
+    is known.
     """
 
     group: str
@@ -104,7 +105,7 @@ def list_groups(client: Client) -> GroupList:
         },
     )
     found: dict[str, list[ConsumerConnection]] = {}
-    unknown: set[str] = set(brokers_of) if errors else set()
+    unknown = {group for group in brokers_of if errors or group_kind(group) == "system"}
     for (group, broker_name), connection in answers.items():
         if isinstance(connection, RmqError):
             errors.setdefault(broker_name, connection)
@@ -442,7 +443,7 @@ def check_may_delete(
     the group again.
     """
     if group_kind(group) == "system":
-        raise RefusedError(f"group {group} is RocketMQ's own: nothing was deleted")
+        raise RefusedError(f"group {group} is a system group; nothing was deleted")
     detail = show_group(client, group)
     online = [
         member.connection.client_id

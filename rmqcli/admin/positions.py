@@ -556,7 +556,7 @@ def broker_clock(
     match = _RUNTIME.search(table.get("runtime", ""))
     boot = table.get("bootTimestamp", "")
     if match is None or not boot.isdigit() or len(boot) > 15:
-        note = "the broker did not report its time: this machine's clock was used"
+        note = "the broker did not report its time; using this machine's clock"
         return BrokerClock(answered_ms, note)
     days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
     up_ms = days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
@@ -570,7 +570,7 @@ def broker_clock(
     if abs(ahead_ms) >= SECOND_MS:
         side = "ahead of" if ahead_ms > 0 else "behind"
         by = format_duration(abs(ahead_ms))
-        note = f"the broker's clock is {by} {side} this machine's and was used"
+        note = f"the broker's clock is {by} {side} this machine's; using the broker's"
     return BrokerClock(low_ms, note)
 
 

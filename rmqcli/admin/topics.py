@@ -537,7 +537,7 @@ def check_may_delete(client: Client, topic: str) -> TopicRoute:
     """
     route = client.route(topic)
     if topic_kind(topic, client.cluster_info()) == "system":
-        raise RefusedError(f"topic {topic} is RocketMQ's own: nothing was deleted")
+        raise RefusedError(f"topic {topic} is a system topic; nothing was deleted")
     return route
 
 
@@ -624,5 +624,5 @@ def _not_found(what: str, known: list[str]) -> NotFoundError:
         what,
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=f"there are: {', '.join(known)}" if known else "see: Admin.brokers()",
+        hint=f"use one of: {', '.join(known)}" if known else "see: Admin.brokers()",
     )

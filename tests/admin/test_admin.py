@@ -1,4 +1,4 @@
-"""`Admin` on the embedded cluster: the facade asks and changes as the commands do."""
+"""`Admin` on the embedded cluster: its methods do what the commands do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def admin(rmq_cluster, tmp_path):
 
 @pytest.fixture
 def orders(rmq_cluster):
-    """Two queues of ten messages, of which group billing has consumed three each."""
+    """A topic with ten messages in each of two queues, where billing is at offset 3."""
     rmq_cluster.create_topic("orders", queues=2)
     rmq_cluster.create_group("billing")
     for queue_id in range(2):
@@ -57,7 +57,7 @@ def orders(rmq_cluster):
 
 
 def offsets(admin):
-    """Group billing's committed offsets, by queue id."""
+    """Return the committed offsets of group billing, by queue id."""
     return {each.queue_id: each.committed for each in admin.lag("billing").queues}
 
 
@@ -165,6 +165,14 @@ def test_groups_are_created_changed_shown_and_deleted(admin):
         admin.create_group("workers", retry_times=3)
 
 
+def test_the_members_of_a_system_group_are_unknown(admin):
+    """Brokers are not asked for them."""
+    admin.create_group("workers")
+    members = {each.group: each.members for each in admin.groups().groups}
+    assert members["workers"] == 0
+    assert members["TOOLS_CONSUMER"] is None
+
+
 def test_a_change_that_one_broker_refuses_is_partial_and_can_be_repeated(
     rmq_cluster_factory,
 ):
@@ -234,7 +242,7 @@ def test_a_long_range_comes_whole_and_may_be_left(rmq_cluster, admin):
     for message in admin.read("long"):
         assert message.topic == "long"
         break
-    assert len(admin.queues("long")) == 3  # the Admin goes on
+    assert len(admin.queues("long")) == 3  # the Admin still works
 
 
 def test_no_name_server_and_no_addresses_are_errors():
@@ -243,7 +251,9 @@ def test_no_name_server_and_no_addresses_are_errors():
         pytest.raises(ConnectError),
     ):
         admin.topics()
-    with pytest.raises(ConfigError, match="namesrv is '', which names no name server"):
+    with pytest.raises(
+        ConfigError, match="namesrv is '', which contains no name server"
+    ):
         Admin(namesrv="")
     with pytest.raises(UsageError, match="cannot be used together"):
         Admin(namesrv="a:1", client=ClientConfig())

@@ -1,4 +1,4 @@
-"""What a broker's own words become: numbers, or nothing where it has none."""
+"""A broker's runtime info becomes numbers, or None for what it does not report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.transport.peer import Peer, free_port
 
 
 def brokers_saying(table):
-    """The rows of a cluster with one broker that says `table` and one that is gone."""
+    """Return the rows of a cluster whose master reports `table`; its slave is down."""
     gone = f"127.0.0.1:{free_port()}"
     cluster: dict[str, object] = {}
 
@@ -55,7 +55,7 @@ def brokers_saying(table):
             1.5,
             0.18,
         ),
-        # 4.x spells it so, and says -1 for a disk that it cannot see.
+        # 4.x spells the name like this, and reports -1 for a disk that it cannot read.
         (
             {
                 "brokerVersionDesc": "V4_6_0",

@@ -1,7 +1,7 @@
 """The first offset stored at or after a time, whatever a broker's own search says.
 
-`Queue` answers as brokers do, old and new: the searches are copied from what
-ConsumeQueue does in 4.9 and in 5.1.1, with their known faults.
+`Queue` answers like old and new brokers: its searches imitate ConsumeQueue in 4.9 and
+in 5.1.1, with their known faults.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rmqcli.tasks import Pending, start
 
 
 def answer(value):
-    """What is known without asking anything."""
+    """Return a Pending that has already succeeded with `value`."""
     pending: Pending[object] = Pending()
     pending.succeed(value)
     return pending
@@ -48,8 +48,8 @@ class NoRunner:
 class Queue:
     """Satisfies QueueRequests: one queue of a broker.
 
-    `times` are the store times from `min_offset` on; None is an offset that is no
-    more. `kind` is which search it has.
+    `times` are the store times from `min_offset` on, with None for an offset without a
+    message. `kind` names the broker's search by time.
     """
 
     def __init__(self, times, *, min_offset=0, kind="new", now=10_000, committed=None):
@@ -95,7 +95,7 @@ class Queue:
         return young[0] if young else self.high
 
     def pull(self, queue_offset):
-        """At most three messages, none across a multiple of seven: a file's edge."""
+        """Return at most three messages, up to a multiple of seven (a file's end)."""
         if queue_offset >= self.high:
             return StoreTimes((), queue_offset)
         edge = (queue_offset // 7 + 1) * 7
@@ -104,7 +104,7 @@ class Queue:
         return StoreTimes(tuple(entries), offsets[-1] + 1)
 
     def resolve(self, position, **settings):
-        """Run the search; `rounds` counts what it waited for."""
+        """Run the search; `rounds` counts how often it waited."""
         self.rounds = 0
 
         def counted():
@@ -189,7 +189,7 @@ def test_a_good_hint_needs_one_pull(kind, rounds):
 
 
 def test_a_bad_hint_needs_few_pulls():
-    """A million messages, and a search that is no help."""
+    """The queue has a million messages, and the broker's search does not help."""
     queue = Queue(range(1_000_000), kind="useless")
     assert queue.resolve(at(777_777)).offset == 777_777
     assert queue.rounds <= 30
@@ -203,7 +203,7 @@ def test_many_messages_of_one_millisecond():
 
 
 def test_now_is_not_latest():
-    """Messages may be stored after the moment that was asked about."""
+    """Messages may have been stored after the time that `now` stands for."""
     queue = Queue([1, 2, 9, 11, 12], now=10)
     assert queue.resolve(Now()).offset == 3
     assert queue.resolve(Latest()).offset == 5
@@ -248,7 +248,7 @@ def test_where_a_group_stands():
 
 
 def test_ends_that_make_no_sense_are_an_empty_queue():
-    """A broker may answer min above max while it trims a queue, and -1 for none."""
+    """While it trims a queue, a broker may report min above max, and -1 for none."""
     queue = Queue([])
     queue.low, queue.high = 9, -1
     resolved = queue.resolve(Earliest())

@@ -1,6 +1,6 @@
-"""Positions on real brokers: whatever the version's own search says, the truth counts.
+"""Positions on real brokers are correct, whatever the version's own search returns.
 
-And the broker's clock, which is only told to the second.
+Also the broker's clock, which brokers report only to the second.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(scope="module", params=["4.6.0", "5.5.0"])
 def cluster(request, tmp_path_factory):
-    """One broker; topic P with three queues: 60 messages, none, and one batch."""
+    """One broker with topic P, which has three queues.
+
+    They have 60 messages, none, and three messages followed by a batch of 50.
+    """
     with start_cluster(request.param, tmp_path_factory.mktemp("real")) as running:
         running.create_topic("P", queues=3)
         with Client(ClientConfig(namesrv=(running.namesrv,), timeout_ms=60_000)) as c:
@@ -92,7 +95,7 @@ def queues_of(client):
 
 
 def store_times(client, queue):
-    """What is really stored: (queue offset, store time) of every message."""
+    """Read the whole queue; return (queue offset, store time) of every message."""
     address = client.reader_of(queue)
     end = client.invoke(address, get_max_offset(queue.topic, queue.queue_id))
     found, at = [], 0
@@ -109,7 +112,7 @@ def store_times(client, queue):
 
 @pytest.mark.java
 def test_a_time_is_the_first_message_not_older(client):
-    """Every moment at, before and after every message, in every queue."""
+    """Tests each message's store time, and 1 ms before and after, in every queue."""
     queues = queues_of(client)
     truth = {queue: store_times(client, queue) for queue in queues}
     moments = {
@@ -162,7 +165,7 @@ def test_ranges_are_pinned_and_counted_from_their_start(client):
 
 @pytest.mark.java
 def test_where_a_group_stands(cluster, client):
-    """Also at 0, and where it never committed: 4.6.0 answers 0 to both."""
+    """Offset 0 is not taken for no commit, although 4.6.0 answers 0 for both."""
     full, empty, batch = queues_of(client)
     address = cluster.broker_address()
     group = SubscriptionGroupConfig(group_name="G")
@@ -178,7 +181,7 @@ def test_where_a_group_stands(cluster, client):
 
 @pytest.mark.java
 def test_nothing_is_left_behind(cluster, client):
-    """No group and no offset of ours appears on the broker."""
+    """Resolving a position leaves no group and no offset on the broker."""
     from rmqcli.api.calls.config import get_all_subscription_group_config
     from rmqcli.api.calls.offset import get_all_consumer_offset
 
@@ -213,22 +216,23 @@ def table(runtime=RUNTIME, boot=str(BOOT)):
 @pytest.mark.parametrize(
     ("ours", "expected"),
     [
-        (0, BrokerClock(BOOT + UP)),  # the same second: ours is the finer clock
+        (0, BrokerClock(BOOT + UP)),  # same second: this machine's clock is finer
         (999, BrokerClock(BOOT + UP + 999)),
         (
             -HOUR_MS,
             BrokerClock(
                 BOOT + UP,
-                "the broker's clock is 1h ahead of this machine's and was used",
+                "the broker's clock is 1h ahead of this machine's; using the broker's",
             ),
         ),
         (
             HOUR_MS + 1000,
             BrokerClock(
-                BOOT + UP, "the broker's clock is 1h behind this machine's and was used"
+                BOOT + UP,
+                "the broker's clock is 1h behind this machine's; using the broker's",
             ),
         ),
-        (-500, BrokerClock(BOOT + UP)),  # under a second is not worth a word
+        (-500, BrokerClock(BOOT + UP)),  # less than a second: no note
     ],
 )
 def test_the_broker_s_clock_counts(ours, expected):
@@ -243,7 +247,7 @@ def test_the_broker_s_clock_counts(ours, expected):
 def test_a_broker_that_does_not_tell_its_time(answer):
     clock = broker_clock(answer, asked_ms=5, answered_ms=7)
     assert clock.epoch_ms == 7
-    assert "this machine's clock" in clock.note
+    assert "using this machine's clock" in clock.note
 
 
 def test_lines_for_people():

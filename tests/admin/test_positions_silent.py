@@ -1,4 +1,4 @@
-"""Positions while a broker is silent: it costs the queues of the others nothing."""
+"""Positions in queues of other brokers are resolved while one does not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ B = [MessageQueue("T", "broker-b", n) for n in range(2)]
 
 @pytest.fixture(scope="module")
 def client():
-    """Three messages in each queue of T on two brokers, of which broker-b hangs."""
+    """A client of two brokers with three messages in each queue; broker-b hangs."""
     with EmbeddedCluster(brokers=2, queues=2) as cluster:
         cluster.create_topic("T")
         for queue in (*A, *B):

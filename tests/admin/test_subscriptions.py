@@ -1,4 +1,4 @@
-"""Members of one group that subscribe to different things: who is told, and what."""
+"""Members of one group with different subscriptions: members warn, commands show it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def warned(caplog):
 
 
 def show(capsys, namesrv, *arguments):
-    """A command's JSON, what it said on stderr, and its exit code."""
+    """Run a command; return its JSON, its stderr and its exit code."""
     capsys.readouterr()
     code = run([*arguments, "-o", "json", "-n", namesrv])
     out, err = capsys.readouterr()
@@ -30,7 +30,7 @@ def show(capsys, namesrv, *arguments):
 
 @pytest.fixture
 def mixed(rmq_cluster):
-    """Two members of the group billing; a function starts them."""
+    """A function that makes a member of group billing from topics and a number."""
     rmq_cluster.create_topic("orders", queues=2)
     rmq_cluster.create_topic("refunds", queues=2)
 
@@ -49,7 +49,7 @@ def mixed(rmq_cluster):
 
 
 def test_members_that_differ_are_warned_and_shown(mixed, rmq_cluster, caplog, capsys):
-    """One filters out what the other wants; offsets move past it all the same."""
+    """Each member filters out messages that the other wants, and offsets pass them."""
     caplog.set_level(logging.WARNING)
     with mixed({"orders": "A"}, 1) as one, mixed({"orders": "B", "refunds": "*"}, 2):
         wait_until(lambda: len(one.queues()) > 0)
@@ -70,7 +70,8 @@ def test_members_that_differ_are_warned_and_shown(mixed, rmq_cluster, caplog, ca
         assert f"warning: billing: {expected[0]}" in capsys.readouterr().err
         found, err, code = show(capsys, rmq_cluster.namesrv, "group", "show", "billing")
     assert found["mismatches"] == expected
-    assert f"subscriptions differ, so messages get lost: {expected[1]}" in err
+    lost = "members have different subscriptions, so messages are lost"
+    assert f"{lost}: {expected[1]}" in err
     assert [
         [(s["topic"], s["sub_string"]) for s in member["subscriptions"]]
         for member in found["members"]
@@ -91,7 +92,7 @@ def test_a_java_member_that_differs_is_reported(
         real_cluster, group, {topic: "B"}, Seen(), heartbeat_broker_interval_ms=BEAT_MS
     )
     with ours, JavaConsumer(real_cluster, group, topic, subExpression="A") as java:
-        # The newer expression of a topic is the one that brokers keep: Java's.
+        # Brokers keep a topic's newest expression: Java's.
         raw.wait_until(
             lambda: len(warned(caplog)) > 0,
             timeout_ms=120_000,

@@ -1,4 +1,4 @@
-"""What a topic is, and how its permissions and type are said."""
+"""The kinds of topics and groups, and the texts for permissions and message types."""
 
 from __future__ import annotations
 

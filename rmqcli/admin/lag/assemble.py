@@ -315,7 +315,7 @@ def _client_queues(client_id: str, answer: object, *, now_ms: int) -> ClientQueu
     from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
 
     if answer is None:
-        return ClientQueues(client_id=client_id, failure="its broker was lost")
+        return ClientQueues(client_id=client_id, failure="its broker did not answer")
     if isinstance(answer, RmqError):
         return ClientQueues(client_id=client_id, failure=answer.message)
     return read_running_info(client_id, answer, now_ms=now_ms)  # type: ignore[arg-type]

@@ -49,11 +49,11 @@ def _headline(lag: GroupLag) -> str:
 def _tries(lag: GroupLag) -> Iterator[str]:
     retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
     if retries:
-        yield f"{retries} of them failed before and wait to be tried again."
+        yield f"{retries} of them failed before and wait for a retry."
     if lag.reading.dead_letters:
         count = lag.reading.dead_letters
-        dead_letters = f"Admin.read({dlq_topic(lag.group)!r})"
-        yield f"It gave up on {count} messages: {dead_letters}"
+        read = f"Admin.read({dlq_topic(lag.group)!r})"
+        yield f"Its dead-letter topic holds {count} messages; read them with: {read}"
 
 
 def _states(lag: GroupLag) -> Iterator[str]:
@@ -69,8 +69,8 @@ def _states(lag: GroupLag) -> Iterator[str]:
     if queues := by_state.get(LagState.AHEAD):
         yield (
             f"It committed offsets beyond the end of {_names(queues)}: the topic was"
-            " made anew, or an offset was set by hand. It gets nothing there until"
-            " the queue has grown that far or its members correct it."
+            " recreated, or an offset was set by hand. The group receives nothing"
+            " there until the queue has grown that far or a member corrects the offset."
         )
     waiting = [q for q in by_state.get(LagState.NO_COMMIT, ()) if q.lag is None]
     if waiting:
@@ -78,13 +78,16 @@ def _states(lag: GroupLag) -> Iterator[str]:
         where = "where its members choose (consumeFromWhere)"
         members = lag.reading.members
         if members is not None and members.consume_from_where:
-            where = f"as its members say: {members.consume_from_where}"
+            where = f"at {members.consume_from_where} (consumeFromWhere)"
         yield (
             f"It never committed an offset in {_names(waiting)}, which hold {total}"
             f" messages. It will start {where}."
         )
     if by_state.get(LagState.BROADCAST):
-        yield "It broadcasts: each member keeps its own offsets, brokers have none."
+        yield (
+            "The group consumes in broadcast mode: each member keeps its own offsets,"
+            " and brokers have none."
+        )
 
 
 def _members(lag: GroupLag) -> Iterator[str]:
@@ -99,7 +102,7 @@ def _members(lag: GroupLag) -> Iterator[str]:
     readable = sum(q.queue_id is not None and q.topic is not None for q in lag.queues)
     yield f"{count} {'member is' if count == 1 else 'members are'} online."
     if count > readable > 0 and members.message_model != BROADCASTING:
-        yield f"Only {readable} of them can work: there are no more queues."
+        yield f"Only {readable} of them can get a queue: there are no more queues."
     for note in members.mismatches(lag.reading.clients):
         yield f"Subscriptions differ, so messages get lost: {note}."
 
@@ -117,8 +120,8 @@ def _skew(lag: GroupLag) -> Iterator[str]:
 def _held(lag: GroupLag) -> Iterator[str]:
     held = [h for c in (lag.reading.clients or {}).values() for h in c.queues]
     for flag, text in (
-        (FLOW_CONTROL, "is not pulled any more: its consumer caches too much of it"),
-        (STUCK_HEAD, "has a message at its head that is not getting done"),
+        (FLOW_CONTROL, "is not pulled: it exceeds a limit of its consumer's cache"),
+        (STUCK_HEAD, "has a message at its head that is not being finished"),
         (EXPIRED_LOCK, "waits for the broker's lock"),
     ):
         for item in [h for h in held if flag in h.flags][:_SHOWN_QUEUES]:
@@ -142,13 +145,13 @@ def _filters(lag: GroupLag) -> Iterator[str]:
 def _trend(trend: Trend) -> str:
     if trend.rate_in is None or trend.rate_out is None:
         return f"{trend.verdict}: the rates are not known."
-    rates = f"{trend.rate_in:g} messages/s come in, {trend.rate_out:g}/s are done"
+    rates = f"{trend.rate_in:g} messages/s arrive, {trend.rate_out:g}/s are consumed"
     if trend.drain_ms is None:
-        return f"{trend.verdict}: {rates}; at this rate it never catches up."
+        return f"{trend.verdict}: {rates}; at this rate the group never catches up."
     if trend.drain_ms == 0:
         return f"{trend.verdict}: {rates}."
     drain = format_duration(trend.drain_ms)
-    return f"{trend.verdict}: {rates}; it will have caught up in {drain}."
+    return f"{trend.verdict}: {rates}; the group will catch up in {drain}."
 
 
 def _names(queues: Iterable[QueueLag]) -> str:

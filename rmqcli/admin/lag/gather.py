@@ -183,9 +183,9 @@ class LagGatherer:
         return BrokerFailure(
             broker_name=name,
             address=seen.address,
-            message=f"it has left the route; a name server named it last at"
-            f" {format_rfc3339(seen.seen_ms)}, and groups had queues there"
-            " (gone for good: LagMemory.forget())",
+            message=f"it has left the route; a name server last listed it at"
+            f" {format_rfc3339(seen.seen_ms)}, and groups had queues there; if it was"
+            " removed for good, use LagMemory.forget()",
         )
 
     def _remember(

@@ -70,8 +70,11 @@ def fast_dataclass(cls: type[ValueT]) -> type[ValueT]:
 
 BROADCASTING = "BROADCASTING"  # MessageModel.BROADCASTING
 
-NEVER_COMMITTED = "no offset was ever committed: it starts where its members choose"
-FROM_THE_START = "no offset was ever committed: members begin at its first message"
+NEVER_COMMITTED = (
+    "no offset was ever committed; consumeFromWhere of the members decides where to"
+    " start"
+)
+FROM_THE_START = "no offset was ever committed; members start at its first message"
 OWN_OFFSETS = "a broadcast group: members keep their offsets themselves"
 
 #: A delay of over 30 years is the broker's clock minus -1, which the broker uses as the

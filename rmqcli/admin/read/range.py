@@ -95,7 +95,7 @@ class RangeReader:
             for wanted in ranges
         }
         if len(self._states) != len(ranges):
-            raise ValueError("a queue is given twice")
+            raise ValueError("duplicate queue in ranges")
         self._open = {q: s for q, s in self._states.items() if not s.reading.is_done}
         self._addresses = AddressBook(client)
         self._in_flight = 0
@@ -277,6 +277,6 @@ def _no_progress(
     return PartialError(
         f"{queue}: {address} answers {answer.status.value} for offset {start}, with"
         f" next offset {answer.next_begin_offset}, min offset {answer.min_offset} and"
-        f" max offset {answer.max_offset}",
-        hint="the broker may have lost messages, or be a slave that is behind",
+        f" max offset {answer.max_offset}; the broker may have lost messages, or it is"
+        " a slave that is behind"
     )

@@ -169,7 +169,7 @@ class ResetRun:
     def _outcome(self, plan: QueuePlan) -> Outcome:
         seen = self._seen.get(plan.queue, [])
         if plan.target is None:
-            return _not_attempted("there is nowhere to go")
+            return _not_attempted("no target offset")
         if not plan.is_change:
             return judge_unchanged(target=plan.target, seen=seen)
         error = self._errors.get(plan.queue)
@@ -337,7 +337,7 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
         is_expected = plan.method_of(queue).is_live and is_absolute
         if not is_expected or _turns(each, moved[queue]):
             refused.append(
-                f"{queue}: {each.committed} was planned from, now {committed}"
+                f"{queue}: committed offset was {each.committed}, is now {committed}"
             )
     if refused:
         others = len(refused) - 1

@@ -127,7 +127,11 @@ def save_backup(
             f"no backup could be saved in {directory}: {error.strerror or error}",
             hint="nothing was changed; set XDG_STATE_HOME to a folder you can write to",
         ) from error
-    raise RmqError(f"no backup could be saved: {directory} is full of the same time")
+    first, last = backup_id_of(created_ms), backup_id_of(created_ms + _SAME_MS_MAX - 1)
+    raise RmqError(
+        f"no backup could be saved: {directory} already has backups for all ids from"
+        f" {first} to {last}"
+    )
 
 
 def load_backup(directory: Path, backup_id: str) -> Backup:

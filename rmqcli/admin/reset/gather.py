@@ -118,7 +118,7 @@ def _with_unknown(
         for name, reason in reasons.items()
     ]
     warnings += [
-        f"{name} could not be asked who is online there: {error.message}"
+        f"{name} did not report its online members: {error.message}"
         for name, error in members.errors.items()
         if name not in reasons
     ]
@@ -298,7 +298,10 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         raise topic.unknown[found.queue]
     facts = topic.every.get(found.queue)
     if facts is None or found.queue not in topic.chosen:
-        raise UsageError(f"message {message_id} is in {found.queue}, which is left out")
+        raise UsageError(
+            f"message {message_id} is in {found.queue}, which is not among the selected"
+            " queues"
+        )
     behind = found.queue_offset + 1
     here = facts.committed
     if here is not None and here >= behind:
@@ -306,7 +309,9 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         return replace(facts, wanted=here, note=note)
     start = facts.min_offset if here is None else max(here, facts.min_offset)
     if start != found.queue_offset:
-        stands = "has committed nothing there" if here is None else f"stands at {here}"
+        stands = (
+            "has committed nothing there" if here is None else f"is at offset {here}"
+        )
         others = found.queue_offset - start
         queue = found.queue
         messages = "message" if others == 1 else "messages"

@@ -150,12 +150,13 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
         found = list(dict.fromkeys(_by_unique_id(client, topic, message_id)))
     if not found:
         raise NotFoundError(
-            f"no message of topic {topic} has the id {message_id}",
+            f"no message of topic {topic} has the id {message_id}; if it is a unique"
+            f" id, {_producer_of(message_id)}",
             code=int(ResponseCode.NO_MESSAGE),
             name=ResponseCode.NO_MESSAGE.name,
             hint=(
-                f"{_producer_of(message_id)}; the index may not reach back that far;"
-                " with the message's queue and offset: queues=[QUEUE], to=OFFSET+1"
+                "if the index does not reach back that far, name the message's queue"
+                " and offset: queues=[QUEUE], to=OFFSET+1"
             ),
         )
     if len(found) > 1:
@@ -177,8 +178,8 @@ def _producer_of(text: str) -> str:
     minutes, seconds = divmod(ms // 1_000, 60)
     hour, minute = divmod(minutes, 60)
     return (
-        f"as a unique id it is of process {made.pid} at {made.ip}, made on day"
-        f" {day + 1} of a month at {hour:02}:{minute:02}:{seconds:02} there"
+        f"process {made.pid} at {made.ip} created it on day {day + 1} of the month at"
+        f" {hour:02}:{minute:02}:{seconds:02} local time"
     )
 
 

@@ -92,13 +92,13 @@ def choose_method(
             is_live=True,
             push=push,
             warning=(
-                f"RocketMQ {version} resets through its clients: they stop reading for"
-                " 10 s, all topics"
+                f"RocketMQ {version} resets through its clients: they stop consuming"
+                " all topics for 10 s"
             ),
         )
     why = (
-        f"RocketMQ {version} can only reset online clients by one time for all queues,"
-        " and no time gives these offsets"
+        f"RocketMQ {version} can only reset online clients with one timestamp for all"
+        " queues, and no timestamp gives these offsets"
     )
     if wants_proof:
         return ResetMethod(

@@ -188,7 +188,9 @@ def plan_queue(facts: QueueFacts) -> QueuePlan:
     warnings = []
     committed = facts.committed
     if committed is None:
-        warnings.append("nothing was committed here before: that cannot be restored")
+        warnings.append(
+            "no offset was committed here before; an undo cannot restore that"
+        )
     elif committed < facts.min_offset:
         lost = facts.min_offset - committed
         warnings.append(
@@ -204,7 +206,9 @@ def plan_queue(facts: QueueFacts) -> QueuePlan:
     if facts.wanted is not None:
         target = min(max(facts.wanted, facts.min_offset), facts.max_offset)
         if target != facts.wanted and not facts.note:
-            warnings.append(f"clamped: {facts.wanted} is outside, {target} is taken")
+            warnings.append(
+                f"clamped: {facts.wanted} is outside the queue, using {target}"
+            )
     if facts.note:
         warnings.append(facts.note)
     return QueuePlan(
@@ -238,8 +242,8 @@ def restore(facts: QueueFacts, committed: int | None) -> QueueFacts:
     """
     if committed is None:
         note = (
-            "nothing was committed here at the time of the backup; that cannot be"
-            " brought back, the oldest message is taken so that none is lost"
+            "no offset was committed here at the time of the backup; a commit cannot be"
+            " removed, so the oldest message is used and none is lost"
         )
         return replace(facts, wanted=facts.min_offset, note=note)
     return replace(facts, wanted=committed)
@@ -269,7 +273,7 @@ def make_plan(
     if group.is_broadcast:
         broadcast = (
             f"group {group.group} consumes in broadcast mode: its clients keep their"
-            " own offsets, a reset at the broker does nothing for them"
+            " own offsets, and a reset at the broker has no effect on them"
         )
         warnings.append(broadcast)
     warnings += _retry_warnings(group)
@@ -317,12 +321,13 @@ def check_drift(
         committed, target = expected.get(each.queue, (each.committed, each.target))
         if each.committed not in (committed, target):
             moved.append(
-                f"{each.queue}: {committed} was planned from, now {each.committed}"
+                f"{each.queue}: committed offset was {committed}, is now"
+                f" {each.committed}"
             )
         elif each.target != target:
             moved.append(
-                f"{each.queue}: {target} is outside"
-                f" {each.min_offset}..{each.max_offset}"
+                f"{each.queue}: target {target} is outside the queue"
+                f" ({each.min_offset} to {each.max_offset})"
             )
     if moved:
         others = len(moved) - 1

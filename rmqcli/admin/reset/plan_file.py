@@ -99,7 +99,7 @@ def read_plan(
             raise UsageError(f"{row.where}: topic {row.topic!r} is not {topic!r}")
         queue = _queue(row, queues)
         if queue in targets:
-            raise UsageError(f"{row.where}: {queue} is there twice")
+            raise UsageError(f"{row.where}: {queue} appears twice")
         target = _number(row.where, "target", row.target)
         if target is None:
             continue  # the plan had no target for this queue
@@ -174,7 +174,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
                 yield _Row(where, group, topic, None, partition, offset, None)
             case _:
                 raise UsageError(
-                    f"{where}: {len(line)} columns",
+                    f"{where}: unexpected number of columns: {len(line)}",
                     hint=f"write {','.join(CSV_HEADER)} or topic,partition,offset",
                 )
 
@@ -205,7 +205,7 @@ def _number(where: str, what: str, text: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise UsageError(f"{where}: {what} {text[:40]!r} is not a number")
     if int(text) > LONG_MAX:
-        raise UsageError(f"{where}: {what} {text} is over {LONG_MAX}")
+        raise UsageError(f"{where}: {what} {text} exceeds {LONG_MAX}")
     return int(text)
 
 

@@ -70,7 +70,10 @@ def judge(
         note = f"was {target}; a live consumer has read on to {last}"
         return Outcome(result=Result.CONFIRMED, is_good=True, read_back=last, note=note)
     if last == committed and target not in seen:
-        note = f"still {last}: the broker took the request and nothing changed"
+        note = (
+            f"still {last}: the broker accepted the request, but the offset did not"
+            " change"
+        )
         return Outcome(
             result=Result.UNCHANGED, is_good=False, read_back=last, note=note
         )
@@ -79,7 +82,7 @@ def judge(
         result=Result.OVERWRITTEN,
         is_good=False,
         read_back=last,
-        note=f"set to {target}, but {by} has committed {last} over it",
+        note=f"set to {target}, but {by} has overwritten it with {last}",
     )
 
 

@@ -84,7 +84,7 @@ class LostQueues:
             if is_refusal(error):
                 continue
             if queue.broker_name not in self._brokers:
-                self._say(f"{queue.broker_name}: {error.message}; trying again")
+                self._say(f"{queue.broker_name}: {error.message}; retrying")
             self.expect(queue)
 
     def expect(self, queue: MessageQueue) -> None:
@@ -145,6 +145,7 @@ class LostQueues:
     ) -> dict[MessageQueue, int | RmqError]:
         found: dict[MessageQueue, int | RmqError] = {}
         places = []
+        refused = []
         own = {q: self._wanted(p) for q, p in self._own.items() if q in broker.queues}
         wanted = self._wanted(self._position)
         resolved = resolve_each(self._client, sorted(broker.queues), wanted, own=own)
@@ -152,15 +153,16 @@ class LostQueues:
             if not isinstance(each, RmqError):
                 offset = each.min_offset if each.offset is None else each.offset
                 found[queue] = offset
-                places.append(f"{queue} from {offset}")
+                places.append(f"{queue} from offset {offset}")
             elif is_refusal(each):
                 found[queue] = each
-                places.append(f"{queue} given up: {each.message}")
+                refused.append(f"not reading {queue}: {each.message}")
         broker.queues -= found.keys()
         if broker.queues:
             self._failed(broker)
-        if places:
-            self._say(f"{name} answers: {', '.join(places)}")
+        if found:
+            reading = [f"reading {', '.join(places)}"] if places else []
+            self._say("; ".join([f"{name} answers", *reading, *refused]))
         return found
 
     def _wanted(self, position: Position | None) -> Position:

@@ -20,11 +20,11 @@ from rmqcli.errors import (
     BrokerError,
     DeniedError,
     RmqError,
-    TransportError,
     UsageError,
 )
 from rmqcli.model import OffsetRange
 from rmqcli.position import LONG_MAX
+from rmqcli.units import format_duration
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
 
@@ -247,13 +247,13 @@ class Follower:
         if followed.ends_before_since_ms is None:
             followed.ends_before_since_ms = now_ms
             self._say(
-                f"{queue}: the broker has only {max_offset} of {offset} messages now;"
-                " waiting for the others"
+                f"{queue}: the queue now ends at offset {max_offset}, before offset"
+                f" {offset}; waiting"
             )
         elif now_ms - followed.ends_before_since_ms >= self._options.lost_ms:
             self._say(
                 f"{queue}: the broker lost offsets {max_offset} to {offset};"
-                f" going on at {max_offset}"
+                f" continuing at {max_offset}"
             )
             self.add(queue, max(0, max_offset))
 
@@ -271,26 +271,23 @@ class Follower:
         if is_hopeless:
             del self._queues[queue]
             self.abandoned[queue] = error
-            self._say(f"{queue}: given up: {error.message}")
+            self._say(f"stopped reading {queue}: {error.message}")
             return
         followed.is_in_trouble = True
         backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
         followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
         if queue.broker_name not in self._troubled:
             self._troubled.add(queue.broker_name)
-            again = (
-                "trying again"
-                if isinstance(error, TransportError)
-                else "trying again for a while"
-            )
-            self._say(f"{queue.broker_name}: {error.message}; {again}")
+            limit_ms = self._options.refused_ms
+            limit = "" if error.retriable else f" for up to {format_duration(limit_ms)}"
+            self._say(f"{queue.broker_name}: {error.message}; retrying{limit}")
 
     def _recovered(self, queue: MessageQueue, followed: _Followed) -> None:
         followed.failures = 0
         followed.is_in_trouble = False
         if queue.broker_name in self._troubled:
             self._troubled.discard(queue.broker_name)
-            self._say(f"{queue.broker_name} answers again; going on where it was")
+            self._say(f"{queue.broker_name} is back; continuing")
 
     def _ask_routes(self) -> None:
         """Request the topics' routes periodically, without waiting for the answers."""
@@ -329,7 +326,7 @@ class Follower:
                 self._handed_over.add(queue)
                 self._on_new_broker(queue)
             elif queue not in self._queues:
-                self._say(f"{queue}: a new queue, read from its start")
+                self._say(f"{queue}: new queue; reading from its start")
                 self.add(queue, 0)
 
     def _refresh(self, topics: Iterable[str]) -> None:

@@ -159,7 +159,7 @@ class Tail(Generic[T]):
         )
 
     def _on_trouble(self, queue: MessageQueue, error: RmqError) -> None:
-        self._say(f"{queue.broker_name}: {error.message}; trying again")
+        self._say(f"{queue.broker_name}: {error.message}; retrying")
 
     def _left_count(self) -> int | None:
         if self._plan.count is None:

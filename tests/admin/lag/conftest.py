@@ -1,4 +1,4 @@
-"""Patience with members: `rmq lag` asks them unasked for at most a second."""
+"""Members get more time: without --process-queues, `rmq lag` gives them a second."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rmqcli.admin.lag import broker
 
 @pytest.fixture(autouse=True)
 def _members_have_time(monkeypatch):
-    """A busy machine's members are late, and would count as silent ones."""
+    """Raises that limit, because members on a busy machine answer late."""
     monkeypatch.setattr(broker, "OWNER_TIMEOUT_MS", 60_000)

@@ -1,4 +1,4 @@
-"""A name server and a broker in one scripted peer, with queues that obey a test."""
+"""A name server and a broker in one scripted peer, whose queues a test defines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOUND, NO_NEW, NO_MATCHED, ILLEGAL = 0, 19, 20, 21
 
 
 def record(queue_offset: int, *, queue_id: int = 0, store_ms: int = 0) -> bytes:
-    """A stored message whose body is its offset."""
+    """Return a stored message whose body is `queue_id:queue_offset`."""
     return encode_message(
         MessageFields(
             topic="T",
@@ -34,7 +34,7 @@ def record(queue_offset: int, *, queue_id: int = 0, store_ms: int = 0) -> bytes:
 def answer_fields(
     code: int, next_begin: int, *, low: int = 0, high: int = 0, suggest: int = 0
 ) -> dict[str, object]:
-    """Code and header of an answer to a pull."""
+    """Return an answer to a pull: its code, its header and an empty body."""
     numbers = {
         "suggestWhichBrokerId": suggest,
         "nextBeginOffset": next_begin,
@@ -50,10 +50,11 @@ def answer_fields(
 
 @dataclass
 class ScriptedBroker:
-    """A script for `Peer`. Routes of topic T name `address` as the broker's master.
+    """A script for `Peer`. Every route has one broker, with `addresses` by broker id.
 
-    `override`, when set, may answer a pull itself: it gets the queue id, the offset and
-    how many pulls came before, and returns fields of the answer or None.
+    `override`, if set, may answer a pull itself: it gets the queue id, the offset and
+    the number of the pull, counted from 1, and returns the fields of the answer or
+    None.
     """
 
     queues: dict[int, int]  # queue id -> max offset
@@ -61,7 +62,7 @@ class ScriptedBroker:
     batch: int = 32
     addresses: dict[int, str] = field(default_factory=dict)
     override: Callable[[int, int, int], dict[str, object] | None] | None = None
-    #: the bytes of a record, by queue id and offset
+    #: makes the bytes of the record at a queue id and an offset
     make_record: Callable[[int, int], bytes] = lambda queue_id, offset: record(
         offset, queue_id=queue_id
     )

@@ -1,4 +1,4 @@
-"""What `rmq lag` asks of embedded brokers of several versions, and what it tells."""
+"""What `rmq lag` asks embedded brokers of several versions, and what it reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOW_MS = 1_767_322_800_000
 
 @pytest.fixture(params=["4.6.0", "4.9.7", "5.5.0"])
 def cluster(rmq_cluster_factory, request):
-    """One broker of each kind, with a topic of three queues of ten messages each."""
+    """A broker of each version, with ten messages in each of a topic's three queues."""
     found = rmq_cluster_factory(like=request.param)
     found.create_topic("orders", queues=3)
     for queue_id in range(3):
@@ -185,7 +185,7 @@ def test_owners_are_asked_for_one_group_and_not_for_many(cluster, lag):
         found, _ = lag(cluster, "billing", "audit")
         assert {q["client_id"] for q in found["billing"]["queues"]} == {None}
         assert found["billing"]["client_reason"] == (
-            "members were not asked: name one group, or give --process-queues"
+            "members were not queried: name one group, or add --process-queues"
         )
         found, _ = lag(cluster, "billing", "audit", "--process-queues")
         owners = {q["client_id"] for q in found["billing"]["queues"]}
@@ -299,7 +299,7 @@ def test_members_without_a_queue_are_counted():
         "2 members are online.",
     ]
     assert words(*two, members=online("a", "b", "c"))[2] == (
-        "Only 2 of them can work: there are no more queues."
+        "Only 2 of them can get a queue: there are no more queues."
     )
     broadcast = online("a", "b", "c", model="BROADCASTING")
     assert not any("Only" in each for each in words(*two, members=broadcast))
@@ -340,7 +340,7 @@ def test_a_retry_topic_is_not_said_to_start_where_members_choose():
     found = words(queue(0, None, 7, topic="%RETRY%G"), queue(0, None, 0))
     assert found == [
         "G has 7 messages to read.",
-        "7 of them failed before and wait to be tried again.",
+        "7 of them failed before and wait for a retry.",
         "No member is online: nothing is read until one starts.",
     ]
 
@@ -376,14 +376,14 @@ def test_five_stuck_queues_are_named():
     )
     clients = {"a": read_running_info("a", info, now_ms=NOW_MS)}
     found = words(queue(0, 5, 10), members=online("a"), clients=clients)
-    assert sum("is not pulled any more" in each for each in found) == 5
+    assert sum("is not pulled: it exceeds a limit" in each for each in found) == 5
 
 
 def test_a_client_that_hangs_does_not_hold_up_the_rest(
     rmq_cluster, capsys, monkeypatch
 ):
-    """Its broker relays the question, and nobody answers for longer than a second."""
-    monkeypatch.undo()  # members have their second, and no more
+    """The broker relays the query, and the client does not answer within a second."""
+    monkeypatch.undo()  # restore the limit of one second
     rmq_cluster.create_topic("orders", queues=1)
     with consumer(rmq_cluster, "billing", "orders", Seen()) as member:
         wait_until(lambda: len(member.queues()) == 2)

@@ -1,4 +1,4 @@
-"""What brokers reported, put together; above all what they did not report."""
+"""Joining what brokers reported, and above all showing what they did not report."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_offsets_of_a_deleted_topic_are_a_note():
 
 @pytest.mark.parametrize(
     ("answer", "failure"),
-    [(None, "its broker was lost"), (HUNG, "no answer in 5000 ms")],
+    [(None, "its broker did not answer"), (HUNG, "no answer in 5000 ms")],
 )
 def test_a_member_that_did_not_answer_is_named(answer, failure):
     online = ConsumerConnection(
@@ -186,7 +186,7 @@ def test_a_queue_with_two_holders_is_named():
         (MessageQueue("U", "broker-b", 3), ("T",), False),
         # routes change, and members learn of it later
         (MessageQueue("T", "broker-a", 3), (), False),
-        # of a proxy, which maps it to queues of brokers
+        # a queue of a proxy, which maps it to queues of brokers
         (MessageQueue("T", "__syslo__global__", 3), (), False),
     ],
 )

@@ -1,4 +1,4 @@
-"""A broker that has left the route: the rest is not taken for all there is."""
+"""When a broker has left the route, the others are not taken for the whole cluster."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_the_text_says_when_a_broker_was_seen_and_how_to_forget_it(pair, capsys)
     assert run(["lag", "billing", "-n", pair.namesrv]) == 6
     err = capsys.readouterr().err
     assert "billing: UNKNOWN, lag unknown (unknown in 2 of 4 queues: broker-b" in err
-    assert "broker-b: it has left the route; a name server named it last at 20" in err
-    assert "--forget" in err
+    assert "broker-b: it has left the route; a name server last listed it at 20" in err
+    assert "if it was removed for good, use --forget" in err
 
 
 def test_a_broker_that_comes_back_has_its_numbers(pair, lag):

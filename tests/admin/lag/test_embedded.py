@@ -1,4 +1,4 @@
-"""`rmq lag` on the embedded cluster: what waits for another try, and what is dead."""
+"""`rmq lag` on the embedded cluster: messages waiting for a retry, and dead letters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.waiting import wait_until
 
 @pytest.fixture
 def lag(capsys):
-    """`lag(cluster, *arguments)`: the groups by name, and the exit code."""
+    """`lag(cluster, *arguments)` returns the groups by name, and the exit code."""
 
     def ask(cluster, *arguments):
         capsys.readouterr()
@@ -48,13 +48,13 @@ def pick(row, *names):
 
 @pytest.fixture
 def waiting(rmq_cluster):
-    """A group that has read all of its topic, with 7 messages to be tried again."""
+    """A cluster whose group has read its topic, and has 7 messages to be retried."""
     rmq_cluster.create_topic("orders", queues=2)
     rmq_cluster.create_group("billing")
     rmq_cluster.send("orders", ["x"] * 10)
     commit(rmq_cluster, "billing", "orders", {0: 5, 1: 5})
     rmq_cluster.create_topic("%RETRY%billing", queues=1)
-    for _ in range(7):  # a batch of them is refused
+    for _ in range(7):  # brokers refuse batches for retry topics
         rmq_cluster.send("%RETRY%billing", ["again"])
     return rmq_cluster
 
@@ -86,7 +86,7 @@ def test_what_was_committed_of_a_retry_topic_is_not_lag(waiting, lag, named):
 def test_members_that_do_not_subscribe_to_retries_hide_none(
     rmq_cluster_factory, lag, named, like
 ):
-    """As pull consumers do not: what they committed of them counts all the same."""
+    """Pull consumers do not subscribe to them, but offsets committed there count."""
     cluster = rmq_cluster_factory(like=like)
     cluster.create_topic("orders", queues=1)
     cluster.create_topic("%RETRY%billing", queues=1)
@@ -176,9 +176,11 @@ def test_retries_and_dead_letters_are_explained(waiting, capsys):
     waiting.send("%DLQ%billing", ["dead"] * 3)
     assert run(["lag", "billing", "--explain", "-n", waiting.namesrv]) == 0
     shown = capsys.readouterr()
-    assert "7 of them failed before and wait to be tried again." in shown.out
-    assert "It gave up on 3 messages: rmq tail %DLQ%billing" in shown.out
-    assert "lag 7, 7 of it to be tried again" in shown.err
+    assert "7 of them failed before and wait for a retry." in shown.out
+    assert (
+        "Its dead-letter topic holds 3 messages; read them with: rmq tail %DLQ%billing"
+    ) in shown.out
+    assert "lag 7, 7 of it in the retry topic" in shown.err
     assert shown.err.rstrip().endswith("members 0, dead letters 3")
 
 
@@ -186,7 +188,7 @@ def test_retries_and_dead_letters_are_explained(waiting, capsys):
 def test_a_broker_at_which_a_stopped_group_never_committed_has_rows(
     rmq_cluster_factory, lag, named
 ):
-    """A broker that was added, or lost its offsets: the group will read it too."""
+    """The broker was added, or lost its offsets. The group will read its queues."""
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_topic("orders", queues=1)
     cluster.create_group("billing")

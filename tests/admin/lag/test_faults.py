@@ -1,4 +1,4 @@
-"""`rmq lag` while brokers hang, are gone, or have deleted what was not read."""
+"""`rmq lag` while brokers hang, are down, or have deleted unread messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_hung_broker_costs_its_own_rows(fresh_cluster, lag):
     whole_rows = whole[group]["queues"]
     assert [pick(q, "broker_name", "queue_id", "state") for q in whole_rows] == rows
     assert whole_code == 6
-    # With nobody to say which topics the group has, one row stands for all queues.
+    # No broker tells the group's topics, so one row stands for each broker's queues.
     assert [
         pick(q, "topic", "broker_name", "queue_id", "state", "lag")
         for q in nothing[group]["queues"]
@@ -77,7 +77,7 @@ def test_a_killed_broker_is_missed_after_it_left_the_route(
         seen.update(reading.get(group, {}))
         return {q["broker_name"] for q in seen["queues"]} == {"broker-a"}
 
-    # Its connection ends, so the name server forgets it at once.
+    # The name server forgets the broker as soon as its connection ends.
     raw.wait_until(has_left, timeout_ms=60_000, what=lambda: str(seen))
     rest = seen["total_lag"]
     found, code = lag(cluster, group)
@@ -95,7 +95,7 @@ def test_a_killed_broker_is_missed_after_it_left_the_route(
     assert code == 6
     cluster.start_broker(1)
     found, code = lag(cluster, group)
-    # It may have died before it wrote the offsets down.
+    # The broker may have been killed before it wrote the offsets to its disk.
     back = [q for q in found[group]["queues"] if q["broker_name"] == "broker-b"]
     assert {pick(q, "state", "lag") for q in back} <= {
         ("OK", 10),
@@ -114,7 +114,7 @@ def test_deleted_messages_and_a_broker_that_is_gone(fresh_cluster, lag):
     commit(cluster, group, topic, {0: 7})
     found, _ = lag(cluster, group)
     assert queues_of(found[group], topic)[0]["lag"] == 3993
-    # What the broker does to files past their time, without waiting for it.
+    # Delete files as the broker does when they have expired, without waiting for it.
     cluster.stop_broker()
     log = cluster.store_directory() / "commitlog"
     for file in sorted(log.iterdir())[:2]:

@@ -1,4 +1,4 @@
-"""The notes of earlier looks: what is kept, for how long, and what is not believed."""
+"""The memory of earlier runs: what it keeps, for how long, and what it rejects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def queue(queue_id, *, topic="T", broker_name="broker-b", committed=4, failure=N
 
 @pytest.fixture
 def noted(tmp_path):
-    """A folder with notes: G has two queues on each of two brokers."""
+    """A folder with a saved memory: G has two queues on each of two brokers."""
     memory = open_memory(tmp_path)
     memory.remember_brokers(BROKERS, now_ms=NOW_MS)
     readings = [queue(n, broker_name=b) for b in BROKERS for n in (0, 1)]

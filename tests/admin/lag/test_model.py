@@ -1,4 +1,4 @@
-"""From readings to lag: the numbers and the states, by table."""
+"""Tables of readings, and the lag and states that follow from them."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def test_a_broadcast_group_has_no_offsets_at_the_broker():
 @pytest.mark.parametrize(
     ("committed", "time_span", "age_ms"),
     [
-        (10, None, 0),  # all is read: nothing to ask
+        (10, None, 0),  # everything is read: no query
         (5, None, None),
         (5, span(40_000), 40_000),
         (5, span(-3), 0),  # the broker's clock went back
-        # the next message is gone: the broker takes its time for -1
+        # the next message was deleted: the broker takes -1 for its store time
         (5, span(NOW_MS + 1), 90_000),
         (5, span(NOW_MS + 1, min_time_stamp=-1), None),
     ],

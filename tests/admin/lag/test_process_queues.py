@@ -1,4 +1,4 @@
-"""What consumers hold, and what is wrong with it."""
+"""The process queues of consumers, and the problems that they show."""
 
 from __future__ import annotations
 

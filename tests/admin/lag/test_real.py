@@ -1,4 +1,4 @@
-"""`rmq lag` against real brokers: what mqadmin says, and what it does not."""
+"""`rmq lag` on real brokers agrees with mqadmin, and tells what mqadmin does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUBSCRIPTION_GROUP = {"groupName": "", "consumeEnable": True, "retryQueueNums": 
 
 @pytest.fixture
 def lag(capsys):
-    """`lag(cluster, *arguments)`: the groups by name, and the exit code."""
+    """`lag(cluster, *arguments)` returns the groups by name, and the exit code."""
 
     def ask(cluster, *arguments):
         capsys.readouterr()
@@ -30,7 +30,7 @@ def lag(capsys):
 
 
 def new_group(cluster, *, brokers=(0,)):
-    """A group that brokers know and nobody has used."""
+    """Create a group on these brokers, which no client has used; return its name."""
     group = f"G-{uuid.uuid4().hex[:12]}"
     body = json.dumps({**SUBSCRIPTION_GROUP, "groupName": group}).encode()
     for broker in brokers:
@@ -60,7 +60,7 @@ def pick(queue, *names):
 
 
 def progress(cluster, group):
-    """(topic, broker, queue) -> (max, committed, lag), as mqadmin prints it."""
+    """Return mqadmin's rows: (topic, broker, queue) -> (max, committed, lag)."""
     text = mqadmin(cluster, "consumerProgress", "-g", group)
     owner = r"\S+ +" if "#Client IP" in text else ""  # before 5.0
     row = re.compile(
@@ -88,7 +88,7 @@ def test_in_the_middle_of_a_backlog_it_equals_mqadmin(real_cluster, lag):
         )
         for q in found[group]["queues"]
     }
-    # What was refused comes to the retry topic later, maybe between the two looks.
+    # Failed messages reach the retry topic later, maybe between the two readings.
     ours, expected = (
         {key: value for key, value in table.items() if key[0] == topic}
         for table in (ours, expected)
@@ -114,7 +114,8 @@ def test_what_was_never_committed_is_not_zero(real_cluster, new_topic, lag):
     names = ("committed", "lag", "state")
     assert pick(queues[0], *names) == (None, None, "NO_COMMIT")
     assert queues[0]["reason"] == (
-        "no offset was ever committed: it starts where its members choose"
+        "no offset was ever committed; consumeFromWhere of the members decides where to"
+        " start"
     )
     assert pick(queues[1], *names) == (0, 10, "OK")
     assert pick(queues[2], *names) == (4, 6, "OK")
@@ -152,7 +153,7 @@ def test_retries_and_dead_letters_are_shown_without_a_commit(
     for prefix, count in (("%RETRY%", 3), ("%DLQ%", 2)):
         name = real_cluster.create_topic(f"{prefix}{group}", queues=1)
         spec = {"topic": name, "bodyB64": "eA==", "brokerName": "broker-a"}
-        # Without the number 4.6.0 takes 0 for it, and puts the message into the DLQ.
+        # Without maxReconsumeTimes, 4.6.0 assumes 0 and moves the message to the DLQ.
         spec |= {"queueId": 0, "maxReconsumeTimes": "16"}
         java_producer(real_cluster, [spec] * count)
     for named in ([group], []):
@@ -198,11 +199,11 @@ def test_a_live_group_has_owners_and_what_they_hold(real_cluster, new_topic, lag
 
         def holds_all():
             reading, _ = lag(real_cluster, group, "--process-queues")
-            found.update(reading.get(group, {}))  # empty: no broker knows it yet
+            found.update(reading.get(group, {}))  # empty until a broker knows it
             held = [q for q in found.get("process_queues", ()) if q["topic"] == topic]
             return sum(q["cached_count"] for q in held) == 40
 
-        # Its first heartbeat may miss the broker; the next comes 30 s later.
+        # The consumer's first heartbeat may miss the broker; the next is 30 s later.
         raw.wait_until(holds_all, timeout_ms=60_000, what=lambda: str(found))
         client_id = consumer.client_id
     member = found["members"][0]

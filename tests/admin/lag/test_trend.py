@@ -1,4 +1,4 @@
-"""Rates, time to drain, what becomes of a group, and what is said of it."""
+"""Rates, time to drain, the verdict on a group, and the text that explains it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_backlog_with_unknown_members_is_behind():
 
 
 def test_retries_that_wait_are_a_backlog():
-    """A retry topic is read from its start by a group that never committed in it."""
+    """A group that never committed in its retry topic reads it from its start."""
     assert lag_of((None, 7), topic="%RETRY%G").state == "STOPPED"
     assert lag_of((None, 7), topic="%RETRY%G", online=True).state == "BEHIND"
 
@@ -91,8 +91,8 @@ def test_retries_that_wait_are_a_backlog():
     [
         ((10, 10), (10, 10), True, "OK"),
         ((10, 10), (60, 60), True, "OK"),
-        ((10, 50), (50, 60), True, "OK"),  # all that waited is done
-        ((10, 50), (49, 60), True, "BEHIND"),  # one of it waits still
+        ((10, 50), (50, 60), True, "OK"),  # all that waited is consumed
+        ((10, 50), (49, 60), True, "BEHIND"),  # one of them still waits
         ((10, 50), (30, 60), True, "BEHIND"),
         ((10, 50), (15, 65), True, "BEHIND"),  # grew by 10: the floor
         ((10, 50), (15, 66), True, "GROWING"),  # grew by 11
@@ -111,7 +111,7 @@ def test_retries_that_wait_are_a_backlog():
         ((None, 50), (10, 50), True, "BEHIND"),
         ((None, 50), (50, 50), True, "OK"),
         ((None, 0), (None, 0), True, "NO_COMMIT"),
-        ((10, 50), (10, 40), True, "BEHIND"),  # made anew: no rates
+        ((10, 50), (10, 40), True, "BEHIND"),  # created again: no rates
     ],
 )
 def test_the_state_of_a_group_by_two_samples(before, after, online, state):
@@ -160,8 +160,8 @@ def test_no_group_is_growing_before_its_members_had_time_to_commit_twice(
 
 
 def test_a_busy_healthy_group_does_not_grow_when_samples_fall_beside_its_commits():
-    """1,000 messages/s, committed each 5 s: looked at just after a commit, and just
-    before one."""
+    """At 1,000 messages/s and a commit every 5 s, with one sample right after a commit
+    and one right before."""
     before, after = lag_of((10_000, 10_000)), lag_of((15_000, 20_000), online=True)
     assert compare(before, after, elapsed_ms=10_000).group.verdict == "OK"
     later = lag_of((14_900, 20_001), online=True)
@@ -243,7 +243,7 @@ def test_rates_of_a_group_are_unknown_when_those_of_a_queue_are():
 @pytest.mark.parametrize("first", [[], [(None, 0)], [(0, 0)]])
 @pytest.mark.parametrize("committed", [0, None])
 def test_a_queue_that_never_held_a_message_leaves_the_rates_known(first, committed):
-    """A retry topic, for example, that was made between the samples."""
+    """For example, a retry topic that was created between the samples."""
     before = lag_of((5, 10), *first, online=True)
     after = lag_of((9, 40), (committed, 0), online=True)
     trend = compare(before, after, elapsed_ms=10_000)
@@ -263,7 +263,7 @@ def states(samples, found, *, at_ms):
 
 
 def test_samples_are_compared_over_two_commit_intervals_at_least():
-    """`--watch 2s` of a group that commits each 5 s, two looks of three without."""
+    """With `--watch 2s` and a commit every 5 s, most samples see no new commit."""
     samples = Samples()
     seen = []
     for second in range(0, 40, 2):
@@ -328,5 +328,5 @@ def test_explain_tells_the_trend():
     before, after = lag_of((0, 100)), lag_of((60, 120))
     trend = compare(before, after, elapsed_ms=20_000).group
     assert explain(after, trend)[-1] == (
-        "BEHIND: 1 messages/s come in, 3/s are done; it will have caught up in 30s."
+        "BEHIND: 1 messages/s arrive, 3/s are consumed; the group will catch up in 30s."
     )

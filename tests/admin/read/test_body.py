@@ -1,4 +1,4 @@
-"""A pull's body is cut between records, by their offsets."""
+"""The body of a pull answer is cut between records, by their offsets."""
 
 from __future__ import annotations
 

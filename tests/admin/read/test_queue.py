@@ -1,4 +1,7 @@
-"""Reading a queue, against a model of one: holes, any answer sizes, false answers."""
+"""Reading a queue, compared with a model of it.
+
+The queue has holes, and the answers are of any size, or false.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def offsets_of(chunks: list[Chunk]) -> list[int]:
 
 @dataclass
 class ModelQueue:
-    """A queue with holes that answers with as many messages as a script says."""
+    """A queue with holes. Its answers cover `sizes` offsets, in turn."""
 
     low: int
     high: int

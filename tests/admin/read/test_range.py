@@ -1,4 +1,4 @@
-"""Reading ranges from brokers that answer with little, not at all, or falsely."""
+"""Reading ranges from brokers that return few messages, no answer, or false ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cluster(broker: ScriptedBroker) -> Iterator[Client]:
 
 
 def offsets_of(body: bytes) -> list[int]:
-    """The offsets of its records; failures without an offset are left out."""
+    """Return the offsets of the records in `body`, except failures without one."""
     records = decode_messages(body)
     return [r.queue_offset for r in records if r.queue_offset is not None]
 
@@ -71,7 +71,7 @@ def test_a_broker_that_returns_eight_messages_is_pulled_for_eight() -> None:
         offsets, missing = read(client, 1_000)
     assert offsets == list(range(1_000))
     assert missing == []
-    assert broker.pulls < 200  # it learns to ask for eight
+    assert broker.pulls < 200  # the reader learns to pull for eight
 
 
 @pytest.mark.timeout(60)

@@ -1,6 +1,7 @@
-"""A member of a group for tests of resets: a client that speaks the protocol and does
-only what a test says. It sends one heartbeat, reads nothing, and answers a pushed reset
-(220) as it is told to.
+"""A scripted member of a group, for tests of resets.
+
+It speaks the protocol of clients: it sends one heartbeat, pulls nothing, and handles a
+pushed reset (220) as the test defines.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ PULL = "CONSUME_ACTIVELY"
 
 
 class FakeMember:
-    """Online from its start until `close`. A context manager.
+    """A member that is online from its creation until `close`. A context manager.
 
-    `on_push` is called with the pushed offset of each queue and returns what to commit,
-    in that order: (queue, offset). Without it a push is taken and nothing is done.
+    `on_push` is called with the pushed offset of each queue, and returns pairs (queue,
+    offset) to commit in this order. Without it, the member ignores pushes.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class FakeMember:
     ):
         self._group = group
         self._on_push = on_push
-        #: the offsets of each push that came
+        #: the offsets of each push, in order of arrival
         self.pushes = []
         self._wire = WireClient(cluster.broker(broker).address)
         consumer = ConsumerData(
@@ -54,7 +55,7 @@ class FakeMember:
         )
         heartbeat = HeartbeatData(client_id=client_id, consumers=(consumer,))
         self._wire.send(RequestCode.HEART_BEAT, body=encode_body(heartbeat))
-        # A broker may tell its members of the new one before it answers.
+        # A broker may notify the members of the new one before it answers.
         while not (answer := self._wire.receive()).flag & _IS_ANSWER:
             pass
         assert answer.code == 0, answer.remark
@@ -85,7 +86,7 @@ class FakeMember:
                     self.commit(queue, offset)
 
     def commit(self, queue, offset):
-        """Persist an offset, as Java's clients do: nobody waits for the answer."""
+        """Commit an offset with a one-way request, as Java's clients do."""
         self._wire.send(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             flag=_IS_ONEWAY,
@@ -97,5 +98,5 @@ class FakeMember:
 
 
 def obey(offsets):
-    """What a client does with a push: commit what it was told."""
+    """Do what a real client does with a push: commit the pushed offsets."""
     return list(offsets.items())

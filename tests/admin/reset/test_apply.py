@@ -1,5 +1,6 @@
-"""What a reset sends, and what it says came of it: on brokers of each version, with
-members that obey, do not obey, or commit over it.
+"""The requests of a reset and the results that it reports.
+
+The brokers are of each version, and the members obey, do not obey, or commit over it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OTHER = MessageQueue("T", "broker-b", 0)
 
 
 class PassingClock(SystemClock):
-    """The machine's clock, `speed` times as fast, and a wait has passed at once."""
+    """The system's clock, `speed` times as fast, on which waits pass at once."""
 
     def __init__(self, speed):
         self._speed = speed
@@ -67,7 +68,7 @@ def start(rmq_cluster_factory):
 def connect():
     """Makes clients; they are closed after the test.
 
-    `speed` shortens a wait that has to pass whole; requests keep their time-outs.
+    With `speed`, a fixed waiting time passes sooner; requests keep their timeouts.
     """
     clients = []
 
@@ -98,7 +99,7 @@ def to(offset):
 
 
 def told(run):
-    """Queue to result, what was read back, and the note."""
+    """Return each queue's result, the offset that was read back, and the note."""
     return {
         queue: (each.result.value, each.read_back, each.note)
         for queue, each in run.outcomes().items()
@@ -106,7 +107,7 @@ def told(run):
 
 
 def fields_of(rule, *names):
-    """The fields of each request that a rule was for."""
+    """Return these fields of each request that the rule matched."""
     return [
         tuple(each.command.ext_fields.get(name) for name in names)
         for each in rule.requests
@@ -147,10 +148,10 @@ def test_what_has_nowhere_to_go_is_left_and_said(start, connect):
     run.execute()
     assert told(run) == {
         FIRST: ("CONFIRMED", 35, ""),
-        SECOND: ("NOT_ATTEMPTED", None, "there is nowhere to go"),
+        SECOND: ("NOT_ATTEMPTED", None, "no target offset"),
     }
     assert not run.outcomes()[SECOND].is_good
-    assert fields_of(reads, "queueId") == [("0",)]  # nothing to read back in the other
+    assert fields_of(reads, "queueId") == [("0",)]  # the other queue is not read back
 
 
 def test_before_it_begins_nothing_was_attempted(start, connect):
@@ -167,7 +168,7 @@ def test_before_it_begins_nothing_was_attempted(start, connect):
 def test_what_is_under_way_when_it_is_interrupted_is_not_called_untouched(
     start, connect
 ):
-    """The request is marked before it is sent: an interrupt may come at any moment."""
+    """A request is marked as attempted before it is sent, in case of an interrupt."""
     cluster = start(queues=1)
     client = connect(cluster)
     commit(cluster, client, 30)
@@ -183,7 +184,7 @@ def test_what_is_under_way_when_it_is_interrupted_is_not_called_untouched(
     assert told(run) == {FIRST: ("UNKNOWN", None, "could not be read back")}
     run._client = client
     run.read_back()
-    still = "still 30: the broker took the request and nothing changed"
+    still = "still 30: the broker accepted the request, but the offset did not change"
     assert told(run) == {FIRST: ("UNCHANGED", 30, still)}
 
 
@@ -199,7 +200,7 @@ def test_a_new_broker_resets_its_members_queue_by_queue(start, connect):
         run.execute()
     assert not commits.requests
     names = ("group", "topic", "queueId", "offset", "timestamp", "isForce")
-    # The year 9999, without force: on a broker that ignores offsets nothing moves.
+    # A time in the year 9999 without force moves nothing if a broker ignores offsets.
     harmless = ("253402300799999", "false")
     assert sorted(fields_of(resets, *names)) == [
         ("G", "T", "0", "7", *harmless),
@@ -222,22 +223,22 @@ def test_a_new_broker_resets_its_members_queue_by_queue(start, connect):
             7,
             30,
             "UNCHANGED",
-            "still 30: the broker took the request and nothing changed",
+            "still 30: the broker accepted the request, but the offset did not change",
         ),
         (
             90,
             31,
             "OVERWRITTEN",
-            "set to 90, but a live consumer has committed 31 over it",
+            "set to 90, but a live consumer has overwritten it with 31",
         ),
     ],
 )
 def test_a_commit_that_was_under_way_is_waited_out(
     start, connect, target, then, result, note
 ):
-    """A member's pull takes the reset, and its commit of before arrives after that.
+    """A member's pull receives the reset, then a commit that it sent before arrives.
 
-    The broker then has the old offset until the member has stopped and commits the new.
+    The broker has the old offset until the member has stopped and commits the new one.
     """
     cluster = start("5.5.0", queues=1)
     client = connect(cluster, speed=1 if result == "CONFIRMED" else 10)
@@ -264,7 +265,7 @@ def test_a_commit_that_was_under_way_is_waited_out(
 
 
 def test_a_reset_that_still_waits_is_replaced(start, connect):
-    """A broker with a pending reset takes a commit with code 0 and drops it."""
+    """A broker with a pending reset answers a commit with success and ignores it."""
     cluster = start("5.5.0")
     client = connect(cluster)
     commit(cluster, client, 30, 40)
@@ -293,7 +294,7 @@ def test_members_of_an_old_broker_get_one_push_and_are_waited_for(start, connect
         assert member.pushes == [{FIRST: 0, SECOND: 0}]
     names = ("group", "topic", "timestamp", "isForce", "queueId", "offset")
     assert fields_of(resets, *names) == [("G", "T", "0", "true", None, None)]
-    assert len(commits.requests) == 2  # the member's own
+    assert len(commits.requests) == 2  # both by the member
     assert told(run) == {FIRST: ("CONFIRMED", 0, ""), SECOND: ("CONFIRMED", 0, "")}
 
 
@@ -305,15 +306,15 @@ def test_a_member_that_read_on_after_a_push_has_obeyed(start, connect):
     cluster.faults.observe(code=QUERY, on_request=lambda _: reads.release())
 
     def read_on(offsets):
-        """Commit the target; once it was read back, commit what came after it."""
+        """Commit the targets; once they were read back, commit further progress."""
         yield FIRST, offsets[FIRST]
         yield SECOND, offsets[SECOND]
         wait_until(lambda: committed(cluster, "G", "T") == {0: 0, 1: 0})
         while reads.acquire(blocking=False):
             pass
-        for _ in range(4):  # two of each queue, and none of them sent before
+        for _ in range(4):  # two reads of each queue after the commit
             reads.acquire(timeout=20)
-        yield FIRST, 30  # it has read all of it a second time
+        yield FIRST, 30  # it has consumed them a second time
 
     with FakeMember(cluster, on_push=read_on):
         run = ResetRun(client, plan_for(client, ToPosition(Earliest())))
@@ -336,18 +337,18 @@ def test_a_member_that_ignores_a_push_is_waited_for_and_reported(start, connect)
         run = ResetRun(client, plan)
         run.execute()
         took_ms = client.clock.monotonic_ms() - begun_ms
-    still = "still 40: the broker took the request and nothing changed"
+    still = "still 40: the broker accepted the request, but the offset did not change"
     assert told(run) == {FIRST: ("CONFIRMED", 0, ""), SECOND: ("UNCHANGED", 40, still)}
     assert took_ms >= 20_000
-    # The queue that came out right is not asked about for the rest of the time.
+    # The confirmed queue is not read for the rest of the time.
     asked = [queue_id for (queue_id,) in fields_of(reads, "queueId")]
     assert asked.count("0") < asked.count("1") / 2
-    # Every 10 ms of 2 s by the machine's clock, or less often.
+    # At most every 10 ms for 2 s of the system's clock.
     assert 10 <= asked.count("1") <= 210
 
 
 def test_a_push_that_came_out_elsewhere_is_judged_by_where_it_went(start, connect):
-    """The broker looks the time up itself, and its queue may have changed since."""
+    """The broker resolves the time itself, and the queue may have changed since."""
     cluster = start("4.9.7")
     client = connect(cluster)
     commit(cluster, client, 30, 40)
@@ -428,7 +429,7 @@ def test_a_commit_that_never_left_was_not_attempted(start, connect):
 
 
 def test_a_silent_broker_does_not_stop_another(start, connect):
-    """The first request of each broker goes alone; what waits behind it stays."""
+    """The first request to each broker is sent alone; if it fails, the rest is not."""
     cluster = start(brokers=2)
     client = connect(cluster, timeout_ms=300)
     commit(cluster, client, 30, 40)
@@ -454,7 +455,7 @@ def test_a_silent_broker_does_not_stop_another(start, connect):
 
 @pytest.mark.parametrize("action", [faults.answer(1, "busy"), faults.disconnect()])
 def test_what_was_set_and_cannot_be_read_back_is_unknown(start, connect, action):
-    """It was attempted: that the read-back failed does not take the commit back."""
+    """The commit was attempted, and a read-back that fails does not revert it."""
     cluster = start(queues=1)
     client = connect(cluster)
     commit(cluster, client, 30)
@@ -510,7 +511,7 @@ def test_a_queue_left_alone_may_move_on(start, connect):
 
 
 def test_watching_finds_a_member_that_commits_over_it(start, connect):
-    """An old broker has no way to hold members back: only a later look can tell."""
+    """An old broker cannot hold members back, so only a later read can show it."""
     cluster = start("4.9.7")
     client = connect(cluster)
     commit(cluster, client, 30, 40)
@@ -525,9 +526,9 @@ def test_watching_finds_a_member_that_commits_over_it(start, connect):
         begun_ms = client.clock.monotonic_ms()
         run.watch()
         assert client.clock.monotonic_ms() - begun_ms >= 7_000
-    # Both queues again and again, with 100 ms between; a busy machine takes longer.
+    # Both queues are read every 100 ms, and less often on a busy machine.
     assert 6 <= len(reads.requests) <= 140
-    note = "set to 7, but a live consumer has committed 41 over it"
+    note = "set to 7, but a live consumer has overwritten it with 41"
     assert told(run) == {FIRST: ("CONFIRMED", 7, ""), SECOND: ("OVERWRITTEN", 41, note)}
 
 

@@ -1,4 +1,4 @@
-"""Backups: whole or not there, never overwritten, private, and bad ones named."""
+"""Backups are complete, private and never overwritten; damaged ones are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def save(directory, **changes):
 
 
 def latest(directory, *, topic="T"):
-    """The id of what `--undo` takes, through the name server of `save`."""
+    """Return the backup id that `--undo` takes, with the name server of `save`."""
     backup = latest_backup(
         directory,
         group="G",
@@ -163,7 +163,7 @@ def test_the_folder_is_that_of_xdg(monkeypatch):
 
 
 def test_the_file_is_json_with_all_names(tmp_path):
-    """Those that the first version wrote, too: it can still read the file."""
+    """It keeps the names of the first version, which can still read the file."""
     save(tmp_path, cluster=ClusterIdentity(("C",), {"broker-a": ("a:1",)}))
     (file,) = tmp_path.iterdir()
     data = json.loads(file.read_text())

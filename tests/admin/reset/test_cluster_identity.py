@@ -1,4 +1,4 @@
-"""Two looks at a route: the same cluster, or another one."""
+"""Whether two routes, read at different times, belong to the same cluster."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_a_large_cluster_is_described_in_one_line():
     ("names", "brokers", "is_same"),
     [
         (("C",), {"a": ("10.0.0.1:10911",)}, True),
-        (("C",), {"a": ("10.0.0.2:10911",)}, True),  # the slave is left
+        (("C",), {"a": ("10.0.0.2:10911",)}, True),  # only the slave remains
         (("C", "D"), {"a": ("other:1",), "b": ("x:1",), "c": ("y:1",)}, True),
         (("C",), {"a": ("10.0.0.1:10912",), "b": ("x:2",)}, False),  # all have moved
         (("D",), {"a": ("10.0.0.1:10911",)}, False),
-        (("C",), {"b": ("10.0.0.1:10911",)}, False),  # another broker is there now
+        (("C",), {"b": ("10.0.0.1:10911",)}, False),  # now another broker's address
         (("C",), {}, False),
     ],
 )

@@ -1,5 +1,6 @@
-"""Who is online, and how each broker's offsets can be set: asked of brokers of each
-version, with members of each kind.
+"""Which members are online, and how the offsets at each broker can be set.
+
+The brokers are of each version, and the members of each kind.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def plan_of(client, target, **request):
     )
 
 
-# --- who is online ---
+# --- which members are online ---
 
 
 def test_every_broker_says_who_is_online_there(start, connect):
@@ -118,7 +119,7 @@ def test_members_that_read_another_topic_are_not_in_the_way(start, connect):
 
 
 def test_members_that_name_no_topic_may_read_any(start, connect):
-    """Clients that assign queues to themselves send no subscription."""
+    """Clients that choose their queues themselves send no subscription."""
     cluster = start()
     with FakeMember(cluster, topics=(), consume_type=PULL, client_id="a@1"):
         members = members_of(connect(cluster))
@@ -159,7 +160,7 @@ def test_a_group_that_one_broker_knows_exists(start, connect):
     with FakeMember(cluster, "G", broker="broker-b"):
         members = members_of(connect(cluster))
     assert set(members.seen) == {"broker-a", "broker-b"}
-    later = members_of(connect(cluster))  # settings are left on one broker
+    later = members_of(connect(cluster))  # broker-b still has settings
     assert later.seen == {"broker-a": None, "broker-b": None}
 
 
@@ -188,7 +189,7 @@ def test_a_broker_that_has_no_master_is_an_error_of_its_own(start, connect):
     cluster.fail_over("broker-a")
     members = members_of(connect(cluster))
     assert members.errors["broker-a"].message == (
-        "broker broker-a of topic T has no master now"
+        "broker broker-a of topic T currently has no master"
     )
     assert set(members.seen) == {"broker-b"}
 
@@ -202,7 +203,7 @@ def test_when_no_broker_answers_its_error_is_raised(start, connect):
 
 
 def test_the_group_may_exist_on_a_broker_that_does_not_answer(start, connect):
-    """Not "does not exist": one broker could not be asked."""
+    """The error is not "does not exist", because one broker gave no answer."""
     cluster = start(brokers=2, group=None)
     cluster.faults.add(faults.answer(1, "no"), code=CONFIGS, broker="broker-b")
     with pytest.raises(BrokerError) as caught:
@@ -265,7 +266,7 @@ def test_each_broker_of_a_mixed_group_has_its_own_way(start, connect):
     [
         (V5_1_0, None, False),
         (V5_1_0, True, True),
-        (V5_1_0 - 1, True, False),  # it knows no such setting
+        (V5_1_0 - 1, True, False),  # this version lacks the setting
         (V5_2_0, False, False),
         (V5_2_0, None, True),
         (V5_2_0 - 1, None, False),
@@ -290,12 +291,12 @@ def test_the_setting_of_the_broker_decides(
 @pytest.mark.parametrize(
     ("version", "text", "is_server_side"),
     [
-        (V5_1_0, "", False),  # the setting is not in the answer: its default
+        (V5_1_0, "", False),  # the setting is not in the answer: default
         (V5_2_0 - 1, "", False),
         (V5_2_0, "", True),
         (V5_2_0, "useServerSideResetOffset=false", False),
         (V5_1_0, "useServerSideResetOffset=true", True),
-        (V5_1_0, None, False),  # the broker does not say
+        (V5_1_0, None, False),  # the broker does not answer
         (V5_2_0, None, True),
     ],
 )
@@ -316,12 +317,15 @@ def test_what_a_broker_does_not_say_is_its_versions_default(
     assert method.mechanism is expected
 
 
-# --- the one time that an old broker can be given ---
+# --- pushes: old brokers accept one time for all queues ---
 
 
 @pytest.fixture
 def old(start, connect):
-    """Starts old clusters: the group is at 4 in both queues. Also gives a client."""
+    """Starts clusters of old versions, with the group at 4 in both queues.
+
+    Returns the cluster and a client.
+    """
 
     def old(like="4.9.7"):
         cluster = start(like)
@@ -333,7 +337,7 @@ def old(start, connect):
 
 
 def push_of(client, target, **request):
-    """Mechanism, timestamp and force, or None for no push."""
+    """Return the mechanism, and time and force of the push (None without a push)."""
     method = plan_of(client, target, **request).methods[A]
     assert method.is_live
     push = method.push
@@ -368,8 +372,10 @@ def test_proof_is_worth_a_commit(old):
 
 @pytest.fixture
 def timed(rmq_cluster_factory, rmq_clock, connect):
-    """An old cluster with ten messages a second apart in each queue, from NOON on, and
-    a client; the group is at 4 in both queues."""
+    """A cluster of an old version and a client, with the group at 4 in both queues.
+
+    Each queue has ten messages, stored one second apart from NOON on.
+    """
     rmq_clock.now_ms = NOON_MS
     cluster = rmq_cluster_factory(queues=2, like="4.9.7", clock=rmq_clock)
     cluster.create_topic("T")
@@ -395,7 +401,7 @@ def test_the_store_time_of_the_target_is_found(timed, like_offset):
 def test_the_time_that_was_asked_for_comes_before_store_times(timed):
     cluster, client = timed
     with FakeMember(cluster):
-        # 4.x goes to the nearest message; the time is looked for among all queues.
+        # 4.x finds the message nearest to a time; all queues are searched for it.
         at = AtTime(NOON_MS + 3_000, "echo")
         asked = cluster.faults.observe(code=SEARCH)
         found = push_of(client, ToPosition(at))
@@ -406,7 +412,7 @@ def test_the_time_that_was_asked_for_comes_before_store_times(timed):
 
 
 def test_a_queue_that_stays_is_pulled_nowhere(timed):
-    """Back without force: then a push takes only those back that are further on."""
+    """A push without force moves only queues back that are ahead of its time."""
     cluster, client = timed
     commit(cluster, client, 8, 2)
     queue = MessageQueue("T", "broker-a", 0)
@@ -424,7 +430,7 @@ def test_one_queue_forward_alone_has_no_time(timed):
 
 
 def test_targets_outside_the_queue_are_compared_by_where_they_end(timed):
-    """The plan clamps them: 99 is the end, and the end has a time."""
+    """The plan clamps 99 to the end of the queue, and a push can go to the end."""
     cluster, client = timed
     with FakeMember(cluster):
         found = push_of(client, ToPosition(AtOffset(99)))
@@ -455,7 +461,7 @@ def test_a_search_that_fails_proves_nothing(timed):
 
 
 def test_a_push_reaches_no_queue_that_is_not_written_to(timed):
-    """Of three queues that are read the broker would set the two that are written."""
+    """Of the three read queues, the broker would set only the two write queues."""
     cluster, client = timed
     cluster.create_topic("T", queues=2, read_queue_nums=3)
     client.route("T", refresh=True)
@@ -468,7 +474,7 @@ def test_a_push_reaches_no_queue_that_is_not_written_to(timed):
 
 
 def test_a_push_reaches_queues_that_are_not_read(timed):
-    """It would set a queue whose offset nobody looked at."""
+    """The push would also set a queue whose offset the plan did not read."""
     cluster, client = timed
     cluster.create_topic("T", queues=2, write_queue_nums=3)
     client.route("T", refresh=True)
@@ -506,7 +512,7 @@ def test_what_stops_the_push_of_one_broker_does_not_stop_another(
     client = connect(cluster)
     for name in ("broker-a", "broker-b"):
         cluster.send("T", ["x"] * 10, broker=name)
-    commit(cluster, client, 4)  # none on broker-b: it would refuse the push
+    commit(cluster, client, 4)  # not at broker-b, which would refuse the push
     with FakeMember(cluster), FakeMember(cluster, broker="broker-b"):
         methods = plan_of(client, ToPosition(Latest())).methods
     assert {key: method.mechanism for key, method in methods.items()} == {
@@ -516,7 +522,7 @@ def test_what_stops_the_push_of_one_broker_does_not_stop_another(
 
 
 def test_only_a_few_times_are_tried(rmq_cluster_factory, rmq_clock, connect):
-    """Each costs a search in every queue."""
+    """Each time that is tried costs a search in every queue."""
     rmq_clock.now_ms = NOON_MS
     cluster = rmq_cluster_factory(queues=16, like="4.9.7", clock=rmq_clock)
     cluster.create_topic("T")
@@ -532,5 +538,5 @@ def test_only_a_few_times_are_tried(rmq_cluster_factory, rmq_clock, connect):
         found = push_of(client, Shift(-1))
     assert found == (Mechanism.REFUSED, None)
     times = {each.command.ext_fields["timestamp"] for each in asked.requests}
-    # The end, 0, and the store times of ten targets make twelve.
+    # Twelve times: the end, 0, and the store times of ten targets.
     assert times == {"0", *(str(NOON_MS + 3_000 * n + 1_000) for n in range(10))}

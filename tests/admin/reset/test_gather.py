@@ -1,4 +1,4 @@
-"""What a plan covers and says: the retry topic above all, which nobody sees."""
+"""What a plan covers and reports, above all about the retry topic."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start(rmq_cluster_factory):
         cluster.create_group("G")
         cluster.create_group("H")
         cluster.send("T", ["x"] * 8, broker="broker-a")
-        for _ in range(5):  # brokers take no batches there
+        for _ in range(5):  # brokers refuse batches there
             cluster.send(RETRY, ["x"], broker="broker-a")
         with connect(cluster) as client:
             commit(cluster, client, 3)
@@ -76,7 +76,7 @@ def plan_of(client, target, **request):
 
 @pytest.mark.parametrize("like", ["4.6.0", "4.9.7", "5.5.0"])
 def test_messages_for_another_try_are_counted_where_nothing_was_committed(start, like):
-    """As after a consumer that failed all messages and was stopped."""
+    """For example, the only consumer failed all messages and was then stopped."""
     with connect(start(like)) as client:
         (warning,) = plan_of(client, ToPosition(Latest())).warnings
     assert warning.startswith(WAITING)
@@ -131,7 +131,7 @@ def test_a_retry_topic_without_readable_queues_is_no_obstacle(start):
     assert plan.warnings == ()
 
 
-#: Every target that a reset can have, but for those that name their queues.
+#: Every kind of target except those that name queues.
 TARGETS = {
     "earliest": ToPosition(Earliest()),
     "latest": ToPosition(Latest()),
@@ -150,7 +150,7 @@ TARGETS = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_retry_topic_that_was_not_asked_for_is_never_set(start, name):
-    """Not to 0, and not to any other offset, whatever the target is."""
+    """Whatever the target is, the reset does not touch the retry topic."""
     cluster = start()
     with connect(cluster) as client:
         commit(cluster, client, 2, topic=RETRY)
@@ -164,7 +164,7 @@ def test_a_retry_topic_that_was_not_asked_for_is_never_set(start, name):
 
 @pytest.mark.parametrize("name", ["offset", "last", "plus", "group", "shift"])
 def test_what_is_no_time_sends_the_retry_topic_to_its_end_never_to_0(start, name):
-    """An offset of one topic means nothing in another one."""
+    """An offset of one topic has no meaning in another one."""
     cluster = start()
     with connect(cluster) as client:
         commit(cluster, client, 2, topic=RETRY)

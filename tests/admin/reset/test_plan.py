@@ -1,4 +1,4 @@
-"""What a plan says of each queue, and when it is refused: tables."""
+"""Tables: what a plan says about each queue, and when a plan is refused."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def facts(committed, wanted, *, low=10, high=100, note=""):
         (50, 50, 50, 0, 0, 0),
         (50, 0, 10, -40, 0, 40),  # clamped to the oldest
         (50, 200, 100, 50, 50, 0),  # clamped to the end
-        (5, 20, 20, 15, 10, 0),  # 5 to 9 were deleted: not ours to skip
-        (120, 90, 90, -30, 0, 10),  # nothing was ever at 100 to 119
+        (5, 20, 20, 15, 10, 0),  # 5 to 9 were deleted, not skipped
+        (120, 90, 90, -30, 0, 10),  # 100 to 119 never existed
         (None, 20, 20, None, None, None),
         (50, None, None, None, None, None),
     ],
@@ -58,8 +58,8 @@ def test_plan_queue(committed, wanted, target, delta, skipped, replayed):
     [
         (5, 20, "expired: 5 is committed but the oldest message is 10"),
         (120, 20, "beyond the end: 120 is committed but the end is 100"),
-        (50, 200, "clamped: 200 is outside, 100 is taken"),
-        (None, 20, "nothing was committed here before"),
+        (50, 200, "clamped: 200 is outside the queue, using 100"),
+        (None, 20, "no offset was committed here before"),
     ],
 )
 def test_plan_queue_warns(committed, wanted, warning):
@@ -112,7 +112,7 @@ def test_a_broadcast_group_is_refused():
     ("committed", "planned", "is_fine"),
     [
         (50, (50, 60), True),
-        (60, (50, 60), True),  # applied before
+        (60, (50, 60), True),  # already applied
         (51, (50, 60), False),
         (None, (None, 60), True),
         (50, (None, 60), False),

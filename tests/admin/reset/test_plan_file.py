@@ -1,4 +1,4 @@
-"""Plan files, ours and Kafka's: read with bounds, and what is wrong is named."""
+"""Plan files, ours and Kafka's: what they may contain, and errors that name faults."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_a_csv_of_kafka_names_no_broker(tmp_path, text):
         ("", "names no queue"),
         ("T,0,x", "target 'x' is not a number"),
         ("T,0,-1", "is not a number"),
-        ("T,0,9999999999999999999", "is over"),
+        ("T,0,9999999999999999999", "exceeds"),
         ("T,9,5", "queue 9 of T does not exist"),
         ("U,0,5", "topic 'U' is not 'T'"),
         ("H,T,0,5", "group 'H' is not 'G'"),
-        ("T,0,5\nT,0,6", "is there twice"),
-        ("T,0", "2 columns"),
+        ("T,0,5\nT,0,6", "appears twice"),
+        ("T,0", "unexpected number of columns: 2"),
         ('"T', "is not a CSV file"),
         ("{", "is not a plan"),
         ('{"group": "G"}', "is not a plan"),

@@ -1,4 +1,4 @@
-"""The last look before a reset: who may have moved an offset, and how far."""
+"""The last check before a reset: which offsets may have moved since, and how far."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def commit(cluster, client, *offsets):
 
 
 def planned(client, target, *, is_live):
-    """A plan, as if members read there when `is_live`."""
+    """Return a plan, made as if members were live when `is_live`."""
     plan = gather_plan(client, ResetRequest(group="G", topic="T", target=target))
     mechanism = Mechanism.SERVER_RESET if is_live else Mechanism.COMMIT
     methods = {
@@ -81,21 +81,22 @@ def test_what_a_live_consumer_commits_is_taken_over_and_said(cluster, client):
 @pytest.mark.parametrize(
     ("target", "is_live"),
     [
-        (ToPosition(Earliest()), False),  # nobody is there who could have
-        (Shift(-5), True),  # counted from where the group stood
-        (ToOffsets({FIRST: 7}, {FIRST: 30}), True),  # so says the file
-        (ToPosition(AtOffset(33)), True),  # a skip of 3 would be a replay of 2
+        (ToPosition(Earliest()), False),  # no member could have moved it
+        (Shift(-5), True),  # relative to the old offset
+        (ToOffsets({FIRST: 7}, {FIRST: 30}), True),  # the file names the old offset
+        (ToPosition(AtOffset(33)), True),  # a skip of 3 would become a replay of 2
     ],
 )
 def test_other_drift_is_refused(cluster, client, target, is_live):
     plan = planned(client, target, is_live=is_live)
     commit(cluster, client, 35)
-    with pytest.raises(RefusedError, match="T@broker-a:0: 30 was planned from, now 35"):
+    moved = "T@broker-a:0: committed offset was 30, is now 35"
+    with pytest.raises(RefusedError, match=moved):
         recheck(client, plan, target)
 
 
 def test_a_queue_that_was_to_be_left_alone_may_move(cluster, client):
-    target = ToPosition(AtOffset(40))  # where the second queue stands
+    target = ToPosition(AtOffset(40))  # the offset of the second queue
     plan = planned(client, target, is_live=False)
     commit(cluster, client, 30, 44)
     assert recheck(client, plan, target) == plan
@@ -123,7 +124,7 @@ def uncommitted(rmq_cluster_factory):
 
 
 def test_a_first_commit_of_a_live_consumer_is_taken_over(uncommitted):
-    """There was no skip and no replay before, so it cannot have turned round."""
+    """The plan had no skip or replay in this queue that could have been reversed."""
     cluster, client = uncommitted
     target = ToPosition(Earliest())
     plan = planned(client, target, is_live=True)
@@ -132,7 +133,7 @@ def test_a_first_commit_of_a_live_consumer_is_taken_over(uncommitted):
     assert first == plan.queues[0]
     assert (second.committed, second.target, second.replayed) == (8, 0, 8)
     assert second.warnings == (
-        "nothing was committed here before: that cannot be restored",
+        "no offset was committed here before; an undo cannot restore that",
         "moved from None to 8 after the plan was made",
     )
 
@@ -146,7 +147,7 @@ def test_an_offset_that_is_gone_is_taken_over_from_live_consumers_only(uncommitt
     first, second = recheck(client, plan, target).queues
     assert (first.committed, first.target, first.delta) == (None, 0, None)
     assert second == plan.queues[1]
-    with pytest.raises(RefusedError, match="30 was planned from, now None"):
+    with pytest.raises(RefusedError, match="committed offset was 30, is now None"):
         recheck(client, away, target)
 
 
@@ -165,16 +166,16 @@ def test_every_queue_that_moved_is_counted(cluster, client):
     with pytest.raises(RefusedError) as caught:
         recheck(client, plan, target)
     assert caught.value.message == (
-        "offsets moved since the plan was made: T@broker-a:0: 30 was planned from, now"
-        " 35 and 1 more queue; nothing was changed"
+        "offsets moved since the plan was made: T@broker-a:0: committed offset was 30,"
+        " is now 35 and 1 more queue; nothing was changed"
     )
     assert caught.value.hint == "run it again"
     commit(cluster, client, 35, 40)
     with pytest.raises(RefusedError) as caught:
         recheck(client, plan, target)
     assert caught.value.message == (
-        "offsets moved since the plan was made: T@broker-a:0: 30 was planned from, now"
-        " 35; nothing was changed"
+        "offsets moved since the plan was made: T@broker-a:0: committed offset was 30,"
+        " is now 35; nothing was changed"
     )
 
 

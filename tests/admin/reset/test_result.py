@@ -1,4 +1,4 @@
-"""What a read-back means, and which mechanism is chosen: tables."""
+"""Tables: what a read-back means, and which mechanism is chosen."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COMMIT, SERVER = Mechanism.COMMIT, Mechanism.SERVER_RESET
         (10, 5, [], COMMIT, False, "UNKNOWN", False),
         (10, 5, [10], COMMIT, False, "UNCHANGED", False),
         (10, 5, [5, 10], COMMIT, True, "OVERWRITTEN", False),
-        # the clients moved by themselves, and have read all of it again
+        # the broker moved the clients, and they have read everything again
         (10, 5, [5, 10], SERVER, True, "CONFIRMED", True),
         # half way through the replay
         (10, 5, [5, 8], COMMIT, True, "CONFIRMED", True),
-        # nobody is online who could have read on
+        # no member is online that could have read on
         (10, 5, [5, 8], COMMIT, False, "OVERWRITTEN", False),
         # skipped forward, and read on from there
         (10, 50, [50, 60], COMMIT, True, "CONFIRMED", True),

@@ -1,4 +1,4 @@
-"""Chunks become items with their times and offsets, whatever way they are read."""
+"""Each kind of batcher turns chunks into items with store times and offsets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A bounded tail ends, whatever its filters leave out, and shows every match in order.
 
-Queues differ in size, age and density; some are refused half-way. Little may be kept
-while one queue waits for another, so queues are held back all the time.
+The queues differ in size, age and density of matches, and the broker refuses some of
+them half-way. The tail may keep few bytes while one queue waits for another, so it
+pauses queues all the time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.transport.peer import Peer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Far more than any of these reads takes; one that stands still reaches it.
+#: Far longer than any of these reads takes; only a read that hangs reaches it.
 ENDS_WITHIN_MS = 30_000
 BASE_MS = 1_700_000_000_000
 WANTED = TailFilter(pattern=re.compile("wanted"))
@@ -47,13 +48,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class Queue:
-    """Messages by offset; pulls from `refused_at` on are denied by the broker."""
+    """Messages by offset. The broker denies pulls from offset `refused_at` on."""
 
     messages: tuple[Stored, ...]
     refused_at: int | None = None
 
     def expected(self) -> list[tuple[int, int]]:
-        """Merge key and offset of each match: a key is the latest time so far."""
+        """Return merge key (the latest time so far) and offset of each match."""
         keys = accumulate((m.after_ms for m in self.messages), max)
         return [
             (key, offset)
@@ -95,7 +96,7 @@ def broker_of(queues: Sequence[Queue], batch: int) -> ScriptedBroker:
 def read(
     queues: Sequence[Queue], plan: TailPlan, *, batch: int = 32
 ) -> list[tuple[int, int]]:
-    """Queue id and offset of each message shown, in order. The run must have ended."""
+    """Run a tail to its end; return queue id and offset of each message, in order."""
     broker = broker_of(queues, batch)
     with Peer(broker) as peer:
         broker.addresses = {0: peer.address}
@@ -172,7 +173,7 @@ def test_a_queue_that_waits_for_another_goes_on_when_that_one_is_refused() -> No
 
 
 def test_what_a_filter_leaves_out_is_not_waited_with() -> None:
-    """Keys go forward with messages that are not shown, so matches come soon."""
+    """Messages that are not shown also advance the merge key, so matches come soon."""
     queues = [
         Queue(tuple(Stored(o, is_wanted=True) for o in range(2_000))),
         steady(2_000),
@@ -247,7 +248,7 @@ MESSAGES = st.lists(
 
 @st.composite
 def some_queues(draw: st.DrawFn) -> Queue:
-    """Up to 160 messages: a drawn pattern, repeated later and later."""
+    """Draw up to 160 messages: a pattern that repeats, `step_ms` later each time."""
     pattern = draw(MESSAGES)
     times = draw(st.integers(1, 8))
     step_ms = draw(st.sampled_from([0, 20, 60, 1_000]))

@@ -1,4 +1,4 @@
-"""Queues of a broker that is away when tail starts: they come back, once and whole."""
+"""Queues of a broker that is away when tail starts are read, whole, when it is back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def cluster():
-    """Two brokers with a queue each, and OLD messages there, a minute old."""
+    """Two brokers with one queue each, in which OLD messages are a minute old."""
     clock = ManualClock(now_ms=1_700_000_000_000)
     with EmbeddedCluster(brokers=2, queues=1, clock=clock) as cluster:
         cluster.create_topic("T")
@@ -47,7 +47,7 @@ def client(cluster):
 
 
 def plan_without_b(client, *, start, count):
-    """To follow both queues, with broker-b away; and why it is."""
+    """Return a plan to follow both queues while broker-b is away, and its error."""
     started_ms = client.clock.monotonic_ms()
     found = resolve_ranges_each(client, [A, B], Latest(), Latest())
     ours, error = found[A], found[B]
@@ -87,7 +87,7 @@ def test_they_come_back_from_where_they_were_wanted(cluster, client, start, firs
 
     def say(text):
         said.append(text)
-        if "trying again" in text:
+        if "retrying" in text:
             cluster.send("T", ["meanwhile"] * 3, broker="broker-b")
             hung.resume()
         if "answers" in text:
@@ -101,8 +101,8 @@ def test_they_come_back_from_where_they_were_wanted(cluster, client, start, firs
     ]
     address = hung.address
     assert said == [
-        f"broker-b: {error.message}; trying again",
-        f"broker-b answers: T@broker-b:0 from {first}",
+        f"broker-b: {error.message}; retrying",
+        f"broker-b answers; reading T@broker-b:0 from offset {first}",
     ]
     assert address in said[0]
     assert (tail.abandoned, tail.positions) == ({}, {A: 5, B: 10})
@@ -129,7 +129,7 @@ def test_what_a_broker_refuses_is_not_waited_for(client):
 
 
 def test_a_new_broker_does_not_show_old_messages(cluster, client):
-    """It was away: the name server had forgotten it when tail started."""
+    """The broker was away, and in no route, when tail started."""
     away = cluster.broker("broker-b")
     away.kill()
     assert client.route("T").read_queues() == [A]
@@ -157,4 +157,4 @@ def test_a_new_broker_does_not_show_old_messages(cluster, client):
             ]
     follower.stop()
     assert seen == [(B, OLD)]
-    assert said == ["broker-b answers: T@broker-b:0 from 5"]
+    assert said == ["broker-b answers; reading T@broker-b:0 from offset 5"]

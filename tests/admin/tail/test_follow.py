@@ -1,9 +1,11 @@
-"""Following queues: nothing lost, nothing twice, no spin, and a word about outages."""
+"""Following queues loses and repeats no message, does not spin, and reports outages."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+
+import pytest
 
 from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.api.client import Client
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 def follow(
     follower: Follower, until: Callable[[list[tuple[int, int]]], bool]
 ) -> list[tuple[int, int]]:
-    """Queue id and offset of what arrives, until it is enough."""
+    """Return queue id and offset of what arrives, until `until` accepts the list."""
     seen: list[tuple[int, int]] = []
     end = time.monotonic() + PATIENCE_S
     while not until(seen):
@@ -79,8 +81,8 @@ def test_an_outage_is_announced_and_nothing_is_lost_or_repeated() -> None:
                 follower.stop()
     assert seen == [(0, o) for o in range(20)]
     assert len(said) == 2
-    assert "trying again" in said[0]
-    assert "answers again" in said[1]
+    assert "retrying" in said[0]
+    assert "is back; continuing" in said[1]
 
 
 def test_messages_that_a_broker_lost_are_announced() -> None:
@@ -125,7 +127,25 @@ def test_new_queues_are_picked_up() -> None:
         seen = follow(follower, lambda seen: len(seen) == 2)
         follower.stop()
     assert seen == [(1, 0), (1, 1)]
-    assert said == ["T@b-a:1: a new queue, read from its start"]
+    assert said == ["T@b-a:1: new queue; reading from its start"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said_last"),
+    [(1, "; retrying for up to 30s"), (2, "; retrying")],
+    ids=["system error", "busy"],
+)
+def test_only_errors_that_are_not_retriable_have_a_limit(
+    code: int, said_last: str
+) -> None:
+    failed = {"code": code, "remark": "no", "ext_fields": {}, "body": b""}
+    broker = ScriptedBroker({0: 10}, override=lambda *_: failed)
+    said: list[str] = []
+    with cluster(broker) as client:
+        follower = Follower(client, {queue(0): 0}, say=said.append)
+        follow(follower, lambda _: bool(said))
+        follower.stop()
+    assert said[0].endswith(said_last)
 
 
 def test_a_refusal_gives_the_queue_up() -> None:
@@ -138,4 +158,4 @@ def test_a_refusal_gives_the_queue_up() -> None:
         while not follower.is_over and time.monotonic() < end:
             follower.poll(200)
     assert list(follower.abandoned) == [queue(0)]
-    assert "given up" in said[0]
+    assert "stopped reading T@b-a:0: " in said[0]
