@@ -312,8 +312,8 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     near = getattr(error, "possibilities", None)
     if getattr(error, "option_name", None) == _ENDPOINTS and context is not None:
         message = (
-            f"{context.command_path} does not support {_ENDPOINTS}: it needs the name"
-            " server or a broker address"
+            f"{context.command_path} does not support {_ENDPOINTS}: it needs a name"
+            " server"
         )
         hint = "give --namesrv HOST:PORT"
     elif near:

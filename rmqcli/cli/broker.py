@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("server", "namesrv, proxy, or the broker's name"),
-    Column("address", "where it listens"),
-    Column("version", "the version that it behaves like", priority=10),
-    Column("store", "folder that keeps its messages; null: memory", priority=20),
+    Column("address", "address on which it listens"),
+    Column("version", "RocketMQ version that it imitates", priority=10),
+    Column(
+        "store", "folder with the broker's messages; null if there is none", priority=20
+    ),
 )
 #: The first broker's port minus the name server's port: 10911 for 9876.
 BROKER_PORT_DISTANCE = 10_911 - 9_876
@@ -46,8 +48,8 @@ def broker(
         str,
         option(
             metavar="HOST:PORT",
-            help="Where the name server listens; the first broker at PORT+1035;"
-            " port 0: any free ones.",
+            help="Address of the name server; the first broker listens on PORT + 1035."
+            " PORT 0: any free ports.",
         ),
     ] = "127.0.0.1:9876",
     broker_port: Annotated[
@@ -68,8 +70,8 @@ def broker(
         option(
             "--allow-remote",
             help=(
-                "Allow --listen on an address that other machines reach. There is no "
-                "authentication."
+                "Allow --listen on an address that other machines can reach. There is "
+                "no authentication."
             ),
         ),
     ] = False,
@@ -99,11 +101,15 @@ def broker(
     ] = 1,
     queues: Annotated[
         int,
-        option(min=1, max=1024, help="Queues of a topic that is created by sending."),
+        option(
+            min=1,
+            max=1024,
+            help="Number of queues of topics that are created by sending.",
+        ),
     ] = 8,
     vip_channel: Annotated[
         bool,
-        option("--vip-channel", help="Also listen on broker port - 2."),
+        option("--vip-channel", help="Also listen on the VIP port, broker port - 2."),
     ] = False,
     proxy_port: Annotated[
         int | None,
@@ -112,7 +118,7 @@ def broker(
             min=0,
             max=65_535,
             metavar="PORT",
-            help="Also run a proxy for gRPC clients at this port; 0: any free one.",
+            help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
         ),
     ] = None,
     proxy_tls_cert: Annotated[
@@ -120,7 +126,8 @@ def broker(
         option(
             "--proxy-tls-cert",
             metavar="FILE",
-            help="Certificate of the proxy, which then takes TLS connections only.",
+            help="TLS certificate of the proxy, which then accepts only TLS"
+            " connections.",
         ),
     ] = None,
     proxy_tls_key: Annotated[
@@ -141,8 +148,8 @@ def broker(
         bool,
         option(
             "--proxy-offsets",
-            help="Let the proxy read and store by offset too, as no proxy of RocketMQ"
-            " up to 5.5.0 does.",
+            help="Let clients of the proxy read and commit by offset, which RocketMQ's"
+            " proxies up to 5.5.0 do not support.",
         ),
     ] = False,
     property_filter: Annotated[
@@ -154,8 +161,8 @@ def broker(
 
     Example: rmq broker --store ~/rmq-store --listen 127.0.0.1:9876
 
-    Exits with code 0 on Ctrl-C or SIGTERM. Not for production: only the proxy can have
-    accounts, and there is one copy of each message, and one thread.
+    Exits with code 0 on Ctrl-C or SIGTERM. Not for production: only the proxy checks
+    accounts, messages are not replicated, and everything runs in one thread.
     """
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
 
@@ -208,7 +215,8 @@ def parse_listen(text: str, *, allow_remote: bool) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]") or "0.0.0.0"  # noqa: S104  # refused below, unless it is wanted
     if not (allow_remote or is_loopback(host)):
         raise UsageError(
-            f"--listen {text!r} can be reached from other machines, without a password",
+            f"--listen {text!r} can be reached from other machines, and there is no"
+            " authentication",
             hint="use 127.0.0.1, or add --allow-remote",
         )
     return host, port
@@ -246,13 +254,13 @@ def broker_ports(
     if ports[-1] > 65_535:
         raise UsageError(
             f"port {ports[-1]} of broker {brokers}, {source}, is over 65535",
-            hint="choose a lower port, or --listen HOST:0 for any free ones",
+            hint="choose a lower port, or --listen HOST:0 for any free ports",
         )
     for port in ports:
         if namesrv_port in (port, port - VIP_PORT_DISTANCE):
             raise UsageError(
-                f"port {port} of a broker, {source}, or its VIP port"
-                f" {port - VIP_PORT_DISTANCE}, is the name server's",
+                f"port {port} of a broker ({source}) or its VIP port"
+                f" {port - VIP_PORT_DISTANCE} is also the port of the name server",
                 hint="choose another --broker-port or --listen",
             )
     return ports
@@ -275,7 +283,7 @@ def proxy_options(
     if port is None:
         if cert is not None or key is not None:
             raise UsageError(
-                "a certificate for the proxy is given, and no proxy is run",
+                "--proxy-tls-cert and --proxy-tls-key need --proxy-port",
                 hint="add --proxy-port",
             )
         others = {
@@ -284,12 +292,10 @@ def proxy_options(
         }
         for name, is_given in others.items():
             if is_given:
-                raise UsageError(
-                    f"{name} is given, and no proxy is run", hint="add --proxy-port"
-                )
+                raise UsageError(f"{name} needs --proxy-port", hint="add --proxy-port")
         return False
     if (cert is None) != (key is None):
-        raise UsageError("--proxy-tls-cert and --proxy-tls-key are only used together")
+        raise UsageError("--proxy-tls-cert and --proxy-tls-key must be used together")
     secrets, rights = (None, None) if accounts is None else read_accounts(accounts)
     return ProxyOptions(
         port=port,
@@ -316,7 +322,7 @@ def read_accounts(path: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]
     except tomllib.TOMLDecodeError:
         raise ConfigError(f"{path}: not valid TOML", hint=_ACCOUNT_EXAMPLE) from None
     if not tables:
-        raise ConfigError(f"{path}: no account in it", hint=_ACCOUNT_EXAMPLE)
+        raise ConfigError(f"{path} contains no account", hint=_ACCOUNT_EXAMPLE)
     secrets, rights = {}, {}
     for number, (name, table) in enumerate(tables.items(), start=1):
         values = table if isinstance(table, dict) else {}
@@ -359,8 +365,8 @@ def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> 
     messages.info(f"ready: export NAMESRV_ADDR={cluster.namesrv}")
     if options.proxy:
         messages.info(f"gRPC clients: endpoints {cluster.endpoints}")
-    kept = "in memory, gone at the end" if store is None else f"in {store}"
-    messages.info(f"messages are kept {kept}; Ctrl-C stops it")
+    kept = "in memory only" if store is None else f"in {store}"
+    messages.info(f"messages are kept {kept}; press Ctrl-C to stop")
     messages.info("for development and tests, not for production")
 
 

@@ -36,7 +36,7 @@ class Result(Protocol):
 def check_masters(cluster: str | None, brokers: Sequence[str] | None) -> None:
     """Raise UsageError for `--cluster` together with `--broker`."""
     if cluster and brokers:
-        raise UsageError("--cluster and --broker: only one of them can be given")
+        raise UsageError("--cluster and --broker cannot be used together")
 
 
 def show_results(
@@ -52,7 +52,7 @@ def show_results(
         raise errors[0]
     raise PartialError(
         f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
-        hint=errors[0].hint or "the same command does the rest",
+        hint=errors[0].hint or "run the same command again to finish",
     )
 
 

@@ -176,7 +176,7 @@ COMMANDS = (
 
 #: The help of names that are only groups of commands.
 GROUPS = {
-    "completion": "Complete commands, topics and groups in your shell.",
+    "completion": "Set up completion of commands, topics and groups.",
     "spark": "Prepare a Spark cluster for rmqcli.",
     "topic": "Show, create and delete a topic.",
     "group": "Show, create, change and delete a consumer group.",

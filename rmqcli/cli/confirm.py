@@ -31,7 +31,7 @@ def confirm_by_name(common: Common, question: str, *, name: str) -> None:
     """
     if common.assume_yes:
         return
-    answer = _ask(common, f"{question}\nType {safe(name)} to go on: ")
+    answer = _ask(common, f"{question}\nType {safe(name)} to confirm: ")
     # Only the end of the line is removed: the name must match exactly.
     if answer.removesuffix("\n").removesuffix("\r") != name:
         raise RefusedError(

@@ -80,7 +80,7 @@ def demo(
                     tour.show(step)
                 if no_proxy:
                     tour.page(PROXY_TITLE)
-                    tour.write(f"left out: gRPC cannot be loaded: {no_proxy}")
+                    tour.write(f"skipped: gRPC cannot be loaded: {no_proxy}")
                 else:
                     tour.show(proxy_step(cluster.endpoints))
                 if export:
@@ -107,11 +107,11 @@ def _show_export(tour: Tour, folder: str) -> None:
         find_java(tour.environ)
     except ConfigError as error:
         tour.page("Everything to Parquet, through Spark")
-        tour.write(f"left out: {error.message}")
-        tour.write(f"to see it: {error.hint}")
+        tour.write(f"skipped: {error.message}")
+        tour.write(f"to include it: {error.hint}")
         return
     tour.show(export_step(folder))
-    tour.heading("What came out")
+    tour.heading("The result")
     for name in sorted(os.listdir(folder)):
         if not name.startswith((".", "_")):
             size = os.path.getsize(os.path.join(folder, name))
@@ -131,9 +131,9 @@ def _rows_by_tag(folder: str) -> str:
 #: Commands to try while the cluster keeps running, each with what it does.
 _NEXT = (
     ("rmq tail orders", "follow the orders as they come"),
-    ("rmq tail orders --tag Refunded -o pretty", "only some, laid out"),
+    ("rmq tail orders --tag Refunded -o pretty", "only refunds, formatted"),
     ("rmq lag billing --watch 1s", "see the lag grow"),
-    ("rmq lag billing --process-queues", "what its consumer holds"),
+    ("rmq lag billing --process-queues", "what its consumer has cached"),
     ("rmq group show billing", "members and subscriptions"),
     ("rmq consume orders -g me --exec cat", "a command for each message"),
     ("rmq brokers", "versions and rates"),
@@ -141,12 +141,12 @@ _NEXT = (
 
 
 def _end(tour: Tour, *, keep: bool) -> None:
-    tour.page("That was it")
+    tour.page("The end of the tour")
     if keep:
         tour.write("The cluster keeps running until Ctrl-C. In another terminal:")
         tour.command(f"export NAMESRV_ADDR={tour.environ['NAMESRV_ADDR']}")
     else:
-        tour.write("rmq demo --keep leaves the cluster running for you. Try then:")
+        tour.write("With rmq demo --keep the cluster keeps running. Then try:")
     for command, what in _NEXT:
         tour.write(f"  {command:<42}  {what}")
     tour.write("rmq COMMAND --help has examples; rmq broker starts an empty cluster.")

@@ -7,7 +7,7 @@ import re
 
 from rmqcli.errors import TextError
 
-_PLACES = "folders of this machine and s3, gs and hdfs URLs"
+_PLACES = "folders on this machine and s3, gs and hdfs URLs"
 
 
 def parse_place(
@@ -34,7 +34,7 @@ def parse_folder(
     *,
     verb: str = "write to",
     instead: str = "export to a folder and copy it",
-    places: str = "folders of this machine",
+    places: str = "folders on this machine",
 ) -> str:
     """Return the path of a folder, which may be given as a file:// URL.
 
@@ -47,10 +47,10 @@ def parse_folder(
     if scheme[1].lower() != "file":
         raise TextError(
             text,
-            f"rmq cannot {verb} {scheme[1]}: yet, only {verb.split()[-1]} {places}",
+            f"rmq cannot {verb} {scheme[1]} URLs, only {verb.split()[-1]} {places}",
             start=0,
             end=scheme.end(),
-            hint=f"{instead}; a folder of that name is ./{text}",
+            hint=f"{instead}; for a folder with this name write ./{text}",
         )
     rest = text[scheme.end() :]
     if rest.startswith("//"):
@@ -59,7 +59,7 @@ def parse_folder(
             at = scheme.end() + 2
             raise TextError(
                 text,
-                "a file URL of another machine",
+                "the file URL names another machine",
                 start=at,
                 end=at + len(host),
                 hint="write file:///path",
@@ -69,5 +69,5 @@ def parse_folder(
 
     path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
     if not path.strip("/") or "\0" in path:
-        raise TextError(text, "no path in it", start=0, end=len(text))
+        raise TextError(text, "the URL has no path", start=0, end=len(text))
     return path

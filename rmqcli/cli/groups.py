@@ -51,9 +51,11 @@ def _setting(name: str, help: str, title: str | None = None, **more: Any) -> Col
 
 
 COLUMNS = (
-    Column("group", "name of the group; null in a row about a broker"),
+    Column(
+        "group", "name of the group; null in the row of a broker that did not answer"
+    ),
     Column("kind", "normal or system", title=None),
-    Column("members", "clients that are online; null when not known", align="right"),
+    Column("members", "number of active members; null if unknown", align="right"),
     Column(
         "consume_type",
         "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull)",
@@ -62,7 +64,7 @@ COLUMNS = (
     Column("message_model", "CLUSTERING or BROADCASTING", priority=20),
     Column(
         "brokers",
-        "brokers that have settings of it",
+        "brokers that have settings for the group",
         value=lambda row: list(row.brokers),
         shorten=True,
         priority=60,
@@ -83,26 +85,26 @@ _SUBSCRIPTION_COLUMNS = (
 MEMBER_COLUMNS = (
     Column(
         "client_id",
-        "name that the client gave itself",
+        "ID of the client",
         value=lambda member: member.connection.client_id,
         shorten=True,
     ),
     Column(
         "client_addr",
-        "where it connects from",
+        "address of the client",
         title="ADDRESS",
         value=lambda member: member.connection.client_addr,
         priority=10,
     ),
     Column(
         "language",
-        "what its library is written in",
+        "language of its client library",
         value=lambda member: _language_name(member.connection.language),
         priority=30,
     ),
     Column(
         "version",
-        "its version of RocketMQ",
+        "RocketMQ version of its client library",
         value=lambda member: _version_name(member.connection.version),
         priority=20,
     ),
@@ -114,7 +116,7 @@ MEMBER_COLUMNS = (
     ),
     Column(
         "subscriptions",
-        "what it says that it reads; null: not told",
+        "its subscriptions; null if unknown",
         title=None,
         value=lambda member: (
             None
@@ -128,39 +130,41 @@ MEMBER_COLUMNS = (
 )
 #: Settings of a group, under the same names as in `group show`.
 _SETTINGS = (
-    _setting(
-        "consume_enable", "whether its members get messages", "CONSUME", priority=5
-    ),
+    _setting("consume_enable", "whether the group may consume", "CONSUME", priority=5),
     _setting(
         "consume_broadcast_enable",
-        "whether they may consume in broadcast mode",
+        "whether its members may consume in broadcast mode",
         "BROADCAST",
         priority=30,
     ),
     _setting(
         "retry_queue_nums",
-        "queues of its retry topic",
+        "number of queues of its retry topic",
         "RETRY QUEUES",
         align="right",
         priority=20,
     ),
     _setting(
         "retry_max_times",
-        "tries again before a message is dead",
+        "retries before a message becomes a dead letter",
         "RETRY MAX",
         align="right",
         priority=10,
     ),
-    _setting("consume_from_min_enable", "whether a new group may begin at the start"),
-    _setting("consume_message_orderly", "for clients of 5.x that ask for it"),
-    _setting("broker_id", "broker id that members pull from"),
+    _setting(
+        "consume_from_min_enable", "whether a new group may start at the min offset"
+    ),
+    _setting(
+        "consume_message_orderly", "whether gRPC clients receive messages in order"
+    ),
+    _setting("broker_id", "ID of the broker that members pull from"),
     _setting(
         "which_broker_when_consume_slowly",
-        "broker id that members far behind pull from",
+        "ID of the broker that slow members pull from",
     ),
     _setting(
         "notify_consumer_ids_changed_enable",
-        "whether members are told when others come and go",
+        "whether members are notified when others join or leave",
     ),
 )
 #: A broker's settings in the order of JSON, which has `broker_name` before them.
@@ -304,7 +308,7 @@ class GroupDeleteOptions:
         """Raise UsageError for options that cannot be used together."""
         check_masters(self.cluster, self.broker)
         if self.broker and self.remove_topics:
-            raise UsageError("--remove-topics does not go with --broker")
+            raise UsageError("--remove-topics and --broker cannot be used together")
 
     def question(self, masters: Iterable[str]) -> str:
         """Return the text that says what is deleted, for the confirmation."""
@@ -363,7 +367,9 @@ def show(
         write_tables=lambda: _write_tables(common, detail, data),
     )
     for mismatch in detail.mismatches:
-        common.messages.warn(f"subscriptions differ, so messages get lost: {mismatch}")
+        common.messages.warn(
+            f"members have different subscriptions, so messages are lost: {mismatch}"
+        )
     raise_if_silent(detail.errors)
 
 
@@ -420,7 +426,8 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
 
     Example: rmq group delete billing-old --remove-offsets --yes
 
-    Asks for the group's name. A group with active members is refused (exit code 7).
+    To confirm, type the group's name. A group with active members is not deleted
+    without --force (exit code 7).
     """
     from rmqcli.admin import groups as groups_change
     from rmqcli.admin.topics import choose_masters

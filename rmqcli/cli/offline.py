@@ -30,7 +30,9 @@ _OF_CLUSTERS: Final = (
 )
 
 #: Why no members are shown for the groups of a folder.
-MEMBERS_UNKNOWN: Final = "members are unknown: a folder was read, not its broker"
+MEMBERS_UNKNOWN: Final = (
+    "members are unknown: a broker's folder was read, not a running broker"
+)
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def read_from(common: Common, store: str | None) -> Iterator[Common]:
         flag = "--" + name.replace("_", "-")
         raise UsageError(
             f"--store and {flag} cannot be used together",
-            hint="--store reads a folder, without its cluster",
+            hint="--store reads a folder and connects to no cluster",
         )
     from pathlib import Path
 

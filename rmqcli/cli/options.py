@@ -139,8 +139,8 @@ class Common:
             endpoints = ()
         if plaintext and not endpoints:
             raise UsageError(
-                "--plaintext is given without --endpoints",
-                hint="name servers and brokers get TLS only with --tls",
+                "--plaintext needs --endpoints",
+                hint="connections to name servers and brokers use TLS only with --tls",
             )
         if plaintext and self.tls is not None:
             raise UsageError("--plaintext and --tls cannot be used together")
@@ -240,13 +240,13 @@ def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
         start += len(part) + 1
     if not addresses:
         what = f"no {kind} in it"
-        hint = "write HOST:PORT, or several with ';' between them"
+        hint = "write HOST:PORT, or several separated by ';'"
         raise TextError(text, what, start=0, end=len(text), hint=hint)
     return tuple(dict.fromkeys(addresses))
 
 
 def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
-    hint = "write HOST:PORT, or several with ';' between them"
+    hint = "write HOST:PORT, or several separated by ';'"
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         host, port = address, str(port_default)
@@ -480,7 +480,9 @@ def make_common(
     ] = None,
     tls_insecure: Annotated[
         bool,
-        _common("--tls-insecure", help="Accept any certificate. Gives no protection."),
+        _common(
+            "--tls-insecure", help="Accept any certificate; this gives no protection."
+        ),
     ] = False,
 ) -> Common:
     """Combine the values of the common options into a `Common`.
@@ -489,7 +491,7 @@ def make_common(
     """
     tls_options = None
     if tls_key and not tls_cert:
-        raise UsageError("--tls-key is given without --tls-cert")
+        raise UsageError("--tls-key needs --tls-cert")
     if tls_insecure and tls_ca:
         raise UsageError("--tls-insecure and --tls-ca cannot be used together")
     if tls or tls_insecure or tls_ca or tls_server_name or tls_cert:

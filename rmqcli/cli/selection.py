@@ -60,7 +60,7 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
     queues = client.route(topic).read_queues()
     if not queues:
         raise RmqError(
-            f"topic {topic} has no queue that may be read",
+            f"topic {topic} has no readable queue",
             hint=f"see its permissions with: rmq topic show {topic}",
         )
     return queues
@@ -69,7 +69,7 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
 def explain_sql(error: RmqError) -> RmqError:
     """Return the error, with a hint on how to enable SQL92 if it is disabled."""
     if "SQL92" in getattr(error, "remark", "") and not error.hint:
-        error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
+        error.hint = "set enablePropertyFilter=true on the broker, or use --tag"
     return error
 
 
@@ -80,6 +80,6 @@ def check_queue_starts(
     for queue in starts:
         if queue not in queues:
             raise UsageError(
-                f"--from-queue {queue}: no such queue is read",
+                f"--from-queue {queue} is not one of the queues to read",
                 hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
             )

@@ -360,7 +360,7 @@ class SendCommandOptions:
             self._check_for_proxy()
         elif self.message_group is not None:
             raise UsageError(
-                "--message-group is given without --endpoints",
+                "--message-group needs --endpoints",
                 hint="use --shard-by FIELD with name servers",
             )
         check_user_properties(self.user_properties, instead=_OPTION_OF_PROPERTY)
@@ -425,7 +425,7 @@ class SendCommandOptions:
             if value is not None
         ]
         if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)}: only one of them can be sent")
+            raise UsageError(f"{' and '.join(given)} cannot be used together")
         if body is not None:
             # Arguments that are not UTF-8 keep their bytes.
             return read_bodies([os.fsencode(body)], count=self.count or 1)

@@ -28,7 +28,7 @@ def package(
             help="File to write.  [default: rmqcli-VERSION.zip]",
         ),
     ] = None,
-    force: Annotated[bool, option("--force", help="Replace a file of that name.")] = (
+    force: Annotated[bool, option("--force", help="Replace an existing file.")] = (
         False
     ),
 ) -> None:

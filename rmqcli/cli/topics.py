@@ -69,33 +69,35 @@ def _of_config(
 
 
 COLUMNS = (
-    Column("topic", "name of the topic; null in a row about a broker"),
+    Column(
+        "topic", "name of the topic; null in the row of a broker that did not answer"
+    ),
     Column("kind", "normal, retry, dlq or system", priority=20),
     Column(
         "message_type",
-        "what a 5.x broker says of its messages",
+        "message type, if a 5.x broker reports it",
         title="TYPE",
         priority=30,
     ),
     Column("perm", "rw, r, w or none", states={"none": "bad"}, priority=40),
     Column(
         "read_queue_nums",
-        "queues to read, on all brokers",
+        "number of readable queues on all brokers",
         title="READ",
         align="right",
         priority=50,
     ),
     Column(
         "write_queue_nums",
-        "queues to write, on all brokers",
+        "number of writable queues on all brokers",
         title="WRITE",
         align="right",
         priority=10,
     ),
-    Column("order", "whether its queues are fixed", title=None),
+    Column("order", "whether the list of its queues is fixed", title=None),
     Column(
         "brokers",
-        "brokers that have it",
+        "brokers that have the topic",
         value=lambda row: list(row.brokers),
         shorten=True,
         priority=60,
@@ -116,13 +118,13 @@ QUEUE_COLUMNS = (
     ),
     _number(
         "queue_id",
-        "its number there",
+        "number of the queue on its broker",
         title="QUEUE",
         value=lambda found: found.queue.queue_id,
     ),
     _number(
         "min_offset",
-        "offset of the first message that is still there",
+        "offset of the oldest message that is still stored",
         title="MIN",
         value=lambda found: found.offset and found.offset.min_offset,
         priority=20,
@@ -136,7 +138,7 @@ QUEUE_COLUMNS = (
     ),
     _number(
         "messages",
-        "how many are there",
+        "number of messages",
         value=lambda found: (
             found.offset and max(0, found.offset.max_offset - found.offset.min_offset)
         ),
@@ -167,7 +169,7 @@ STEP_COLUMNS = (
     Column("address", "its address", priority=20),
     RESULT_COLUMN,
     _of_config(
-        "write_queue_nums", "queues that it has now", title="QUEUES", align="right"
+        "write_queue_nums", "number of queues now", title="QUEUES", align="right"
     ),
     _of_config(
         "perm", "rw, r or w", value=lambda config: _perm_text(config.perm), priority=30
@@ -238,9 +240,9 @@ def show(
 
     Example: rmq topic show orders -o json | jq '.queues[].max_offset'
 
-    -o jsonl and csv give the queues only. A proxy (--endpoints) tells queues,
-    permissions and message types; offsets, groups and settings are null then. A name
-    server in NAMESRV_ADDR counts more than ROCKETMQ_ENDPOINTS.
+    -o jsonl and -o csv list only the queues. A proxy (--endpoints) reports queues,
+    permissions and message types; offsets, groups and settings are then null.
+    NAMESRV_ADDR takes precedence over ROCKETMQ_ENDPOINTS.
     """
     common = common.with_endpoints_or_namesrv(endpoints, plaintext=plaintext)
     if common.endpoints:
@@ -353,7 +355,9 @@ def create(common: Common, options: TopicCreateOptions) -> None:
             client, topic, done, timeout_ms=common.timeout_ms
         )
     if not is_known:
-        common.messages.warn("no name server shows it on all these brokers yet")
+        common.messages.warn(
+            "no name server lists the topic on all of these brokers yet"
+        )
     show_results(common, steps, columns=STEP_COLUMNS)
 
 
@@ -366,7 +370,7 @@ def delete(
 
     Example: rmq topic delete orders-old --yes
 
-    Asks for the topic's name. Groups keep their offsets in it.
+    To confirm, type the topic's name. The committed offsets of groups are kept.
     """
     from rmqcli.admin import topics as topics_change
 
@@ -483,7 +487,7 @@ def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
     kind = data["message_type"] or data["kind"]
     sys.stdout.write(
         f"topic {safe(data['topic'])}: {safe(kind)}, {len(data['queues'])} queues\n"
-        "offsets and groups: unknown, a proxy does not tell them\n"
+        "offsets and groups: unknown, because a proxy does not report them\n"
         "\n"
     )
     write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)

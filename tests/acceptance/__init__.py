@@ -1,1 +1,1 @@
-"""The whole of it, run as a user would: processes against real brokers."""
+"""The whole command line as a user runs it: processes and real brokers."""

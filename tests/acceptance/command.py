@@ -1,4 +1,4 @@
-"""Runs `rmq` as a process of its own, the way a shell would."""
+"""Runs `rmq` in a separate process, as a shell does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: No command of these tests takes longer; one that does has hung.
+#: No command of these tests takes longer, unless it hangs.
 PATIENCE_S = 240
 
 
@@ -22,7 +22,7 @@ def rmq(
     expect: Sequence[int] = (0,),
     **environ: str,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run one command; an exit code beyond `expect` fails with what it said."""
+    """Run one command; fail with its stderr if the exit code is not in `expect`."""
     done = subprocess.run(
         [sys.executable, "-m", "rmqcli", *arguments],
         input=stdin or b"",
@@ -38,5 +38,5 @@ def rmq(
 
 
 def records(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
-    """The JSON Lines on stdout."""
+    """Return the records that a command wrote to stdout as JSON Lines."""
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""Ten thousand messages of mixed kinds, made from a seed, and what they must become."""
+"""Messages of mixed kinds, made from a seed, and how they must be read back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import random
 from dataclasses import dataclass, field
 
-#: Close to what a broker takes: 4 MiB with properties and topic.
+#: Close to a broker's limit, which is 4 MiB including properties and topic.
 BIG_BODY_BYTES = 4 * 1024 * 1024 - 4096
 
 TEXTS = [
@@ -21,7 +21,7 @@ TEXTS = [
 
 @dataclass(frozen=True)
 class Sent:
-    """What a message must still be when it is read."""
+    """A message as it is sent, and as it must be when it is read."""
 
     number: int
     body: bytes
@@ -30,7 +30,7 @@ class Sent:
     properties: dict[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, object]:
-        """The record that `rmq send --jsonl` takes."""
+        """Return the message as a record for `rmq send --jsonl`."""
         return {
             "body_b64": base64.b64encode(self.body).decode(),
             "body_encoding": "base64",
@@ -40,12 +40,12 @@ class Sent:
         }
 
     def essence(self) -> tuple[object, ...]:
-        """What is compared: all that a producer says."""
+        """Return all that a producer sets, for comparison."""
         return (self.body, self.tags, self.keys, sorted(self.properties.items()))
 
 
 def mixed_messages(count: int, *, seed: int) -> list[Sent]:
-    """`count` messages; one is big, some are binary, text, JSON, or empty."""
+    """Return `count` messages: one is large, the others binary, text, JSON or empty."""
     rng = random.Random(seed)
     return [
         Sent(

@@ -1,4 +1,4 @@
-"""A follower outlives its broker: nothing is lost, and nothing printed twice."""
+"""`rmq tail --follow` survives its broker: it loses and repeats no message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.java
 
 
 class Follower:
-    """`rmq tail --follow` as a process; its records come out of `records`."""
+    """A process of `rmq tail --follow`; `records` is a queue of its records."""
 
     def __init__(self, namesrv, topic):
         self.said: list[str] = []
@@ -52,7 +52,7 @@ class Follower:
             self.said.append(line)
 
     def take(self, count, *, timeout_s=90):
-        """The next `count` records."""
+        """Wait for the next `count` records, and return them."""
         limit = time.monotonic() + timeout_s
         return [
             self.records.get(timeout=max(0.1, limit - time.monotonic()))
@@ -60,7 +60,7 @@ class Follower:
         ]
 
     def close(self):
-        """Ctrl-C, and wait. Returns the exit code and the records that were left."""
+        """Send SIGINT and wait; return the exit code and the remaining records."""
         self.process.send_signal(2)
         code = self.process.wait(120)
         for thread in self.threads:
@@ -87,7 +87,7 @@ def test_a_follower_goes_on_after_its_broker_was_killed(fresh_cluster):
     follower = Follower(cluster.namesrv, topic)
     try:
         got = follower.take(300)
-        # SIGKILL spares what is in the page cache, so the broker has all 300 still.
+        # SIGKILL does not lose the page cache, so the broker still has all 300.
         cluster.kill_broker()
         cluster.start_broker()
         send(cluster, topic, range(300, 600))

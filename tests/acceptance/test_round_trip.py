@@ -22,7 +22,7 @@ DELAYED = 5
 
 
 def body_of(record):
-    """The bytes of a record, whatever way they are written in."""
+    """Return the body of a record as bytes, whatever its encoding in JSON."""
     if record["body_encoding"] == "base64":
         return base64.b64decode(record["body_b64"])
     if record["body_encoding"] == "json":
@@ -33,7 +33,7 @@ def body_of(record):
     return record["body"].encode()
 
 
-#: What brokers and clients add; the rest is the user's.
+#: Properties that brokers and clients add; all others are the user's.
 SYSTEM_PROPERTIES = {
     "CLUSTER",
     "DELAY",
@@ -50,7 +50,7 @@ SYSTEM_PROPERTIES = {
 
 
 def sent_of(record):
-    """A record as the producer's words, to compare with what was sent."""
+    """Return what the producer set in a record, to compare it with what was sent."""
     user = {
         name: value
         for name, value in record["properties"].items()
@@ -61,7 +61,7 @@ def sent_of(record):
 
 
 def wait_for_count(cluster, topic, count):
-    """Until the topic's queues hold `count` messages in all."""
+    """Wait until the topic's queues hold `count` messages in all."""
     limit = time.monotonic() + 60
     while True:
         done = rmq("topic", "show", topic, "-o", "json", namesrv=cluster.namesrv)
@@ -73,7 +73,10 @@ def wait_for_count(cluster, topic, count):
 
 
 def java_specs(topic, first_number):
-    """A compressed message and a batch, as the Java producer of the kit takes them."""
+    """Return a compressed message and a batch for the kit's Java producer.
+
+    Also returns the messages as `Sent`.
+    """
 
     def spec(number, body):
         encoded = base64.b64encode(body).decode()
@@ -145,7 +148,7 @@ def test_ten_thousand_messages_come_back(
 
 
 def check_export(cluster, topic, rows, directory):
-    """Parquet's rows are tail's rows, field for field."""
+    """Export the topic, and compare the rows with tail's, field for field."""
     import pyarrow.parquet as pq
 
     rmq(

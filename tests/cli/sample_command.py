@@ -1,4 +1,4 @@
-"""A command for the tests of what every command shares. It reaches no cluster."""
+"""Commands for tests of the features that all commands share. They use no cluster."""
 
 from __future__ import annotations
 

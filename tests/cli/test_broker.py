@@ -114,9 +114,9 @@ def test_faults_come_from_a_file(tmp_path):
         (["--broker-port", "9868", "--brokers", "2"], 2, "its VIP port 9876"),
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
-        (["--proxy-tls-key", "k"], 2, "no proxy is run"),
+        (["--proxy-tls-key", "k"], 2, "--proxy-tls-key need --proxy-port"),
         (["--proxy-offsets"], 2, "--proxy-offsets needs --proxy-port"),
-        (["--proxy-accounts", "a"], 2, "--proxy-accounts is given, and no proxy"),
+        (["--proxy-accounts", "a"], 2, "--proxy-accounts needs --proxy-port"),
         (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "must be used together"),
         (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
     ],
@@ -261,7 +261,7 @@ def test_accounts_that_cannot_be_read_are_refused(accounts_file, capsys, text, m
 def test_accounts_that_others_can_read_are_refused(accounts_file, capsys):
     path = accounts_file("[a]\nsecret_key='s3cret'", mode=0o644)
     assert run(["broker", "--proxy-port", "0", "--proxy-accounts", path]) == 2
-    assert "others can read or write it (mode 0644)" in capsys.readouterr().err
+    assert "other users can read or write it (mode 0644)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def proxy(rmq_version, tmp_path_factory):
-    """A broker inside a proxy, shared by the tests of this module."""
+    """A broker and a proxy in one process, shared by the tests of this module."""
     directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
     with start_cluster(rmq_version, directory, proxy=True) as cluster:
         yield cluster
@@ -59,7 +59,7 @@ def test_tail_consumes_for_a_group_what_it_shows(proxy, rmq):
     out, err = rmq(*words, "--count", "3")
     assert out == "hello\n" * 3
     assert err.endswith("3 shown, 3 acknowledged\n")
-    # What was received with them was given back.
+    # The first tail gave back the messages that it received but did not show.
     assert rmq(*words, "--count", "2").out == "hello\n" * 2
 
 

@@ -1,4 +1,4 @@
-"""`rmq demo` as a user runs it: every step works, and nothing is left."""
+"""`rmq demo` as a user runs it: every step works, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.waiting import PATIENCE_S
 
 
 def start(tmp_path, *words, code=None, environ=None):
-    """`rmq` with `words`, or the program `code`, in a session of its own."""
+    """Start `rmq` with `words`, or the Python program `code`, in a new session."""
     program = ("-m", "rmqcli") if code is None else ("-c", code)
     return subprocess.Popen(
         [sys.executable, *program, *words],
@@ -27,7 +27,10 @@ def start(tmp_path, *words, code=None, environ=None):
 
 
 def interrupted(process, signum, moment):
-    """Send a signal to all its processes once a line has `moment`; what they wrote."""
+    """Send a signal to the process group when a line has `moment` in it.
+
+    Returns stdout and stderr.
+    """
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -39,13 +42,13 @@ def interrupted(process, signum, moment):
 
 
 def left_in(folder):
-    """What the demo should have removed."""
+    """Return the names of the demo's files that it has not removed."""
     return [name for name in os.listdir(folder) if name.startswith("rmq-demo")]
 
 
 @pytest.mark.slow
 def test_the_whole_tour(tmp_path):
-    """Also where the user has a proxy: that gets none of it."""
+    """The demo does not use a proxy that the user's environment names."""
     environ = {"ROCKETMQ_ENDPOINTS": "127.0.0.1:1"}
     with start(tmp_path, "demo", environ=environ) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
@@ -62,7 +65,7 @@ def test_the_whole_tour(tmp_path):
     assert re.search(r"joined group packing as \S+ through 127.0.0.1:", err)
     _, _, rest = out.partition("## Does it catch up?")
     explained, _, _ = rest.partition("## Skip to now")
-    assert "at this rate it never catches up" in explained
+    assert "at this rate the group never catches up" in explained
     assert out.count("CONFIRMED") == 8
     assert len(re.findall(r"^ship A-\d+ of queue \d$", out, re.MULTILINE)) == 3
     assert max(map(len, re.findall(r"^##.*", out, re.MULTILINE))) < 80
@@ -82,7 +85,7 @@ def test_without_java_it_says_what_to_install_and_keeps_running(tmp_path):
         out, err = interrupted(process, signal.SIGINT, "rmq brokers")
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "left out: Spark needs Java" in out
+    assert "skipped: Spark needs Java" in out
     assert "pip install 'rmqcli[jre]'" in out
     assert not left_in(tmp_path)
 
@@ -95,7 +98,7 @@ def test_without_grpc_that_step_is_left_out(tmp_path):
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     _, _, step = out.partition("## The same over gRPC, through a proxy\n")
-    assert step.startswith("left out: gRPC cannot be loaded: ")
+    assert step.startswith("skipped: gRPC cannot be loaded: ")
 
 
 def test_an_end_in_the_middle_leaves_nothing(tmp_path):

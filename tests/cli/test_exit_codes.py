@@ -1,4 +1,4 @@
-"""Every exit code of the contract, from a real process; and how a process ends."""
+"""Every documented exit code, and signals, pipes and terminals, with real processes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_steps_that_belong_together_are_not_torn_apart():
 
 
 def test_a_signal_that_is_ignored_stays_ignored():
-    """`nohup` and background jobs of scripts start their children that way."""
+    """`nohup` and background jobs of scripts start processes with ignored signals."""
 
     def ignore():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -127,7 +127,7 @@ def test_without_a_terminal_nothing_is_confirmed(do):
 
 
 def on_a_terminal(answer, *arguments):
-    """Run with a terminal as stdin and type `answer`."""
+    """Run with a terminal as stdin and type `answer`; return code, stdout, stderr."""
     ours, theirs = pty.openpty()
     try:
         with start(*arguments, stdin=theirs) as process:

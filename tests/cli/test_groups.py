@@ -1,4 +1,4 @@
-"""`rmq group create|update|delete`: what it says is what each broker then has."""
+"""`rmq group create|update|delete`: each broker has the state that is reported."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Shell:
         self._namesrv = namesrv
 
     def __call__(self, *words):
-        """Exit code, JSON of stdout or None, stderr."""
+        """Run `rmq group`; return exit code, JSON of stdout or None, and stderr."""
         self._capsys.readouterr()
         code = run(["group", *words, "-n", self._namesrv, "-o", "json"])
         out, err = self._capsys.readouterr()
         return code, json.loads(out) if out else None, err
 
     def rows(self, *words, code=0):
-        """Server and result of each row."""
+        """Run `rmq group`; return server and result of each row."""
         found, rows, err = self(*words)
         assert found == code, err
         return [(row["server"], row["result"]) for row in rows]
 
     def settings(self, group):
-        """What `group show` says, by broker; None for an unknown group."""
+        """Return the settings in `group show` by broker; None for an unknown group."""
         code, data, _ = self("show", group)
         if code == 3:
             return None
@@ -205,7 +205,7 @@ def test_a_broker_that_refuses_is_an_error_of_that_kind(start):
 
 
 def with_offsets(cluster, group="G"):
-    """The group, with an offset in T, and messages in its own topics."""
+    """Create the group, an offset of it in T, and its retry and dead-letter topics."""
     cluster.create_topic("T", queues=1)
     cluster.create_group(group)
     cluster.call(lambda: cluster.broker().core.offsets.commit(group, "T", 0, 5))
@@ -217,7 +217,7 @@ def with_offsets(cluster, group="G"):
     ("like", "words", "offsets"),
     [
         ("4.6.0", (), {0: 5}),
-        ("4.6.0", ("--remove-offsets",), {0: 5}),  # it cannot
+        ("4.6.0", ("--remove-offsets",), {0: 5}),  # 4.6.0 cannot remove them
         ("4.9.7", (), {0: 5}),
         ("4.9.7", ("--remove-offsets",), {}),
         ("5.5.0", ("--remove-offsets",), {}),
@@ -278,7 +278,7 @@ def test_a_group_with_members_is_not_deleted(start):
         assert "group G has members online: 10.0.0.1@7; nothing was deleted" in err
         assert "--force" in err
         assert set(rmq.settings("G")) == {"broker-a", "broker-b"}
-        # On the other broker no member is online.
+        # No member is online at broker-a.
         delete = ("delete", "G", "--yes", "-r")
         assert rmq.rows(*delete, "--broker", "broker-a") == [("broker-a", "deleted")]
         assert rmq.rows(*delete, "--force") == [
@@ -302,14 +302,14 @@ def test_rocketmqs_own_groups_are_not_deleted(start):
     _, rmq = start()
     code, _, err = rmq("delete", "TOOLS_CONSUMER", "--yes", "-r")
     assert code == 7
-    assert "RocketMQ's own" in err
+    assert "group TOOLS_CONSUMER is a system group; nothing was deleted" in err
 
 
 def test_what_does_not_exist_is_3(start):
     _, rmq = start()
     assert rmq("delete", "G", "--yes", "-r")[0] == 3
     code, _, err = rmq("create", "G", "--broker", "nope")
-    assert (code, "there are: broker-a" in err) == (3, True)
+    assert (code, "use one of: broker-a" in err) == (3, True)
     assert rmq("create", "G", "--cluster", "nope")[0] == 3
 
 
@@ -319,9 +319,18 @@ def test_what_does_not_exist_is_3(start):
         (("create", "a b"), "not allowed"),
         (("create", "G", "--retry-queue-nums", "0"), "--retry-queue-nums"),
         (("create", "G", "--retry-max-times", "-1"), "--retry-max-times"),
-        (("create", "G", "--cluster", "C", "--broker", "b"), "only one of them"),
-        (("delete", "G", "--cluster", "C", "--broker", "b"), "only one of them"),
-        (("delete", "G", "--remove-topics", "--broker", "b"), "does not go with"),
+        (
+            ("create", "G", "--cluster", "C", "--broker", "b"),
+            "--cluster and --broker cannot be used together",
+        ),
+        (
+            ("delete", "G", "--cluster", "C", "--broker", "b"),
+            "--cluster and --broker cannot be used together",
+        ),
+        (
+            ("delete", "G", "--remove-topics", "--broker", "b"),
+            "--remove-topics and --broker cannot be used together",
+        ),
         (("update", "G"), "nothing to change"),
     ],
 )

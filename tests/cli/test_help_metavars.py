@@ -1,4 +1,4 @@
-"""Help names what a parameter takes in one form: upper-case nouns, or its choices."""
+"""Help describes a parameter's value by upper-case nouns or by its choices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from rmqcli.cli.app import CommandGroup, build_app
 
-#: Every word that stands for a value somewhere in the help.
+#: The words that stand for a value in the help.
 NOUNS = {
     "BODY",
     "BROKER",
@@ -43,7 +43,7 @@ NOUNS = {
 
 
 def parameters(command, path="rmq", parent=None):
-    """Path, names and metavar of everything that takes a value."""
+    """Yield path, names and metavar of each parameter that takes a value."""
     context = command.make_context(path, [], parent=parent, resilient_parsing=True)
     for parameter in command.get_params(context):
         is_switch = getattr(parameter, "is_flag", False)
@@ -57,7 +57,7 @@ def parameters(command, path="rmq", parent=None):
 
 def is_well_named(metavar):
     if "|" in metavar and metavar == metavar.lower():
-        return True  # choices, as they are typed
+        return True  # choices, as users type them
     words = re.findall(r"[A-Za-z]+", metavar)
     return bool(words) and NOUNS.issuperset(words)
 

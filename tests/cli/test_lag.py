@@ -1,4 +1,4 @@
-"""`rmq lag` without a cluster: what it refuses, and how a reading looks."""
+"""`rmq lag` without a cluster: what it refuses, and how it shows a reading."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_sparkline(values, bars):
 
 
 class Looks:
-    """Stands for the cluster: one reading or error for each look, then Ctrl-C."""
+    """Stands for the cluster: `read` gives one reading or error each, then Ctrl-C."""
 
     def __init__(self, *looks):
         self._looks = list(looks)

@@ -1,4 +1,4 @@
-"""Finding a command, running it, and saying what went wrong in three lines."""
+"""`rmq` finds and runs a command, and reports an error in at most three lines."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         (
             ["sample", "common", "--timeout", "1h3x"],
             (
-                "error: --timeout: '1h3x': unknown unit 'x', "
-                "not one of ms, s, m, h, d\n"
+                "error: --timeout: '1h3x': unknown unit 'x'; "
+                "units are ms, s, m, h, d\n"
                 "                      ^\n"
                 "hint: write for example 500ms, 5s, 2m, 1h, 7d\n"
             ),
@@ -105,7 +105,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         (
             ["sample", "common", "--from", "-15x"],
             (
-                "error: --from: '-15x': unknown unit 'x', not one of ms, s, m, h, d\n"
+                "error: --from: '-15x': unknown unit 'x'; units are ms, s, m, h, d\n"
                 "                   ^\n"
                 "hint: write for example -100, -500ms, -15m, -2h, -1d\n"
             ),
@@ -120,7 +120,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         ),
         (
             ["sample", "common", "--tls-key", "k"],
-            "error: --tls-key is given without --tls-cert\n",
+            "error: --tls-key needs --tls-cert\n",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_command_may_return_its_exit_code(rmq):
 
 
 def test_a_parameter_of_the_command_replaces_the_common_one(rmq, monkeypatch):
-    # Tests wait longer than users.
+    # A fixture of all tests raises the default timeout; this is the users' default.
     monkeypatch.setitem(make_common.__kwdefaults__, "timeout", 5_000)
     assert rmq("nest", "echo", "hi", "--timeout", "2m")[1] == "raw 5000 hi 120000\n"
 

@@ -1,8 +1,8 @@
-r"""Names and texts of peers that are not quite text: every command shows them.
+r"""Every command can show names and texts of peers that have control characters.
 
-A name server tells of a broker whose name has a lone surrogate (JSON can say `\ud800`),
-DEL and a C1 control; messages have DEL, C1 and more in every field. All of it comes out
-escaped, as UTF-8, in each form of output.
+A name server returns a broker whose name has a lone surrogate (in JSON: `\ud800`), DEL
+and a C1 control; messages have DEL, C1 and more in every field. Each form of output is
+valid UTF-8; on terminals, on stderr and in JSON, control characters are escaped.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from rmqcli.wire.command import RemotingCommand
 from tests.transport.peer import Peer
 
 ROOT = Path(__file__).parents[2]
-#: In JSON, as a name server would send it; broker-a in truth.
+#: The odd name as a name server writes it in JSON; it replaces broker-a.
 ODD = b"b-\\ud800x\\udc80\\u007f\\u009b\\u001b[2J"
 SHOWN = r"b-\ud800x\udc80\x7f\x9b\x1b[2J"
 IN_JSON = "b-\ud800x\udc80\x7f\x9b\x1b[2J"
 
 
 def odd_names(namesrv):
-    """A script that passes requests on and puts the odd name into the answers."""
+    """Return a script for Peer: a relay that puts the odd name into the answers."""
 
     def script(connection):
         with RemotingClient() as client:
@@ -59,7 +59,10 @@ def odd_names(namesrv):
 
 @pytest.fixture(scope="module")
 def address():
-    """The odd name server, in front of a topic T with one message, read by group G."""
+    """The address of the odd name server of a cluster.
+
+    Topic T has one message, and group G has committed an offset there.
+    """
     with EmbeddedCluster(queues=1) as cluster:
         cluster.create_topic("T")
         seed = Seed(
@@ -78,7 +81,7 @@ def address():
 
 
 def rmq(address, *arguments):
-    """Exit code, stdout as bytes, stderr."""
+    """Run `rmq`; return exit code, stdout as bytes, and stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "rmqcli", *arguments, "-n", address],
         cwd=ROOT,
@@ -90,7 +93,7 @@ def rmq(address, *arguments):
 
 
 def on_a_terminal(address, *arguments):
-    """What a terminal gets as stdout."""
+    """Run `rmq` with a terminal as stdout; return what it writes there."""
     ours, theirs = pty.openpty()
     shown = bytearray()
 
@@ -98,7 +101,7 @@ def on_a_terminal(address, *arguments):
         try:
             while data := os.read(ours, 1 << 16):
                 shown.extend(data)
-        except OSError:  # the last writer has left
+        except OSError:  # no process has the terminal open any more
             pass
 
     reader = threading.Thread(target=read, daemon=True)
@@ -150,7 +153,7 @@ COMMANDS = [
 def test_every_command_shows_them_in_every_form(address, arguments):
     code, out, err = rmq(address, *arguments)
     assert code == 0, err
-    out.decode()  # is UTF-8
+    out.decode()  # raises unless it is UTF-8
     assert controls(err) == []
     assert "Traceback" not in err
     if arguments[-1] in ("json", "jsonl"):
@@ -169,7 +172,7 @@ def test_no_control_character_of_theirs_reaches_a_terminal(address, arguments):
 
 def test_the_name_is_there_in_each_form(address):
     _, out, _ = rmq(address, "tail", "T", *WHOLE, "--format", "%b")
-    assert out == b"b-\\ud800x\\udc80\x7f\xc2\x9b\x1b[2J"  # a file: as it is
+    assert out == b"b-\\ud800x\\udc80\x7f\xc2\x9b\x1b[2J"  # not escaped in a pipe
     assert on_a_terminal(address, "tail", "T", *WHOLE, "--format", "%b") == SHOWN
     _, out, _ = rmq(address, "tail", "T", *WHOLE, "--format", r"%j\n")
     assert json.loads(out)["broker_name"] == IN_JSON

@@ -1,4 +1,4 @@
-"""`--store DIR`: folders of real brokers read as their brokers told them."""
+"""`--store DIR` finds in folders of real brokers what Java read from those brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 @pytest.fixture
 def rmq(capfd):
-    """`rmq(...)` runs a command; what it wrote to stdout and stderr."""
+    """`rmq(...)` runs a command; returns stdout and stderr."""
 
     def call(*arguments, expect=0):
         code = run([*map(str, arguments)])
@@ -69,7 +69,7 @@ def test_tail_gives_what_java_read(rmq, folder, version):
         "properties",
     )
     by_place = {record["commit_log_offset"]: record for record in records}
-    # Brokers went on to check transactions after Java had read all.
+    # The brokers still checked transactions after Java had read everything.
     later = by_place.keys() - {case["commit_log_offset"] for case in expected}
     assert {by_place[place]["topic"] for place in later} <= {"RMQ_SYS_TRANS_HALF_TOPIC"}
     for case in expected:
@@ -77,7 +77,7 @@ def test_tail_gives_what_java_read(rmq, folder, version):
         assert {name: record[name] for name in same} == {
             name: case[name] for name in same
         }
-        # Java 5.x takes the mark off a body that it decompressed.
+        # Java 5.x clears the flag of a body that it has decompressed.
         assert record["sys_flag"] & ~COMPRESSED == case["sys_flag"] & ~COMPRESSED
         assert record["store_bytes"] == case["store_size"]
         assert has_body(record, base64.b64decode(case["body_b64"]))
@@ -96,7 +96,7 @@ def test_lag_is_what_java_told(rmq, folder, version):
         queue = found[case["group"], case["topic"], case["queue_id"]]
         state = "OK"
         if (version, case["topic"]) == ("5.5.0", "%RETRY%g_push"):
-            # Nothing was ever committed in it, and Java shows that as 0.
+            # The group never committed there, which Java shows as 0.
             assert (queue["committed"], case["committed_offset"]) == (None, 0)
             state = "NO_COMMIT"
         else:
@@ -111,7 +111,7 @@ def test_members_are_unknown_and_that_is_no_error(rmq, folder):
     out, err = rmq("lag", "g_pull", "--store", folder, "-o", "json", "--explain")
     (group,) = json.loads(out)
     assert group["members"] is None
-    unknown = "members are unknown: a folder was read, not its broker"
+    unknown = "members are unknown: a broker's folder was read, not a running broker"
     assert group["client_reason"] == unknown
     assert f"Its {unknown}." in group["explain"]
     out, err = rmq("lag", "g_pull", "--store", folder)
@@ -151,7 +151,7 @@ def test_what_does_not_go_with_a_folder(rmq, folder, monkeypatch):
     target = folder.parent / "out"
     export = ["export", "g_orders", "--to-parquet", target, *store]
     _, err = rmq(*export, "--master", "spark://other:7077", expect=2)
-    assert "the folder is read here" in err
+    assert "only this machine can read the folder" in err
     assert not target.exists()
     monkeypatch.setenv("NAMESRV_ADDR", "192.0.2.1:9876")
     rmq("topics", *store)
@@ -161,7 +161,7 @@ def test_folders_that_cannot_be_read(rmq, tmp_path):
     _, err = rmq("topics", "--store", tmp_path / "none", expect=1)
     assert f"folder {tmp_path}/none does not exist" in err
     _, err = rmq("topics", "--store", tmp_path, expect=1)
-    assert "is no broker's store" in err
+    assert "is not a broker's store" in err
 
 
 def test_sql_selects_from_a_folder(rmq, tmp_path):

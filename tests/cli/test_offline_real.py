@@ -1,4 +1,4 @@
-"""`--store DIR` on the folder of a real broker that runs and is written to."""
+"""`--store DIR` on the folder of a real broker that is running and writes to it."""
 
 from __future__ import annotations
 

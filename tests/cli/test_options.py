@@ -15,7 +15,7 @@ from tests.cli.sample_command import TABLE
 
 @pytest.fixture
 def common_line(capfd):
-    """What the sample command makes of its arguments, two lines of stdout."""
+    """Runs the sample command, which prints its common options in two lines."""
 
     def run_it(*arguments):
         code = run(["sample", "common", *arguments], table=TABLE)
@@ -57,7 +57,7 @@ def test_namesrv_is_read_as_in_mqadmin(text, addresses):
         ("a,b:1", "a,b"),
         ("::1", "::1"),
         ("a:1\x1b", "1\x1b"),
-        ("a:\u0661", "\u0661"),  # a digit, but not one of ours
+        ("a:\u0661", "\u0661"),  # an Arabic digit
     ],
 )
 def test_namesrv_points_at_what_is_wrong(text, part):
@@ -121,7 +121,7 @@ def test_quiet_leaves_warnings(capfd):
 
 
 def test_output_help_lists_the_fields_without_running(capfd):
-    """No argument is needed to ask what the fields are."""
+    """`-o help` needs none of the command's arguments."""
     assert run(["sample", "-o", "help"], table=TABLE) == 0
     out, err = capfd.readouterr()
     assert out.splitlines()[0] == "name   name of the thing"
@@ -175,7 +175,7 @@ def test_a_secret_file_that_is_open_to_others_is_one_line(tmp_path, capfd):
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
     assert err == (
-        f"error: {secret}: others can read or write it (mode 0644)\n"
+        f"error: {secret}: other users can read or write it (mode 0644)\n"
         f"hint: run: chmod 600 {secret}\n"
     )
 
@@ -190,8 +190,8 @@ def test_a_command_that_cannot_use_a_proxy_says_why(capfd, command):
     assert (out, err) == (
         "",
         (
-            f"error: rmq {command} does not support --endpoints: it needs the name"
-            " server or a broker address\nhint: give --namesrv HOST:PORT\n"
+            f"error: rmq {command} does not support --endpoints: it needs a name server"
+            "\nhint: give --namesrv HOST:PORT\n"
         ),
     )
 

@@ -1,7 +1,7 @@
 """Positions by time at their boundaries: now, before the first, after the last, ties.
 
-Through `tail --from` and through `reset-offset --to`, for brokers that search as 4.6.0
-does (the nearest message, never behind the last) and as 5.5.0 does.
+`tail --from` and `reset-offset --to` resolve them on brokers that search like 4.6.0
+(the nearest message, and never an offset after the last one) and like 5.5.0.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.kit.java_program import fill, java_producer
 
 BASE_MS = 1_700_000_000_000
 RETRY = "%RETRY%G"
-#: The position, and the first offset stored at that time or later. Offsets 0 to 2 are
-#: a second apart from BASE_MS on, 3 to 52 came together at 3 s, 53 and 54 at 4 s; it
-#: is 10 s now.
+#: The position, and the offset of the first message stored at that time or later.
+#: Messages 0 to 2 were stored 0, 1 and 2 s after BASE_MS, 3 to 52 together after 3 s,
+#: 53 and 54 after 4 s; the current time is BASE_MS + 10 s.
 BY_TIME = [
     ("earliest", 0),
     (f"@{BASE_MS - 1}", 0),
@@ -51,7 +51,10 @@ BY_TIME = [
 
 @pytest.fixture(scope="module", params=["4.6.0", "5.5.0"])
 def cluster(request):
-    """T with a filled and an empty queue, G with a retry topic that is as filled."""
+    """Topic T with a filled and an empty queue, and group G.
+
+    The retry topic of G has messages with the same store times as T.
+    """
     clock = ManualClock(now_ms=BASE_MS)
     with EmbeddedCluster(like=request.param, queues=1, clock=clock) as cluster:
         cluster.create_topic("T", queues=2)
@@ -143,7 +146,7 @@ def test_a_reset_to_now_leaves_nothing_to_consume_and_is_not_one_short(like, rmq
 
 @pytest.mark.timeout(300)
 def test_on_a_real_broker_every_boundary_of_its_own_store_times(real_cluster, rmq):
-    """Batches, whose messages share a time, then single ones, then nothing."""
+    """The queue has batches, whose messages share a time, then single messages."""
     topic = real_cluster.create_topic(queues=1)
     fill(real_cluster, topic, messages=600, body_bytes=16, batch_size=100)
     spec = {"topic": topic, "bodyB64": "eA==", "brokerName": "broker-a", "queueId": 0}
@@ -151,7 +154,7 @@ def test_on_a_real_broker_every_boundary_of_its_own_store_times(real_cluster, rm
     whole = ["--from", "0", "--to", "latest", "--format", r"%d{ms}\n"]
     times = [int(line) for line in rmq(real_cluster, "tail", topic, *whole).split()]
     assert len(times) == 605
-    assert max(map(times.count, times)) > 1  # ties there are
+    assert max(map(times.count, times)) > 1  # there are ties
     group = f"G-{topic}"
     address = real_cluster.broker_address()
     queue = MessageQueue(topic, "broker-a", 0)
@@ -165,7 +168,7 @@ def test_on_a_real_broker_every_boundary_of_its_own_store_times(real_cluster, rm
     positions = {f"@{at}": at for at in sorted(edges)}
     positions |= {"now": later_ms, f"@{later_ms}": later_ms, "latest": later_ms}
     for position, at in positions.items():
-        # Counted here one by one; a broker's own search does not do that.
+        # A linear search, unlike the one of brokers.
         expected = next((o for o, t in enumerate(times) if t >= at), len(times))
         plan = json.loads(
             rmq(

@@ -1,4 +1,7 @@
-"""`group:G` and `--around-group G`: a group that does not exist is not found."""
+"""`group:G` and `--around-group G`: a group that does not exist is an error.
+
+A group exists when it has settings or offsets, even if it has none in the topic.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from rmqcli.config import ClientConfig
 
 @pytest.fixture(scope="module")
 def cluster():
-    """T with two queues of three messages, and groups that exist in three ways.
+    """Topic T with three messages in each of two queues, and four groups.
 
-    `settled` has settings only, `tool` has offsets of another topic only, `half` has
-    both and has committed in one of T's queues.
+    `settled` has only settings, and `tool` only an offset in another topic. `half` has
+    settings and an offset in one queue of T, `moved` settings and offsets in both.
     """
     with EmbeddedCluster(queues=2) as cluster:
         cluster.create_topic("T")

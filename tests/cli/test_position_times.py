@@ -1,4 +1,4 @@
-"""A time without a zone is the machine's own, and the zone is shown."""
+"""A time without a zone is in the machine's time zone, which the command shows."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BIG_BYTES = 4 * 1024 * 1024 - 8192
 
 @pytest.fixture
 def rmq(real_cluster, capsys, monkeypatch):
-    """`rmq(...)` runs a command: exit code, stdout lines, stderr."""
+    """`rmq(...)` runs a command; returns exit code, lines of stdout, and stderr."""
 
     def call(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -39,9 +39,9 @@ def sent_rows(lines):
 
 
 def stored(cluster, topic, count=0):
-    """All messages of a topic, by queue and offset; waits until there are `count`.
+    """Return all messages of a topic, after waiting up to 30 s for `count` of them.
 
-    A broker shows a message in its queue a moment after it has stored it.
+    A broker adds a message to its queue a moment after it has stored it.
     """
     limit = time.monotonic() + 30
     while True:
@@ -183,7 +183,7 @@ def test_shards_keep_one_key_in_one_queue(rmq, real_cluster, new_topic):
 
 
 def test_a_level_delays(rmq, real_cluster, new_topic):
-    """Level 1 is a second: the message is not there, and then it is."""
+    """Level 1 is one second: the message is in its queue only after that."""
     topic = new_topic(queues=1)
     started = time.monotonic()
     code, out, _ = rmq("send", topic, "later", "--delay", "1", "-o", "jsonl")
@@ -218,7 +218,10 @@ def test_an_empty_body_is_stored(rmq, real_cluster, new_topic):
 
 
 def test_an_empty_body_with_a_delay_is_a_typed_error_of_5(rmq, real_cluster, new_topic):
-    """Delayed messages cannot be in a batch, and 5.x fails on a request without one."""
+    """A delayed message is sent alone, and 5.x fails on such a request without a body.
+
+    Other empty bodies are sent in a batch, whose request has a body.
+    """
     topic = new_topic(queues=1)
     code, out, err = rmq("send", topic, "", "--delay", "1", "-o", "jsonl")
     (row,) = sent_rows(out)
@@ -268,7 +271,7 @@ def test_a_topic_that_cannot_be_written(rmq, new_topic):
     topic = new_topic(perm=4)
     code, _, err = rmq("send", topic, "x")
     assert code == 4
-    assert "no queue that can be written" in err
+    assert "no writable queue" in err
 
 
 def test_ten_thousand_messages_take_a_few_seconds(rmq, real_cluster, new_topic):
@@ -278,7 +281,7 @@ def test_ten_thousand_messages_take_a_few_seconds(rmq, real_cluster, new_topic):
     code, out, err = rmq("send", topic, "--lines", "-", stdin=lines)
     assert code == 0
     assert time.monotonic() - started < 30  # under a second on an idle machine
-    assert len(out) == 1 + 1000  # a longer table would only fill the screen
+    assert len(out) == 1 + 1000  # a table has 1000 rows at most
     assert "9000 more messages were sent and are not listed; -o jsonl lists all" in err
 
 
@@ -286,7 +289,7 @@ def test_ten_thousand_messages_take_a_few_seconds(rmq, real_cluster, new_topic):
     ("arguments", "words"),
     [
         (("a b", "x"), "only letters, digits"),
-        (("T", "x", "--jsonl", "f"), "BODY and --jsonl: only one of them"),
+        (("T", "x", "--jsonl", "f"), "BODY and --jsonl cannot be used together"),
         (("T", "x", "--property", "novalue"), "not NAME=VALUE"),
         (("T", "x", "--property", "UNIQ_KEY=1"), "RocketMQ's own"),
         (("T", "x", "--delay", "soon"), "--delay"),

@@ -22,7 +22,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def rmq(rmq_cluster, capsys, monkeypatch):
-    """Runs a command on the cluster: exit code, stdout, stderr."""
+    """Runs a command on the cluster; returns exit code, stdout, stderr."""
 
     def call(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -68,7 +68,7 @@ def test_create_lets_the_broker_create_it(rmq, rmq_cluster):
 
 
 def no_answer(rmq_cluster):
-    """The broker stores what is sent and does not answer."""
+    """Makes the broker store messages without answering."""
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
         rmq_cluster.faults.add(faults.drop_answer(), code=int(code))
 
@@ -109,7 +109,7 @@ def test_a_dash_is_the_lines_of_stdin(rmq, rmq_topic):
 def test_a_dash_beside_a_file_is_refused(rmq, rmq_topic):
     code, _, err = rmq("send", rmq_topic, "-", "--lines", "f")
     assert code == 2
-    assert "BODY and --lines: only one of them can be sent" in err
+    assert "BODY and --lines cannot be used together" in err
 
 
 def test_a_key_with_a_space_is_warned_about(rmq, rmq_topic):
@@ -123,7 +123,7 @@ def test_a_key_with_a_space_is_warned_about(rmq, rmq_topic):
 
 
 def on_terminal(namesrv, *arguments, stdin=b""):
-    """What a command writes to a terminal as stdout, and its stderr."""
+    """Run a command with a terminal as stdout; return stdout and stderr."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqcli", *arguments, "-n", namesrv],
@@ -140,7 +140,7 @@ def on_terminal(namesrv, *arguments, stdin=b""):
         try:
             while data := os.read(ours, 65_536):
                 out += data
-        except OSError:  # Linux says EIO at the end
+        except OSError:  # Linux raises EIO at the end
             pass
     finally:
         process.kill()

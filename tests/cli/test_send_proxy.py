@@ -1,4 +1,4 @@
-"""`rmq send --endpoints`: through a proxy, and what a proxy cannot do."""
+"""`rmq send --endpoints` sends through a proxy, and refuses what a proxy cannot do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def proxy():
 
 @pytest.fixture
 def rmq(proxy, capsys, monkeypatch):
-    """Runs a command with the proxy's endpoints: exit code, stdout, stderr."""
+    """Runs a command with the proxy's endpoints; returns exit code, stdout, stderr."""
 
     def call(*arguments, stdin=b"", plaintext=True, endpoints=None):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -180,8 +180,8 @@ def test_what_does_not_go_together(rmq, proxy, arguments, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--plaintext"], "--plaintext is given without --endpoints"),
-        (["--message-group", "g"], "--message-group is given without --endpoints"),
+        (["--plaintext"], "--plaintext needs --endpoints"),
+        (["--message-group", "g"], "--message-group needs --endpoints"),
     ],
 )
 def test_options_of_a_proxy_need_one(capsys, monkeypatch, arguments, words):
@@ -196,6 +196,6 @@ def test_endpoints_may_come_from_the_environment(rmq_cluster, proxy, monkeypatch
     monkeypatch.setenv("NAMESRV_ADDR", rmq_cluster.namesrv)
     assert run(["send", "orders", "x", "--plaintext"]) == 0
     assert len(sent(proxy)) == 1
-    # A name server that is typed counts more.
+    # --namesrv takes precedence over the environment's proxy.
     assert run(["send", "orders", "x", "-n", rmq_cluster.namesrv]) == 0
     assert len(sent(proxy)) == 1

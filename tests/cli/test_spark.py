@@ -13,7 +13,7 @@ from rmqcli.cli.main import run
 
 @pytest.fixture
 def pack(capsys, monkeypatch, tmp_path):
-    """Runs `rmq spark package` in an empty folder; exit code, stdout and stderr."""
+    """Runs `rmq spark package` in an empty folder; returns code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def run_it(*words):

@@ -1,4 +1,4 @@
-"""`rmq sql`: refusals before Spark starts, and how a cell is shown."""
+"""`rmq sql`: what it refuses before Spark starts, and how it shows a cell."""
 
 from __future__ import annotations
 

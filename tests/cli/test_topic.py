@@ -1,4 +1,4 @@
-"""`rmq topic show|create|delete` against real brokers, one and several."""
+"""`rmq topic show|create|delete` on clusters of one and of several real brokers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_create_change_and_delete(rmq, real_cluster):
         "perm": "rw",
         "error": None,
     }
-    # The name server knows it when the command ends.
+    # The name server knows the topic when the command ends.
     assert [q["queue_id"] for q in rmq.json("topic", "show", topic)["queues"]] == [
         0,
         1,
@@ -64,7 +64,7 @@ def test_create_change_and_delete(rmq, real_cluster):
     ]
     again = rmq.json("topic", "create", topic, "--queues", "3")
     assert results(again) == [("broker-a", "unchanged")]
-    # What is not given stays as it is: 3 queues.
+    # Without --queues, the topic keeps its 3 queues.
     (step,) = rmq.json("topic", "create", topic, "--perm", "r")
     assert (step["result"], step["perm"], step["write_queue_nums"]) == (
         "changed",
@@ -150,7 +150,11 @@ def test_an_ordered_topic_has_its_queues_written_down(rmq, real_cluster):
         (("create", "T", "--perm", "x"), 2, "not one of rw, r, w"),
         (("create", "T", "--attribute", "novalue"), 2, "not +NAME=VALUE"),
         (("create", "T", "--queues", "0"), 2, "--queues"),
-        (("create", "T", "--cluster", "C", "--broker", "b"), 2, "only one of them"),
+        (
+            ("create", "T", "--cluster", "C", "--broker", "b"),
+            2,
+            "--cluster and --broker cannot be used together",
+        ),
     ],
 )
 def test_usage_errors(arguments, code, words, capsys):
@@ -161,19 +165,19 @@ def test_usage_errors(arguments, code, words, capsys):
 def test_names_that_do_not_exist(rmq):
     assert rmq("topic", "show", "nope")[0] == 3
     code, _, err = rmq("topic", "create", "T", "--broker", "nope")
-    assert (code, "there are: broker-a" in err) == (3, True)
+    assert (code, "use one of: broker-a" in err) == (3, True)
     assert rmq("topic", "create", "T", "--cluster", "nope")[0] == 3
 
 
 def test_rocketmq_s_own_topics_are_not_deleted(rmq):
     code, _, err = rmq("topic", "delete", "TBW102", "--yes")
     assert code == 7
-    assert "RocketMQ's own" in err
+    assert "topic TBW102 is a system topic; nothing was deleted" in err
 
 
 @pytest.mark.rmq_versions("5.5.0", "4.6.0")
 def test_one_of_two_brokers_does_not_answer(fresh_cluster, capsys):
-    """Every list shows what is known, names what is not, and ends with 6."""
+    """Every list shows what is known, names what is not, and exits with 6."""
     cluster = fresh_cluster(brokers=2)
     rmq = Shell(capsys, cluster.namesrv)
     topic = new_name()
@@ -194,7 +198,7 @@ def test_one_of_two_brokers_does_not_answer(fresh_cluster, capsys):
     assert [e["broker_name"] for e in data["errors"]] == ["broker-b"]
     rows = rmq.json("topics", *slow, expect=6)
     assert [r["brokers"] for r in rows if r["error"]] == [["broker-b"]]
-    # The topic that only the hung broker has is not missing from the list.
+    # The list includes the topics that only the hung broker has.
     assert {r["topic"] for r in rows} >= {topic}
     assert len([r for r in rows if r["brokers"] == ["broker-b"]]) == 2
     rows = rmq.json("groups", *slow, expect=6)

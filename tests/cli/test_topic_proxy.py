@@ -1,4 +1,4 @@
-"""`rmq topic show --endpoints`: what a proxy tells of a topic; the rest is null."""
+"""`rmq topic show --endpoints`: keys that a proxy does not report are null."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def proxy():
 
 
 def shown(server, capsys, *flags):
-    """The JSON of `topic show T`."""
+    """Run `rmq topic show T`, and return its JSON."""
     words = ["--endpoints", server.endpoints, "--plaintext", "-o", "json"]
     assert run(["topic", "show", "T", *words, *flags]) == 0
     return json.loads(capsys.readouterr().out)
@@ -121,7 +121,7 @@ def test_the_table_says_what_is_not_known(cluster, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
         "topic T: NORMAL, 2 queues",
-        "offsets and groups: unknown, a proxy does not tell them",
+        "offsets and groups: unknown, because a proxy does not report them",
     ]
 
 

@@ -1,4 +1,4 @@
-"""`rmq topics`, `groups`, `group show` and `brokers` against real brokers."""
+"""`rmq topics`, `groups`, `group show` and `brokers` on real brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.java_program import JavaConsumer
 
 @pytest.fixture
 def rmq(real_cluster, capsys):
-    """`rmq(...)` runs a command; its JSON and what it said on stderr."""
+    """`rmq(...)` runs a command; returns its JSON and stderr."""
 
     def call(*arguments, expect=0):
         code = run([*arguments, "-o", "json", "-n", real_cluster.namesrv])
@@ -46,7 +46,7 @@ def test_topics_are_listed_and_system_ones_only_when_asked(rmq, new_topic):
     kinds = {row["topic"]: row["kind"] for row in rows}
     assert kinds["TBW102"] == kinds["broker-a"] == kinds["DefaultCluster"] == "system"
     assert "--all" not in err
-    # Nothing that a broker brings along may look like a user's topic.
+    # No topic that a broker creates itself may be listed as a user's topic.
     mine = [t for t, kind in kinds.items() if kind == "normal"]
     assert not [t for t in mine if t.lower().startswith(("rmq_sys", "schedule"))]
 
@@ -61,7 +61,7 @@ def test_brokers(rmq, real_cluster):
     )
     assert row["address"] == real_cluster.broker_address()
     assert row["version"] == real_cluster.version
-    # A broker that has just started has not measured yet.
+    # A broker that has just started has not measured its rates yet.
     assert row["in_tps"] is None or row["in_tps"] >= 0
     assert row["out_tps"] is None or row["out_tps"] >= 0
     assert row["uptime_ms"] > 0
@@ -72,7 +72,7 @@ def test_a_group_that_does_not_exist(rmq):
     group = f"G-{random.getrandbits(40):x}"
     _, err = rmq("group", "show", group, expect=3)
     assert json.loads(err)["error"]["code_name"] == "SUBSCRIPTION_GROUP_NOT_EXIST"
-    # Asking must not have made it.
+    # The query must not have created the group.
     rows, _ = rmq("groups")
     assert group not in {row["group"] for row in rows}
 
@@ -81,7 +81,7 @@ def test_a_live_consumer_is_shown(rmq, real_cluster, new_topic):
     topic = new_topic(queues=2)
     group = f"G-{random.getrandbits(40):x}"
     with JavaConsumer(real_cluster, group, topic) as consumer:
-        # It is there when the broker has had its heartbeat.
+        # The consumer is shown after the broker has received its heartbeat.
         raw.wait_until(
             lambda: _members(rmq, group) == 1,
             timeout_ms=60_000,

@@ -33,15 +33,15 @@ def install(
 
     Example: rmq completion install bash
 
-    Writes one file in your home and, for zsh or where bash does not load it by itself,
-    two lines in .zshrc or .bashrc. Run it again at any time: what is there is updated.
+    Writes one file below your home directory and, for zsh or if bash would not load
+    that file, adds two lines to .zshrc or .bashrc. Run it again to update the file.
     """
     name = shell or os.path.basename(os.environ.get("SHELL", ""))
     if name not in SHELLS:
         what = (
             f"{name!r} is not one of bash, zsh, fish" if name else "$SHELL is not set"
         )
-        raise UsageError(what, hint="name it: rmq completion install bash")
+        raise UsageError(what, hint="name a shell: rmq completion install bash")
     from rmqcli.cli.completion.scripts import render_all  # loads every command
 
     messages = Messages()
@@ -54,7 +54,7 @@ def install(
             messages.info(_add_lines(*start))
     except OSError as error:
         raise RmqError(f"{error.filename or path}: {error.strerror}") from error
-    messages.info(f"open a new {name} to use it")
+    messages.info(f"start a new {name} to use it")
 
 
 def _place(shell: str, home: Path) -> Path:
@@ -81,7 +81,8 @@ def _write(path: Path, content: str) -> str:
             return f"{path} is up to date"
         if "rmqcli.cli.complet" not in before[:500]:
             raise RefusedError(
-                f"{path} is there and not of rmq", hint="move it away and run it again"
+                f"{path} exists and was not written by rmq",
+                hint="move it away, then run this command again",
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = path.with_name(f".{path.name}.{os.getpid()}")
@@ -108,7 +109,7 @@ def _add_lines(path: Path, line: str) -> str:
     """Append the line to a start file unless it is there; return what was done."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if line in text.splitlines():
-        return f"{path} loads it already"
+        return f"{path} already loads it"
     gap = "" if not text or text.endswith("\n") else "\n"
     with path.open("a", encoding="utf-8") as file:
         file.write(f"{gap}{_MARK}\n{line}\n")

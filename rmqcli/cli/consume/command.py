@@ -49,7 +49,7 @@ def parse_words(text: str) -> list[str]:
         what = str(error)[:1].lower() + str(error)[1:]
         raise TextError(text, what, start=0, end=max(1, len(text))) from None
     if not words:
-        raise TextError(text, "no command in it", start=0, end=max(1, len(text)))
+        raise TextError(text, "the command is empty", start=0, end=max(1, len(text)))
     return words
 
 
@@ -72,10 +72,11 @@ def check_no_shell_needed(text: str) -> None:
             if found is not None:
                 raise TextError(
                     text,
-                    f"only a shell knows {found.group()!r}, and there is none",
+                    f"{found.group()!r} is shell syntax, but the command runs without"
+                    " a shell",
                     start=at,
                     end=found.end(),
-                    hint="add --shell to let /bin/sh read it, or single quotes",
+                    hint="add --shell to run it with /bin/sh, or use single quotes",
                 )
         at += 1
 
@@ -124,7 +125,7 @@ def _parse_start(text: str) -> StartAt:
             return StartAt("time", ago_ms=position.ago_ms, text=text)
     raise TextError(
         text,
-        "a group cannot begin there: it begins at an end or a time",
+        "a group can begin only at earliest, latest or a time",
         start=0,
         end=len(text),
         hint=f"{hint}; rmq reset-offset moves a group to any position",
@@ -156,8 +157,8 @@ _NOT_BY_PROXY: Final = {
     "--from": "through a proxy a new group begins near the end;"
     " rmq reset-offset moves a group",
     "--broadcast": "a proxy shares the messages among the members of a group: give each"
-    " program a group of its own",
-    "--max-reconsume": "the group's settings count the retries: rmq group update GROUP"
+    " program its own group",
+    "--max-reconsume": "the group's settings limit the retries: rmq group update GROUP"
     " --retry-max-times N",
 }
 #: Options that need `--exec`.
@@ -322,7 +323,8 @@ class ConsumeOptions:
         if self.exec_input == "raw" and self.batch is not None and self.batch > 1:
             raise UsageError(
                 "--exec-input raw and --batch cannot be used together",
-                hint="bodies have no end of their own: take one at a time, or jsonl",
+                hint="raw bodies have no separator: leave out --batch, or use"
+                " --exec-input jsonl",
             )
         if self.exec_ is not None and not self.shell:
             check_no_shell_needed(self.exec_)
@@ -362,7 +364,7 @@ def consume(common: Common, options: ConsumeOptions) -> None:
 
     Through a proxy (--endpoints), topic and group must exist, a new group begins near
     the end, --orderly needs a FIFO group, and fields of the record that the proxy does
-    not tell (commit_log_offset, offset_msg_id, flag, sys_flag, store_bytes) are null.
+    not report (commit_log_offset, offset_msg_id, flag, sys_flag, store_bytes) are null.
 
     The exit code is 1 if every delivery failed, 6 if some failed and others were
     consumed, and 130 if rmq was interrupted.

@@ -27,9 +27,9 @@ _FATES: Final = {
     "DEAD_LETTER": ("dead letter", "dead letters"),
     "GIVEN_UP": ("given up", "given up"),
     "QUEUE_LOST": ("not committed", "not committed"),
-    "SENT_BACK_BEFORE": ("sent back before", "sent back before"),
+    "SENT_BACK_BEFORE": ("sent back earlier", "sent back earlier"),
 }
-_UNKNOWN: Final = "whose fate is unknown"
+_UNKNOWN: Final = "with unknown outcome"
 
 
 class Counts:
@@ -170,6 +170,8 @@ class Counts:
         hint = ""
         if self.gave_up:
             what += f"; stopped after {self._failures_max} failures in a row"
-            hint = "see why the command fails; with --max-failures 0 it never stops"
+            hint = (
+                "find out why the command fails, or use --max-failures 0 for no limit"
+            )
         kind = PartialError if self.consumed else RmqError
         return kind(what, hint=hint)

@@ -107,11 +107,11 @@ class FailedDeliveries:
             unknown, self._reasons = self._reasons, {}
         for (queue, queue_offset, _), reason in sorted(unknown.items(), key=_order):
             fate = (
-                "no broker confirmed that it took the message back: it may come again,"
-                " or be in its retry topic"
+                "no broker confirmed that it stored the message for a retry: it may be"
+                " delivered again, or be in the retry topic"
             )
             if self._by_proxy:
-                fate = "what became of it is unknown: it may come again"
+                fate = "its outcome is unknown: it may be delivered again"
             at = "" if queue_offset is None else f" offset {queue_offset}"
             status.warn(safe(f"{queue}{at}: {reason}; {fate}"))
         if self._client is not None:
@@ -128,10 +128,16 @@ class FailedDeliveries:
             case Fate.RETRY_TOPIC | Fate.DELIVERED_AGAIN:
                 return f"retry {failed.retry}{of} follows"
             case Fate.RETRY_HERE if failed.error is not None:
-                return f"no broker took it back ({failed.error}): tried again here"
+                return (
+                    f"no broker accepted it for a retry ({failed.error}): this member"
+                    " retries it"
+                )
             case Fate.RETRY_HERE:
                 held_up = "message group" if self._by_proxy else "queue"
-                return f"retry {failed.retry}{of} follows, its {held_up} waits"
+                return (
+                    f"retry {failed.retry}{of} follows, its {held_up} is paused until"
+                    " then"
+                )
             case Fate.DEAD_LETTER:
                 return f"dead letter in {dlq_topic(self._group)}"
             case Fate.GIVEN_UP:
@@ -139,8 +145,8 @@ class FailedDeliveries:
             case Fate.QUEUE_LOST if self._by_proxy:
                 return "not acknowledged in time: it will be delivered again"
             case Fate.QUEUE_LOST:
-                return "not committed: the next owner of its queue gets it"
-        return "it was sent back before, when it had taken too long"
+                return "not committed: the next owner of its queue receives it"
+        return "already sent back, because it took too long"
 
     def _where(self, message: Readable) -> str:
         """The queue and offset of the first copy, as far as known, and its id."""
@@ -160,7 +166,7 @@ class FailedDeliveries:
                 if place is not None:
                     self._remember(origin_id, place)
         if place is None:
-            where = f"message of {message.topic}, now {queue} offset {queue_offset}"
+            where = f"message of {message.topic}, now at {queue} offset {queue_offset}"
         else:
             where = f"{place[0]} offset {place[1]}"
         return f"{where}, id {msg_id}"

@@ -146,8 +146,8 @@ class Printer:
 class CommandRunner:
     """A listener that runs a command, for at most `timeout_ms` (None: no limit).
 
-    `failed` records why a delivery failed, and `say` shows warnings. `as_record` is the
-    same as for `Printer`.
+    `failed` records why a delivery failed, and `warn` shows warnings. `as_record` is
+    the same as for `Printer`.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class CommandRunner:
         timeout_ms: int | None,
         counts: Counts,
         failed: FailedDeliveries,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
         as_record: AsRecord | None = None,
     ) -> None:
         self._arguments = ["/bin/sh", "-c", command] if shell else shlex.split(command)
@@ -167,7 +167,7 @@ class CommandRunner:
         self._timeout_ms = timeout_ms
         self._failed = failed
         self._counts = counts
-        self._say = say
+        self._warn = warn
         self._as_record = as_record
         self._lines = JsonWriter()
         self._lock = threading.Lock()
@@ -199,9 +199,9 @@ class CommandRunner:
         if not self._counts.take(1):
             raise LeaveRest
         self._counts.settle(1, consumed=True, undecodable=1)
-        self._say(
-            f"warning: {queue} offset {offset} cannot be read and is passed over:"
-            f" {message.failure.error}; see it with: rmq tail {queue.topic}"
+        self._warn(
+            f"{queue} offset {offset} cannot be decoded and is skipped:"
+            f" {message.failure.error}; show it with: rmq tail {queue.topic}"
             f" --queue {queue.broker_name}:{queue.queue_id}"
             f" --from {offset} --to {offset + 1} -o jsonl"
         )
@@ -248,7 +248,10 @@ class CommandRunner:
         reason = _failure(process.returncode)
         if is_late:
             limit = format_duration(self._timeout_ms or 0)
-            reason = f"the command took over {limit} (--exec-timeout) and was ended"
+            reason = (
+                f"the command ran longer than {limit} (--exec-timeout) and was"
+                " terminated"
+            )
         if reason is not None:
             for message in messages:
                 self._failed.explain(message, reason)

@@ -197,8 +197,9 @@ class _Run:
             program = shlex.split(options.exec_)[0]
             if shutil.which(program) is None:
                 raise ConfigError(
-                    f"--exec: no program {program}",
-                    hint="see its path and mode, or add --shell for a shell's words",
+                    f"--exec: program {program} not found",
+                    hint="check that it exists and is executable, or add --shell for"
+                    " shell syntax",
                 )
         return CommandRunner(
             options.exec_,
@@ -207,7 +208,7 @@ class _Run:
             timeout_ms=options.exec_timeout,
             counts=self._counts,
             failed=self._failed,
-            say=self.status.say,
+            warn=self.status.warn,
             as_record=as_record,
         )
 
@@ -275,7 +276,7 @@ class _Run:
             counts.drain()
             self._consumer.close(timeout_ms=DRAIN_MS)
         except KeyboardInterrupt:
-            status.warn("left at once: messages in progress will be delivered again")
+            status.warn("stopped at once: messages in progress will be delivered again")
             self._leave_at_once(ExitCode.INTERRUPTED)
         is_stuck = counts.at_work > 0 or not self._listener.close()
         status.clear()
@@ -286,8 +287,8 @@ class _Run:
             status.say(status.summary())
         if is_stuck:
             status.warn(
-                f"left after {format_duration(DRAIN_MS)} with work that did not end:"
-                " it will be consumed again"
+                f"stopped after {format_duration(DRAIN_MS)} with messages still in"
+                " progress: they will be consumed again"
             )
             code = ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
             self._leave_at_once(code)

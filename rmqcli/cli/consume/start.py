@@ -156,7 +156,7 @@ class Starts:
         if is_moot and self._is_typed and not self._has_hinted:
             self._has_hinted = True
             status.say(
-                "--from counts only where the group has committed nothing; to move the"
+                "--from applies only to queues without a committed offset; to move the"
                 f" group: {self._reset_hint}"
             )
 
@@ -177,24 +177,24 @@ class Starts:
     def _why(self, each: QueueStart) -> str:
         match each.start:
             case Start.COMMITTED if self._is_local:
-                return "as this host's offsets file says"
+                return "from this host's offsets file"
             case Start.COMMITTED if self._is_zero_of_a_new_group(each):
                 return self._why_zero()
             case Start.COMMITTED if self._is_doubtful(each):
                 return (
-                    "committed there, or new to the group: a broker lets new groups"
-                    " begin at 0 while a queue has its first message"
+                    "committed by the group, or new to it: for a new group, brokers"
+                    " return 0 while a queue still has its first message"
                 )
             case Start.COMMITTED:
-                return "where the group's committed offsets are"
+                return "committed by the group"
             case Start.FIRST:
-                return "new to the group, its first message (--from first)"
+                return "new to the group; first message (--from earliest)"
             case Start.LAST:
-                return "new to the group, its end (--from last)"
+                return "new to the group; end of the queue (--from latest)"
             case Start.TIME:
                 at = format_rfc3339(self._time_ms or 0)
-                return f"new to the group, the first message since {at}"
-        return "retries of the group, from the first"
+                return f"new to the group; first message since {at}"
+        return "the group's retries, from the first one"
 
     def _is_doubtful(self, each: QueueStart) -> bool:
         is_known = each.queue in self.committed
@@ -202,10 +202,13 @@ class Starts:
 
     def _why_zero(self) -> str:
         if self._where == "first":
-            return "new to the group, its first message (--from first)"
+            return "new to the group; first message (--from earliest)"
+        start = "latest"
+        if self._where == "time":
+            start = f"@{format_rfc3339(self._time_ms or 0)}"
         return (
-            f"new to the group; brokers take no account of --from {self._where} while a"
-            " queue has its first message, so all of it is read"
+            f"new to the group; brokers ignore --from {start} while a queue still has"
+            " its first message, so the whole queue is read"
         )
 
 

@@ -118,7 +118,7 @@ class Status:
         if counts.undecodable:
             words.append(f"{counts.undecodable:,} undecodable")
         if counts.at_work:
-            words.append(f"{counts.at_work:,} begun and not ended, not committed")
+            words.append(f"{counts.at_work:,} started but not finished, not committed")
         words.append(f"{counts.consumed * 1000 / spent_ms:,.1f}/s")
         return "; ".join(words)
 
@@ -134,7 +134,7 @@ class Status:
             if full:
                 words.append(f"flow control on {full}")
         else:
-            words.append(queue_ranges(self._owned) or "nothing assigned")
+            words.append(queue_ranges(self._owned) or "no queues assigned")
         if self._counts.failed:
             words.append(f"{self._counts.failed:,} failed: {self._counts.failures()}")
         return " · ".join(words)
@@ -148,7 +148,7 @@ class Status:
 
 def _owns(queues: Sequence[MessageQueue]) -> str:
     if not queues:
-        return "owns no queue"
+        return "owns no queues"
     if all(queue.queue_id == -1 for queue in queues):
         return f"receives from all queues of {queue_ranges(queues)}"
     noun = "queue" if len(queues) == 1 else "queues"

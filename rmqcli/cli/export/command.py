@@ -55,31 +55,36 @@ _REMOTE_HINTS = {
     "master": "the server of --remote has a master already: leave --master out",
     "conf": "start the server with the setting: leave --conf out",
     "archives": "start the server with the archive: leave --archives out",
-    "store": "the folder is read here: leave --remote out",
+    "store": "only this machine can read the folder: leave --remote out",
 }
 
 FORMATS = ("auto", "table", "json", "jsonl")
 FIELDS = (
     Column("dir", "the directory", title=None),
-    Column("run_id", "the run, as in _rmq/runs", title=None),
-    Column("files", "Parquet files of the run", title=None),
-    Column("bytes", "their size", title=None),
-    Column("broker_name", "of a queue", title="BROKER"),
-    Column("queue_id", "of a queue", title="QUEUE", align="right"),
+    Column("run_id", "ID of the run, as in _rmq/runs", title=None),
+    Column("files", "number of Parquet files of the run", title=None),
+    Column("bytes", "total size of the files in bytes", title=None),
+    Column("broker_name", "broker of the queue", title="BROKER"),
+    Column("queue_id", "ID of the queue", title="QUEUE", align="right"),
     Column("from", "first offset of the range", align="right"),
-    Column("to", "offset after the last", align="right"),
+    Column("to", "end of the range, exclusive", align="right"),
     Column("rows", "messages written", align="right"),
-    Column("filtered", "left out by --tag", align="right", priority=10),
-    Column("undecodable", "kept in undecodable.jsonl", title="BAD", align="right"),
+    Column("filtered", "messages left out by --tag", align="right", priority=10),
+    Column(
+        "undecodable",
+        "undecodable messages, kept in undecodable.jsonl",
+        title="BAD",
+        align="right",
+    ),
     Column(
         "corrupt",
-        "not as --decode says; kept in _corrupt_body",
+        "bodies that do not fit --decode, kept in _corrupt_body",
         align="right",
         priority=5,
     ),
     Column(
         "gaps",
-        "offsets that are not there",
+        "offsets whose messages are missing",
         shown=lambda row: _spans(row["gaps"]),
         priority=1,
     ),
@@ -103,7 +108,7 @@ def _parse_setting(text: str) -> tuple[str, str]:
     if key == "spark.master":
         raise TextError(
             text,
-            "the master is an option of its own",
+            "the master has its own option",
             start=0,
             end=len(key),
             hint="give --master",
@@ -293,8 +298,8 @@ class ExportCommandOptions:
             self._check_remote(self.remote)
         if self.store is not None and not (master or "local").startswith("local"):
             raise UsageError(
-                f"--store cannot be exported by --master {master}: the folder is read"
-                " here",
+                f"--store and --master {master} cannot be used together: only this"
+                " machine can read the folder",
                 hint="leave --master out, or give local[*]",
             )
 
@@ -470,7 +475,7 @@ def _export_files(
     resume = resume_command(
         source, options.topic, options.folder, repeated=options.flags_to_repeat()
     )
-    record = _run(job, report, f"to go on: {resume}")
+    record = _run(job, report, f"resume with: {resume}")
     return _finish(common, record, storage.root_of(options.folder))
 
 

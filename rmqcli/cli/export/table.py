@@ -28,16 +28,16 @@ FIELDS = (
     Column("table", "the table, with --to-table", title=None),
     Column("format", "delta or iceberg, with --to-table", title=None),
     Column("version", "its version or snapshot, with --to-table", title=None),
-    Column("offsets", "offsets that were read, with --to-table", title=None),
+    Column("offsets", "number of offsets that were read, with --to-table", title=None),
 )
 _QUEUES = (
-    Column("broker_name", "of a queue", title="BROKER"),
-    Column("queue_id", "of a queue", title="QUEUE", align="right"),
+    Column("broker_name", "broker of the queue", title="BROKER"),
+    Column("queue_id", "ID of the queue", title="QUEUE", align="right"),
     Column("from", "first offset of the range", align="right"),
-    Column("to", "offset after the last", align="right"),
+    Column("to", "end of the range, exclusive", align="right"),
 )
 _VERSIONS = {"delta": "version", "iceberg": "snapshot"}
-_PARTITIONS = "create the table with the columns and partitions that it is to have"
+_PARTITIONS = "create the table with the columns and partitions that you need"
 #: Options that cannot be used with a table -> what to do instead.
 _REFUSED = {
     "rows_per_file": "set the sizes of files in the table's properties",
@@ -47,7 +47,7 @@ _REFUSED = {
     "resume": "run the same command again: a run that was not committed left no rows",
     "remote": "leave --remote out, or give a --master",
     # Spark runs the same Python on the driver, where no archive is unpacked.
-    "archives": "install what the executors need for their Python",
+    "archives": "install the packages that the executors need in their Python",
 }
 
 
@@ -67,7 +67,7 @@ def check_target(options: ExportCommandOptions) -> None:
         raise UsageError("--to-table needs --format delta or --format iceberg")
     if options.to_parquet is not None and is_table:
         raise UsageError(
-            f"--to-parquet writes Parquet files, not a table of {options.format}",
+            f"--to-parquet writes Parquet files, not {options.format} tables",
             hint="give --to-table TABLE",
         )
     for name, hint in _REFUSED.items():

@@ -92,19 +92,20 @@ class LagOptions:
         if self.store is not None and self.process_queues:
             raise UsageError(
                 "--store and --process-queues cannot be used together",
-                hint="only members know what they hold; a folder knows no members",
+                hint="only members know what they have cached, and a folder has no"
+                " members",
             )
 
     def _check_watch(self, output: str) -> None:
         if self.sample is not None:
             raise UsageError(
                 "--watch and --sample cannot be used together",
-                hint="--watch shows rates by itself, from its second look on",
+                hint="--watch shows rates itself",
             )
         if output not in ("table", "jsonl"):
             raise UsageError(
                 f"--watch cannot write {output}",
-                hint="-o jsonl writes one line per group and look",
+                hint="-o jsonl writes one line per group and refresh",
             )
 
     def query(self) -> LagQuery:
@@ -223,8 +224,8 @@ def _look(
     if sample_ms < TREND_MIN_MS:
         common.messages.warn(
             f"members commit every {format_duration(COMMIT_INTERVAL_MS)}:"
-            f" {format_duration(sample_ms)} is too short to tell STALLED and GROWING;"
-            f" give --sample {format_duration(TREND_MIN_MS)}"
+            f" {format_duration(sample_ms)} is too short to detect STALLED and GROWING;"
+            f" use --sample {format_duration(TREND_MIN_MS)}"
         )
     common.messages.progress(f"waiting {format_duration(sample_ms)}")
     SYSTEM_CLOCK.wait_ms(threading.Event(), sample_ms)
@@ -245,19 +246,18 @@ def _refuse_missing(common: Common, reading: LagReading) -> None:
     """Raise NotFoundError if no named group exists; warn if some do not."""
     if not reading.missing:
         return
-    names = ", ".join(reading.missing)
+    noun = "group" if len(reading.missing) == 1 else "groups"
+    message = f"no broker knows the {noun} {', '.join(reading.missing)}"
     if not reading.groups:
         from rmqcli.wire.codes import ResponseCode
 
         raise NotFoundError(
-            f"no broker knows the group {names}"
-            if len(reading.missing) == 1
-            else f"no broker knows the groups {names}",
+            message,
             code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
             name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
             hint="list groups with: rmq groups",
         )
-    common.messages.warn(f"no broker knows {names}")
+    common.messages.warn(message)
 
 
 def _exit_code(

@@ -48,7 +48,7 @@ GROUP_STATES = {
     "UNKNOWN": "bad",
 }
 
-_NO_OWNERS = "members were not asked: name one group, or give --process-queues"
+_NO_OWNERS = "members were not queried: name one group, or add --process-queues"
 
 
 def _number(name: str, help: str = "", title: str | None = "", **more: Any) -> Column:
@@ -74,12 +74,12 @@ QUEUE_COLUMNS = (
     Column("topic", "topic of the queue"),
     Column("broker_name", "broker of the queue", title="BROKER", priority=30),
     _number("queue_id", "number of the queue", title="QUEUE"),
-    _number("committed", "next offset the group will get", priority=40),
-    _number("min_offset", "oldest offset that is still there", "MIN", priority=60),
-    _number("max_offset", "offset of the next message to come", "MAX", priority=50),
-    _number("lag", "max less committed, both inside the queue"),
+    _number("committed", "offset that the group consumes next", priority=40),
+    _number("min_offset", "oldest offset that is still stored", "MIN", priority=60),
+    _number("max_offset", "offset that the next message gets", "MAX", priority=50),
+    _number("lag", "max offset minus committed offset, both within the queue"),
     _number("expired", "messages deleted before they were read", priority=80),
-    _number("inflight", "pulled and not committed (brokers from 5.1)", priority=70),
+    _number("inflight", "pulled but not committed (brokers from 5.1)", priority=70),
     Column(
         "age_ms",
         "age of the oldest unread message, by the broker's clock",
@@ -89,13 +89,18 @@ QUEUE_COLUMNS = (
     ),
     Column(
         "state",
-        "of the queue: OK (known), NO_COMMIT, EXPIRED, AHEAD, BROADCAST or UNKNOWN;"
-        " of a group in JSON also BEHIND, GROWING, STOPPED, STALLED and REWOUND",
+        "of the queue: OK (its numbers are known), NO_COMMIT, EXPIRED, AHEAD,"
+        " BROADCAST or UNKNOWN; of a group in JSON also BEHIND, GROWING, STOPPED,"
+        " STALLED and REWOUND",
         states=STATES,
     ),
     Column("reason", "why the state is not OK", title=None),
     Column(
-        "client_id", "who holds the queue", title="CLIENT", shorten=True, priority=20
+        "client_id",
+        "member that owns the queue",
+        title="CLIENT",
+        shorten=True,
+        priority=20,
     ),
 )
 QUEUE_KEYS = _pick(
@@ -493,9 +498,9 @@ def _headline(lag: GroupLag) -> str:
         parts.append(f"({lag.reason}{known})")
     retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
     if retries:
-        parts.append(f"{retries} of it to be tried again")
+        parts.append(f"{retries} of it in the retry topic")
     if lag.age_ms:
-        parts.append(f"oldest unread {format_duration(lag.age_ms)}")
+        parts.append(f"oldest unread message {format_duration(lag.age_ms)} old")
     members = member_rows(lag)
     parts.append(f"members {'unknown' if members is None else len(members)}")
     if lag.reading.dead_letters:

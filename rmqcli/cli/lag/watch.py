@@ -156,7 +156,7 @@ class _Watcher:
                 format_rfc3339(self._at_ms) or "",
                 f"every {format_duration(interval_ms)}",
                 *(() if view.trends else (f"rates after {_TREND_MIN}",)),
-                "Ctrl-C ends",
+                "Ctrl-C to stop",
             ),
             columns=columns,
             rows=rows,

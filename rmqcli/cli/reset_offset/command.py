@@ -176,7 +176,7 @@ class ResetOptions:
             excluded[f"the argument {self.backup_id}"] = self.backup_id is not None
         for name, is_given in excluded.items():
             if is_given:
-                raise UsageError(f"{mode} does not go with {name}")
+                raise UsageError(f"{mode} and {name} cannot be used together")
         if self.out is not None and self.out.suffix not in (".json", ".csv"):
             raise UsageError(f"--out {self.out} must end in .json or .csv")
         if self.group is None or self.topic is None:
@@ -291,7 +291,7 @@ def _check_cluster(
     here = identity_of(client.route(topic))
     if target.cluster is None or is_same_cluster(target.cluster, here):
         return
-    what = f"the plan was made on {target.cluster}, and this is {here}"
+    what = f"the plan was made on {target.cluster}, but this cluster is {here}"
     _insist(common, what, options)
 
 
@@ -333,19 +333,22 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
         backup = load_backup(directory, backup_id)
         if (backup.group, backup.topic) != (group, topic):
             raise RefusedError(
-                f"backup {backup.backup_id} is of group {backup.group} and topic"
+                f"backup {backup.backup_id} belongs to group {backup.group} and topic"
                 f" {backup.topic}: nothing was changed",
                 hint=f"see: rmq reset-offset {group} {topic} --list-backups",
             )
         here = identity_of(client.route(topic))
         if not is_of_cluster(backup, here, namesrv=common.namesrv):
-            what = f"backup {backup_id} is of {origin_of(backup)}, and this is {here}"
+            what = (
+                f"backup {backup_id} was made on {origin_of(backup)}, but this cluster"
+                f" is {here}"
+            )
             _insist(common, what, options)
             return backup
     if backup.cluster is None:
         common.messages.warn(
-            f"backup {backup.backup_id} does not say which brokers it is of; it was"
-            f" made through {';'.join(backup.namesrv)}"
+            f"backup {backup.backup_id} does not name its brokers; it was made through"
+            f" {';'.join(backup.namesrv)}"
         )
     return backup
 
@@ -379,7 +382,7 @@ def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
     from rmqcli.admin.reset.plan_file import write_plan
 
     if plan.unknown:
-        common.messages.warn(f"{out} was not written: the plan is not complete")
+        common.messages.warn(f"{out} was not written: the plan is incomplete")
         return
     write_plan(out, plan, document(plan, None, backup_id=None))
 
@@ -387,14 +390,14 @@ def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
 def _only_plan(common: Common, plan: ResetPlan) -> int:
     write_reset(common, plan, None)
     if plan.unknown:
-        common.messages.warn("this plan is not complete and would be refused")
+        common.messages.warn("this plan is incomplete and would be refused")
         return ExitCode.PARTIAL
     if plan.refusals:
         common.messages.warn("this reset would be refused, see above")
     elif plan.changes:
-        common.messages.info("nothing was changed; to do it, add --execute")
+        common.messages.info("nothing was changed; add --execute to apply the plan")
     else:
-        common.messages.info("nothing to do: every queue is there already")
+        common.messages.info("nothing to do: every queue is already at its target")
     return ExitCode.OK
 
 
@@ -415,8 +418,8 @@ def _execute(
         return _nothing_to_do(common, plan, ResetRun(client, plan))
     if plan.refusals:
         raise RefusedError(
-            f"this reset would not hold: {'; '.join(plan.refusals)}",
-            hint="stop the consumers first, or try it and see with --wait",
+            f"this reset would have no lasting effect: {'; '.join(plan.refusals)}",
+            hint="stop the consumers first, or add --wait to try it and verify again",
         )
     _agree(common, plan)
     plan = recheck(client, plan, request.target)

@@ -43,41 +43,45 @@ COLUMNS = (
     ),
     Column(
         "broker_name",
-        "the broker group that has the queue",
+        "broker of the queue",
         "BROKER",
         value=lambda q: q.queue.broker_name,
         priority=30,
     ),
-    _number("queue_id", "the queue", "QUEUE", value=lambda q: q.queue.queue_id),
-    _number("committed", "committed before; null when nothing was", priority=10),
-    _number("target", "the offset to commit; null when there is none"),
-    _number("delta", "target less committed", priority=20),
+    _number("queue_id", "ID of the queue", "QUEUE", value=lambda q: q.queue.queue_id),
+    _number(
+        "committed",
+        "committed offset before the reset; null if there was none",
+        priority=10,
+    ),
+    _number("target", "offset to commit; null if there is none"),
+    _number("delta", "target minus committed", priority=20),
     _number(
         "skipped",
-        "messages that will not be delivered; null when unknown",
+        "messages that will not be delivered; null if unknown",
         priority=40,
     ),
     _number(
         "replayed",
-        "messages that will be delivered again; null when unknown",
+        "messages that will be delivered again; null if unknown",
         priority=40,
     ),
     Column(
         "first_timestamp",
-        "store time of the first of those",
+        "store time of the first skipped or replayed message",
         "FROM",
         value=lambda q: _time(q.first_store_ms),
         priority=80,
     ),
     Column(
         "last_timestamp",
-        "store time of the last of those",
+        "store time of the last skipped or replayed message",
         "UNTIL",
         value=lambda q: _time(q.last_store_ms),
         priority=80,
     ),
-    _number("min_offset", "the oldest offset still there", "MIN", priority=60),
-    _number("max_offset", "the offset the next message gets", "MAX", priority=50),
+    _number("min_offset", "oldest offset that is still stored", "MIN", priority=60),
+    _number("max_offset", "offset that the next message gets", "MAX", priority=50),
     Column(
         "mechanism",
         "how the offset is set on this queue's broker",
@@ -93,7 +97,7 @@ COLUMNS = (
     ),
     Column(
         "read_back",
-        "what was committed when it was last read back",
+        "committed offset when last read back",
         None,
         value=lambda _queue: None,
     ),
@@ -109,16 +113,18 @@ COLUMNS = (
         None,
         value=lambda q: _edge(q.after),
     ),
-    Column("warnings", "what is odd", None, value=lambda q: list(q.warnings)),
+    Column(
+        "warnings", "warnings about the queue", None, value=lambda q: list(q.warnings)
+    ),
 )
 #: The order of JSON: min_offset and max_offset come before skipped.
 _KEYS = (*COLUMNS[:6], *COLUMNS[10:12], *COLUMNS[6:10], *COLUMNS[12:])
 
 BACKUP_COLUMNS = (
-    Column("id", "what --undo takes", value=lambda backup: backup.backup_id),
+    Column("id", "ID for --undo", value=lambda backup: backup.backup_id),
     Column(
         "created",
-        "when, in UTC",
+        "time of the backup, in UTC",
         value=lambda backup: format_rfc3339(backup.created_ms),
         priority=20,
     ),
@@ -126,7 +132,7 @@ BACKUP_COLUMNS = (
     Column("topic", "the topic"),
     _number(
         "queues",
-        "how many queues it holds",
+        "number of queues in the backup",
         value=lambda backup: len(backup.committed),
         priority=30,
     ),

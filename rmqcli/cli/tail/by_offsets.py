@@ -157,7 +157,7 @@ class OffsetTail:
                 if each.is_readable
             }
             if not route:
-                raise RmqError(f"topic {topic} has no queue that may be read")
+                raise RmqError(f"topic {topic} has no readable queue")
             for queue in select_queues(sorted(route), self._plan.selectors):
                 self._queues.append(route[queue])
         check_queue_starts(self._plan.own_starts, [each.queue for each in self._queues])
@@ -182,7 +182,8 @@ class OffsetTail:
                     " exist",
                     code=int(pb.Code.OFFSET_NOT_FOUND),
                     name="OFFSET_NOT_FOUND",
-                    hint="check the name: a proxy does not tell which of both it is",
+                    hint="check the name: a proxy does not report which of the two it"
+                    " is",
                 )
 
     def run(self) -> int:
@@ -251,8 +252,8 @@ class OffsetTail:
         end = max(start, min(high, at.offset + around.after))
         note = f"; {at.note}" if at.note else ""
         self._messages.info(
-            f"{queue.queue}: {around.group} stands at {at.offset}, showing {start} to"
-            f" {end}{note}"
+            f"{queue.queue}: committed offset of {around.group} is {at.offset}, showing"
+            f" {start} to {end}{note}"
         )
         return _Range(queue, start, end)
 
@@ -303,8 +304,8 @@ class OffsetTail:
             committed = self._reader.committed(queue, group)
         except UnsupportedError as error:
             raise UsageError(
-                f"this proxy does not tell the offsets of groups: {group}",
-                hint="--namesrv HOST:PORT asks the brokers",
+                f"this proxy does not report committed offsets: group {group}",
+                hint="use --namesrv HOST:PORT to ask the brokers",
             ) from error
         self._groups[group] = self._groups.get(group, False) or committed is not None
         return committed

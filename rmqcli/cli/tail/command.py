@@ -184,13 +184,19 @@ class TailOptions:
     before: Annotated[
         int | None,
         option(
-            "-B", min=0, metavar="N", help="Messages to show before it.  [default: 2]"
+            "-B",
+            min=0,
+            metavar="N",
+            help="Messages to show before that offset.  [default: 2]",
         ),
     ] = None
     after: Annotated[
         int | None,
         option(
-            "-A", min=0, metavar="N", help="Messages to show from it on.  [default: 5]"
+            "-A",
+            min=0,
+            metavar="N",
+            help="Messages to show from that offset on.  [default: 5]",
         ),
     ] = None
     format_: Annotated[str | None, format_option()] = None
@@ -213,7 +219,7 @@ class TailOptions:
             "--group",
             "-g",
             metavar="GROUP",
-            help="With --endpoints: be a member of this group, and consume for it.",
+            help="With --endpoints: join this group, and consume for it.",
         ),
     ] = None
     endpoints: Annotated[Any, endpoints_option()] = None
@@ -268,8 +274,8 @@ class TailOptions:
             return
         if not by_proxy:
             raise UsageError(
-                "--group is given without --endpoints",
-                hint="leave out --group: with name servers tail needs none",
+                "--group needs --endpoints",
+                hint="leave out --group: with name servers, tail needs no group",
             )
         for flag in _NOT_WITH_GROUP:
             if given[flag]:

@@ -219,8 +219,8 @@ def _around_group(
             found[queue] = OffsetRange(queue, start, max(start, end))
             note = f"; {at.note}" if at.note else ""
             common.messages.info(
-                f"{queue}: {group} stands at {at.offset}, showing {start} to {end}"
-                f"{note}"
+                f"{queue}: committed offset of {group} is {at.offset}, showing {start}"
+                f" to {end}{note}"
             )
     return found
 

@@ -20,7 +20,7 @@ from rmqcli.errors import UsageError
 
 ENTRIES = {entry.path: entry for entry in COMMANDS}
 
-#: Values that some parser takes, and values that none does.
+#: Values that at least one option's parser accepts, and values that none accepts.
 VALUES = [
     "0",
     "1",
@@ -77,12 +77,12 @@ VALUES = [
     "4.9.7",
     "bash",
 ]
-#: Words that are never an option of any command.
+#: Words that no command's table of ordinary options contains.
 ODD_WORDS = ["--help", "-h", "--nonsense", "--versio", "-vv", "-qv", "-x", "--=", "-="]
 
 
 def words_of(path):
-    """Options with values that fit, options without, stray words, and odd forms."""
+    """Draw options with and without values, stray words, and unusual spellings."""
     grammar = Grammar(*GRAMMARS[path])
     common = COMMON if grammar.has_common else {}
     options = {**common, **grammar.options}
@@ -108,7 +108,7 @@ def words_of(path):
 
 @st.composite
 def command_lines(draw):
-    """A command, and words that are often right for it."""
+    """Draw a command with words that are often valid for it."""
     path = draw(st.sampled_from(list(ENTRIES)))
     grammar = Grammar(*GRAMMARS[path])
     needed = [
@@ -123,7 +123,7 @@ def command_lines(draw):
 
 
 def completed(command, values, typed):
-    """What the command's function would get, as something that can be compared."""
+    """Return the arguments that the command's function would get, for comparison."""
     own = {name: values[name] for name in command.own_names if name in values}
     common = {name: value for name, value in values.items() if name not in own}
     if command.options_type is not None:
@@ -142,7 +142,7 @@ def completed(command, values, typed):
 
 
 def by_typer(words):
-    """What Typer makes of the words: what the function gets, or None for an error."""
+    """Return the arguments that Typer reads from the words, or None for an error."""
     found = []
 
     def act(command, values, typed):

@@ -1,4 +1,4 @@
-"""The table of ordinary arguments is what Typer's definitions say."""
+"""The table of ordinary arguments agrees with Typer's definitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rmqcli.cli.commands import COMMANDS
 
 
 def test_the_table_is_up_to_date():
-    """Else run: python -m rmqcli.cli.arguments.generate"""
+    """If this fails, run: python -m rmqcli.cli.arguments.generate"""
     assert PLACE.read_text(encoding="utf-8") == render()
 
 

@@ -1,4 +1,4 @@
-"""Names for completion: the cluster's, quickly and silently, or none."""
+"""Completion offers the cluster's names quickly and silently, or offers none."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A home of its own, so that no cache is anybody else's."""
+    """An empty home directory, so that tests do not share a cache."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("BASH_COMPLETION_USER_DIR", raising=False)
-    # A busy machine is slow; how quick it is elsewhere is measured, not tested.
+    # Generous, because machines may be busy: these tests do not check the speed.
     monkeypatch.setattr(complete_names, "BUDGET_S", 20)
     return tmp_path
 
@@ -97,7 +97,7 @@ def test_the_name_server_of_the_line_wins(monkeypatch, line, address):
 
 @pytest.fixture
 def peer():
-    """A name server that answers with what it is told."""
+    """A name server that answers one request with the bytes that a test passes."""
     server = socket.create_server(("127.0.0.1", 0))
     answer: list[bytes] = []
 
@@ -206,7 +206,7 @@ def test_it_loads_neither_typer_nor_a_client():
     ],
 )
 def test_bash_offers_names_of_the_rmq_that_is_typed(cluster, home, words, offered):
-    """The names are in the cache: how long a busy machine takes does not matter."""
+    """The names are in the cache, so the result does not depend on the speed."""
     if shutil.which("bash") is None:
         pytest.skip("bash is not installed")
     names("topic", cluster.namesrv)
@@ -249,7 +249,7 @@ _rmq_reset_offset
 
 
 def test_zsh_looks_up_names_of_the_kind_that_is_wanted(cluster, home):
-    """A blank before the function: else zsh would put words before its argument."""
+    """A space before the function's name keeps zsh from adding its own arguments."""
     if shutil.which("zsh") is None:
         pytest.skip("zsh is not installed")
     names("group", cluster.namesrv)
@@ -284,9 +284,9 @@ def test_each_shell_can_read_its_file_of_all_commands(home, shell):
 
 @pytest.fixture
 def install(capsys, monkeypatch):
-    """Runs `rmq completion install`; exit code and stderr."""
+    """Runs `rmq completion install`; returns exit code and stderr."""
     monkeypatch.setenv("SHELL", "/usr/bin/zsh")
-    # As on a machine without the package that loads files of users.
+    # As on a machine without bash-completion, which loads the files of users.
     monkeypatch.setattr("rmqcli.cli.completion.command._BASH_COMPLETION", ())
 
     def run_it(*words):
@@ -340,7 +340,7 @@ def test_install_leaves_a_file_of_somebody_else(install, home):
     path.write_text("complete -c rmq -a mine\n")
     code, err = install("fish")
     assert code == 7
-    assert "is there and not of rmq" in err
+    assert "exists and was not written by rmq" in err
     assert path.read_text() == "complete -c rmq -a mine\n"
 
 
@@ -350,4 +350,4 @@ def test_install_refuses_what_is_no_shell_of_ours(install, monkeypatch):
     code, err = install()
     assert code == 2
     assert "'dash' is not one of bash, zsh, fish" in err
-    assert "hint: name it: rmq completion install bash" in err
+    assert "hint: name a shell: rmq completion install bash" in err

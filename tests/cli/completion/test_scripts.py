@@ -1,4 +1,4 @@
-"""The completion files are what the command tree says, and they complete."""
+"""The completion files agree with the command tree, and the shells can use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_files_in_the_project_are_up_to_date():
-    """Else run: python -m rmqcli.cli.completion.scripts completions"""
+    """If this fails, run: python -m rmqcli.cli.completion.scripts completions"""
     for name, content in render_all().items():
         path = ROOT / "completions" / name
         assert path.read_text(encoding="utf-8") == content, f"{name} is out of date"
@@ -36,7 +36,7 @@ def test_pressing_tab_starts_no_python():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The sample commands' files, in a folder that holds nothing else but data.txt."""
+    """Completion files of the sample commands, and a folder `work` with a data.txt."""
     folder = tmp_path_factory.mktemp("completions")
     for name, content in render_all(TABLE).items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -54,7 +54,7 @@ def test_each_shell_can_read_its_file(files, shell):
 
 
 def complete_in_bash(files, *words):
-    """What bash offers for the last of `words`."""
+    """Return the completions that bash offers for the last of `words`."""
     quoted = " ".join(f"'{word}'" for word in words)
     script = (
         f"source {files}/rmq.bash; cd {files}/work; COMP_WORDS=({quoted}); "
@@ -87,7 +87,7 @@ def complete_in_bash(files, *words):
         (["rmq", "sample", "--tls-ca", ""], ["data.txt"]),
         (["rmq", "sample", "--timeout", ""], []),
         (["rmq", "nest", "-h", "echo", "-o", "h"], ["hex"]),
-        # bash cuts an address at its colon
+        # bash splits an address at its colon
         (["rmq", "nest", "echo", "-n", "h", ":", "9876", "--out"], ["--output"]),
         (["rmq", "sample", "--", "-"], []),
         (["rmq", "unknown", "-"], []),

@@ -1,4 +1,4 @@
-"""`rmq consume --endpoints`: through the embedded proxy, and of a scripted one."""
+"""`rmq consume --endpoints`, through the embedded proxy or a scripted one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cluster(rmq_cluster_factory):
 
 @pytest.fixture
 def consume(cluster, capfdbinary):
-    """Runs `rmq consume T -g g` through the proxy; stdout and stderr as text."""
+    """Runs `rmq consume T -g g` through the proxy; returns stdout, stderr as text."""
 
     def run_it(*arguments, code=0):
         flags = ["-g", "g", "--endpoints", cluster.endpoints, "--plaintext"]
@@ -196,7 +196,7 @@ def test_in_order_a_failure_holds_up_its_message_group(cluster, consume):
     flags = ["--orderly", "--exec-input", "raw", "--count", "2"]
     out, err = consume("--exec", command, "--shell", *flags, code=6)
     assert out.split() == ["a", "a", "b"]
-    assert "retry 1 of 16 follows, its message group waits" in err
+    assert "retry 1 of 16 follows, its message group is paused until then" in err
     assert "owns 1 queue: T@broker-a:0\n" in err
 
 

@@ -1,4 +1,4 @@
-"""`rmq consume --endpoints` through a real proxy: the same words and records."""
+"""`rmq consume --endpoints` through a real proxy: same records and same text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def proxy(rmq_version, tmp_path_factory):
-    """A broker inside a proxy, shared by the tests of this module."""
+    """A broker and a proxy in one process, shared by the tests of this module."""
     directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
     with start_cluster(rmq_version, directory, proxy=True) as cluster:
         yield cluster
@@ -28,7 +28,7 @@ def proxy(rmq_version, tmp_path_factory):
 
 @pytest.fixture
 def group(proxy):
-    """A group whose messages are delivered twice."""
+    """A group whose messages are delivered at most twice."""
     name = f"g-{uuid.uuid4().hex[:12]}"
     with Admin(namesrv=proxy.namesrv) as admin:
         admin.create_group(name, retry_max_times=1)

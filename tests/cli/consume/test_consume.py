@@ -16,7 +16,7 @@ from rmqcli.wire.codes import RequestCode
 
 @pytest.fixture
 def rmq(rmq_cluster, capfdbinary):
-    """Runs a command on the cluster; returns stdout, and stderr as text."""
+    """Runs a command on the cluster; returns stdout as bytes and stderr as text."""
 
     def run_it(*arguments, code=0):
         returned = run([*arguments, "-n", rmq_cluster.namesrv])
@@ -32,7 +32,7 @@ def bodies_of(out):
 
 
 def committed_by(rmq, group):
-    """Queue id -> committed offset, of the group's topic."""
+    """Return the group's committed offsets in its topic, by queue id."""
     (lag,) = json.loads(rmq("lag", group, "-o", "json")[0])
     return {
         queue["queue_id"]: queue["committed"]
@@ -90,7 +90,7 @@ FORMATS = ["pretty", "table", "json", "jsonl", "raw", "hex", "csv"]
 
 @pytest.fixture
 def one_queue(rmq_cluster):
-    """A topic of one queue with messages of every kind of body."""
+    """A topic with one queue, which has a message with each kind of body."""
     topic = rmq_cluster.create_topic("One", queues=1)
     seeds = [
         Seed(body=b"text", tags="A", keys=["k1", "k2"]),
@@ -124,7 +124,7 @@ def test_a_list_that_is_empty_is_still_a_list(rmq, rmq_topic):
 
 
 def test_only_the_tags_that_were_asked_for(rmq, rmq_cluster, rmq_topic):
-    for tag in ("Aa", "BB", "C"):  # Aa and BB have the same hash
+    for tag in ("Aa", "BB", "C"):  # Aa and BB have the same hash code
         rmq_cluster.send(rmq_topic, [tag] * 5, tags=tag)
     flags = ["-g", "g", "--from", "first", "--tag", "Aa || C", "--count", "10"]
     out, _ = rmq("consume", rmq_topic, *flags, "-o", "raw")
@@ -217,7 +217,7 @@ def test_quiet_says_nothing(rmq, rmq_cluster, rmq_topic):
 
 
 class FullDisk(io.StringIO):
-    """Takes so many writes, then none."""
+    """A stream that accepts `writes` writes and fails all later ones."""
 
     def __init__(self, writes):
         super().__init__()

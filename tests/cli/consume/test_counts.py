@@ -1,4 +1,4 @@
-"""How many messages may be consumed, when several threads ask at once."""
+"""`Counts` limits the number of consumed messages across several threads."""
 
 from __future__ import annotations
 

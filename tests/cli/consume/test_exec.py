@@ -1,4 +1,4 @@
-"""`rmq consume --exec`: what the command gets, and what its end means."""
+"""`rmq consume --exec`: the command's input, and the meaning of its exit status."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_command_need_not_read_what_it_gets(cluster, consume):
 
 
 def test_so_many_run_at_once(cluster, consume, tmp_path):
-    """Each waits until the others are there: with fewer at once none would end."""
+    """Each command waits for the other two: with fewer than three, none would end."""
     cluster.send("T", ["x"] * 3)
     command = (
         f"touch {tmp_path}/$RMQ_QUEUE_ID;"
@@ -151,8 +151,21 @@ def test_what_cannot_be_read_is_told_and_passed_over(cluster, consume):
     cluster.faults.next(faults.corrupt("body"), code=pull, topic="T")
     out, err = consume("--exec", "cat", "--count", "1")
     assert out == ""
-    assert "T@broker-a:0 offset 0 cannot be read and is passed over" in err
-    assert "see it with: rmq tail T --queue broker-a:0 --from 0 --to 1" in err
+    assert "warning: T@broker-a:0 offset 0 cannot be decoded and is skipped" in err
+    assert "show it with: rmq tail T --queue broker-a:0 --from 0 --to 1" in err
+
+
+def test_quiet_does_not_hide_that_a_message_is_skipped(cluster, consume):
+    """With -q, nothing said that a message was consumed without being processed."""
+    cluster.create_topic("T", queues=1)
+    cluster.send("T", ["damaged"])
+    pull = int(RequestCode.PULL_MESSAGE)
+    cluster.faults.next(faults.corrupt("body"), code=pull, topic="T")
+    _, err = consume("--exec", "cat", "--count", "1", "-q")
+    (line,) = err.splitlines()
+    assert line.startswith(
+        "warning: T@broker-a:0 offset 0 cannot be decoded and is skipped: "
+    )
 
 
 def test_a_program_that_goes_away_ends_it_and_nothing_is_sent_back(

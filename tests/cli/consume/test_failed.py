@@ -1,4 +1,4 @@
-"""What `rmq consume --exec` says of messages that failed, and how it ends then."""
+"""What `rmq consume --exec` reports about failed messages, and how it exits."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_in_order_retries_are_local_and_then_it_is_a_dead_letter(
     assert lines_of(err, "id ID0") == [
         (
             "T@broker-a:0 offset 0, id ID0: the command ended with exit status 1;"
-            " retry 1 of 1 follows, its queue waits"
+            " retry 1 of 1 follows, its queue is paused until then"
         ),
         (
             "warning: T@broker-a:0 offset 0, id ID0: the command ended with exit status"
@@ -144,9 +144,9 @@ def test_a_message_that_no_broker_took_back_is_told_to_stay_here(cluster, consum
     (line,) = lines_of(err, "id ID0")
     assert line.startswith(
         "T@broker-a:0 offset 0, id ID0: the command ended with exit status 1; no broker"
-        " took it back ("
+        " accepted it for a retry ("
     )
-    assert line.endswith("no room): tried again here")
+    assert line.endswith("no room): this member retries it")
     assert "1 consumed; 1 failed: 1 retry; " in err
 
 
@@ -168,7 +168,7 @@ def test_it_stops_after_so_many_failures_in_a_row_and_leaves_the_rest(cluster, c
     _, err = consume("--exec", "false", "--threads", "1", code=1)
     assert sent_back.seen == 20
     assert "stopped after 20 failures in a row" in err
-    assert "with --max-failures 0 it never stops" in err
+    assert "or use --max-failures 0 for no limit" in err
 
 
 def test_a_success_in_between_begins_the_count_anew(cluster, consume):
@@ -215,8 +215,8 @@ def test_what_only_a_shell_obeys_is_refused_by_name(
     sent = cluster.faults.observe()
     cluster.create_topic("T")
     _, err = consume("--exec", command, code=2)
-    assert f"only a shell knows '{operator}', and there is none" in err
-    assert "hint: add --shell to let /bin/sh read it" in err
+    assert f"'{operator}' is shell syntax, but the command runs without a shell" in err
+    assert "hint: add --shell to run it with /bin/sh" in err
     assert sent.seen == 0
 
 
@@ -242,7 +242,7 @@ def test_the_cluster_s_keys_are_not_in_its_environment(cluster, consume, monkeyp
 def test_a_command_that_takes_too_long_is_ended_with_its_children(
     cluster, consume, tmp_path
 ):
-    """Only the lock's holders could keep it: all of them are gone at the end."""
+    """The command and its children hold a lock; it is free once all have ended."""
     cluster.send("T", ["x"])
     lock = tmp_path / "lock"
     command = (
@@ -252,8 +252,9 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
     flags = ["--shell", "--exec-timeout", "2s", "--max-failures", "1"]
     _, err = consume("--exec", command, *flags, code=1)
     assert (
-        "the command took over 2s (--exec-timeout) and was ended; retry 1 of 16" in err
-    )
+        "the command ran longer than 2s (--exec-timeout) and was terminated; retry 1 of"
+        " 16"
+    ) in err
     import fcntl
 
     with lock.open("w") as file:

@@ -19,7 +19,7 @@ from tests.kit.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[3]
 
-#: One write a message: several commands write to the same file.
+#: Writes each message with one write, because several commands share the file.
 SLOW_ECHO = "sleep 0.01; printf '%s\\n' $(cat)"
 
 
@@ -79,7 +79,7 @@ def start(rmq_cluster, tmp_path):
 
 @pytest.fixture
 def lag(rmq_cluster, capfd):
-    """The queues of T as `rmq lag g` shows them."""
+    """A function that returns the queues of T as `rmq lag g` shows them."""
 
     def look():
         capfd.readouterr()
@@ -126,7 +126,7 @@ def test_in_order_too(rmq_cluster, start):
 def test_a_command_in_progress_ends_before_the_consumer_leaves(
     rmq_cluster, start, tmp_path
 ):
-    """Ctrl-C on a terminal goes to the whole group of processes: not to the command."""
+    """Ctrl-C on a terminal does not reach the command: it has its own process group."""
     rmq_cluster.send("T", ["x"])
     go = tmp_path / "go"
     command = f"echo begun; while ! test -e {go}; do sleep 0.02; done; echo ended"
@@ -156,7 +156,9 @@ def test_a_second_signal_ends_the_command_too(rmq_cluster, start):
     wait_until(ends, "the process")
     assert member.process.returncode == 130
     wait_until(lambda: member.lines() == ["begun", "told"], "the command's last word")
-    assert "left at once: messages in progress will be delivered again" in member.err()
+    assert (
+        "stopped at once: messages in progress will be delivered again" in member.err()
+    )
     again = start("--count", "1", "-o", "raw")
     assert again.process.wait(PATIENCE_S) == 0
     assert again.lines() == ["x"]
@@ -185,7 +187,7 @@ def test_a_reader_that_goes_away_ends_it_and_loses_nothing(rmq_cluster, start):
     consumed = int(told[1].replace(",", ""))
     other = start("-o", "raw", "--count", str(2_000 - consumed))
     assert other.process.wait(PATIENCE_S) == 0
-    # What went into the pipe was written; what was refused was not committed.
+    # Messages that the pipe accepted were committed; the others were not.
     assert len(set(other.lines())) == 2_000 - consumed
     assert not set(seen) & set(other.lines())
 
@@ -199,7 +201,7 @@ def test_members_share_the_queues_and_lag_shows_who_owns_which(rmq_cluster, star
         ).group(1)
         for member in members
     ]
-    # Each has two: sorted ids get runs of queues, as in Java.
+    # Each member has two queues: sorted ids get adjacent queues, as in Java.
     wait_until(
         lambda: sorted(str(q["client_id"]) for q in lag()) == sorted(ids * 2),
         "two queues each",
@@ -248,5 +250,5 @@ def test_on_a_terminal_a_line_says_how_it_goes(rmq_cluster, start):
         process.kill()
         process.wait(PATIENCE_S)
         os.close(ours)
-    # The line is taken away before words follow it.
+    # The status line is erased before the next line is written.
     assert b"\r\x1b[Kfinishing messages in progress" in shown

@@ -23,7 +23,7 @@ MESSAGES = 400
 
 @pytest.fixture
 def filled(real_cluster, new_topic):
-    """A topic of four queues whose bodies are numbers."""
+    """A topic with four queues and MESSAGES messages, whose bodies are numbers."""
     topic = new_topic()
     fill(real_cluster, topic, messages=MESSAGES, body_bytes=16, batch_size=1)
     return topic
@@ -36,7 +36,7 @@ def group():
 
 @pytest.fixture
 def consume(real_cluster, group, capfd):
-    """Runs `rmq consume` in this process; returns what it printed."""
+    """Runs `rmq consume` in this process; returns the lines of stdout."""
 
     def run_it(topic, *flags, code=0):
         capfd.readouterr()
@@ -90,7 +90,7 @@ def test_order_in_each_queue(filled, consume):
 
 
 def test_a_failing_command_gets_it_again_through_the_retry_topic(filled, consume):
-    """One message of each queue fails once; the first delay is 10 s."""
+    """One message of each queue fails once; the first retry delay is 10 s."""
     command = (
         'if test $RMQ_OFFSET = 3 && test "$RMQ_RECONSUME_TIMES" = 0; then exit 1; fi;'
         ' echo "$RMQ_TOPIC $RMQ_RECONSUME_TIMES"'
@@ -124,7 +124,7 @@ def test_two_members_share_the_queues_and_lag_shows_them(
         code = run(["lag", group, "-n", real_cluster.namesrv, "-o", "json"])
         text = capfd.readouterr().out
         if code:
-            return []  # the group is not known yet
+            return []  # the brokers do not know the group yet
         queues = [q for q in json.loads(text)[0]["queues"] if q["topic"] == filled]
         return sorted(queue["client_id"] or "" for queue in queues)
 
@@ -145,7 +145,7 @@ def test_two_members_share_the_queues_and_lag_shows_them(
 
 @pytest.fixture
 def fail(real_cluster, group, capfd):
-    """Runs `rmq consume --exec` whose commands fail; returns the lines of stderr."""
+    """Runs `rmq consume` with a failing `--exec`; returns the lines of stderr."""
 
     def run_it(topic, *flags, code):
         capfd.readouterr()
@@ -157,8 +157,10 @@ def fail(real_cluster, group, capfd):
 
 
 def dead_letters(real_cluster, group):
-    """How many there are; shown a moment after they were stored, and 4.x lets nobody
-    read them.
+    """Return the number of dead letters, from the ends of their queues.
+
+    A broker counts a message a moment after it has stored it. The messages themselves
+    cannot be read from 4.x.
     """
     topic = f"%DLQ%{group}"
     with Client(ClientConfig(namesrv=(real_cluster.namesrv,))) as client:
@@ -181,7 +183,7 @@ def test_what_is_told_as_a_dead_letter_is_one(real_cluster, filled, fail, group)
 def test_a_retry_is_told_and_then_the_dead_letter(
     real_cluster, new_topic, fail, group, capfd
 ):
-    """The first delay of a broker is 10 s."""
+    """A broker's first retry delay is 10 s."""
     topic = new_topic()
     fill(real_cluster, topic, messages=1, body_bytes=16, batch_size=1)
     flags = ["--max-reconsume", "1", "--max-failures", "2"]
@@ -206,10 +208,10 @@ def test_in_order_a_dead_letter_follows_local_retries(
     lines = fail(topic, "--exec", "false", *flags, code=1)
     told = [line for line in lines if "exit status 1" in line]
     assert [line.split("; ")[1] for line in told] == [
-        "retry 1 of 1 follows, its queue waits",
+        "retry 1 of 1 follows, its queue is paused until then",
         f"dead letter in %DLQ%{group}",
     ]
-    # 4.x delays what a client sends there as it would a retry: by 30 s here.
+    # 4.x delays a message that a client sends there like a retry: by 30 s here.
     wait_until(lambda: dead_letters(real_cluster, group) == 1, "the dead letter")
 
 
@@ -223,6 +225,6 @@ def test_a_group_says_where_it_begins_when_it_is_new_and_when_it_is_not(start):
     )
     assert sum(int(count or 1) for count in begins) == 4
     again = start("-o", "raw")
-    wait_until(lambda: "--from counts only" in again.err(), "where it begins")
-    assert ": where the group's committed offsets are" in again.err()
+    wait_until(lambda: "--from applies only" in again.err(), "where it begins")
+    assert ": committed by the group" in again.err()
     assert again.end() == 130

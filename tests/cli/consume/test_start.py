@@ -1,4 +1,4 @@
-"""`rmq consume` says where each queue begins, and when `--from` changes nothing."""
+"""`rmq consume` tells where it begins in each queue, and when it ignores `--from`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def consume():
             assert process.stderr is not None
             for line in process.stderr:
                 lines.append(line.rstrip())
-                # Once: a second signal abandons what the first one lets end.
+                # Only once: a second signal abandons the messages in progress.
                 if line.startswith(until) and not is_ended:
                     process.terminate()
                     is_ended = True
@@ -56,7 +56,7 @@ def cluster(rmq_cluster_factory, request):
 
 
 def trimmed(cluster):
-    """The queues' first messages are gone."""
+    """Remove the first message of each queue of T."""
     cluster.broker("broker-a").trim("T", 1)
 
 
@@ -66,9 +66,23 @@ def test_a_new_group_with_latest_reads_all_while_the_first_message_is_there(
     lines = consume(cluster, "--from", "last", "--count", "3", "-o", "raw")
     assert begins(lines) == [
         (
-            "T@broker-a begins at 0 in each of 2 queues: new to the group; brokers take"
-            " no account of --from last while a queue has its first message, so all of"
-            " it is read"
+            "T@broker-a begins at 0 in each of 2 queues: new to the group; brokers"
+            " ignore --from latest while a queue still has its first message, so the"
+            " whole queue is read"
+        )
+    ]
+
+
+def test_a_new_group_with_a_time_reads_all_while_the_first_message_is_there(
+    cluster, consume
+):
+    start = ["--from", "@2020-01-02T03:04:05Z"]
+    lines = consume(cluster, *start, "--count", "3", "-o", "raw")
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at 0 in each of 2 queues: new to the group; brokers"
+            " ignore --from @2020-01-02T03:04:05.000Z while a queue still has its first"
+            " message, so the whole queue is read"
         )
     ]
 
@@ -80,8 +94,8 @@ def test_a_new_group_with_latest_begins_at_the_end_of_a_queue_that_lost_its_firs
     lines = consume(cluster)
     assert begins(lines) == [
         (
-            "T@broker-a begins at QUEUE:OFFSET 0:2 1:1: new to the group, its end"
-            " (--from last)"
+            "T@broker-a begins at QUEUE:OFFSET 0:2 1:1: new to the group; end of the"
+            " queue (--from latest)"
         )
     ]
 
@@ -91,8 +105,8 @@ def test_earliest_shows_the_first_offset_that_is_there(cluster, consume):
     lines = consume(cluster, "--from", "earliest")
     assert begins(lines) == [
         (
-            "T@broker-a begins at 1 in each of 2 queues: new to the group, its first"
-            " message (--from first)"
+            "T@broker-a begins at 1 in each of 2 queues: new to the group; first"
+            " message (--from earliest)"
         )
     ]
 
@@ -102,7 +116,7 @@ def test_a_time_is_echoed_with_its_zone(cluster, consume):
     lines = consume(cluster, "--from", "@2020-01-02T03:04:05Z")
     assert begins(lines) == [
         (
-            "T@broker-a begins at 1 in each of 2 queues: new to the group, the first"
+            "T@broker-a begins at 1 in each of 2 queues: new to the group; first"
             " message since 2020-01-02T03:04:05.000Z"
         )
     ]
@@ -110,19 +124,16 @@ def test_a_time_is_echoed_with_its_zone(cluster, consume):
 
 def test_a_group_with_commits_ignores_from_and_that_is_said(cluster, consume):
     consume(cluster, "--from", "first", "--count", "3")
-    lines = consume(cluster, "--from", "first", until="--from counts")
+    lines = consume(cluster, "--from", "first", until="--from applies")
     assert begins(lines) == [
-        (
-            "T@broker-a begins at QUEUE:OFFSET 0:2 1:1: where the group's committed"
-            " offsets are"
-        )
+        "T@broker-a begins at QUEUE:OFFSET 0:2 1:1: committed by the group"
     ]
     assert (
-        "--from counts only where the group has committed nothing; to move the group:"
+        "--from applies only to queues without a committed offset; to move the group:"
         " rmq reset-offset g T --to earliest"
     ) in lines
     lines = consume(cluster)
-    assert not [line for line in lines if "--from counts only" in line]
+    assert not [line for line in lines if "--from applies only" in line]
 
 
 def test_a_group_that_committed_zero_is_not_taken_for_a_new_one(cluster, consume):
@@ -133,8 +144,5 @@ def test_a_group_that_committed_zero_is_not_taken_for_a_new_one(cluster, consume
             client.invoke(cluster.broker().address, commit)
     lines = consume(cluster)
     assert begins(lines) == [
-        (
-            "T@broker-a begins at 0 in each of 2 queues: where the group's committed"
-            " offsets are"
-        )
+        "T@broker-a begins at 0 in each of 2 queues: committed by the group"
     ]

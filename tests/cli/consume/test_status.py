@@ -1,4 +1,4 @@
-"""What stderr says while `rmq consume` runs."""
+"""What `rmq consume` writes to stderr while it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRY = MessageQueue("%RETRY%g", "b-a", 0)
 
 
 class Queues:
-    """As much of a Consumer as is looked at."""
+    """The part of a Consumer that `Status` uses."""
 
     def __init__(self, *queues, info=None):
         self.owned = list(queues)
@@ -66,7 +66,7 @@ def test_a_line_when_the_queues_change_and_only_then(make_status, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "owns 2 queues: T@b-a:0-1",
         "owns 1 queue: T@b-a:0",
-        "owns no queue",
+        "owns no queues",
     ]
 
 
@@ -83,8 +83,8 @@ def test_the_summary_says_what_was_not_well(make_status):
     counts.take(3)
     clock.advance(2_000)
     assert status.summary() == (
-        "1,501 consumed; 3 failed: 1 retry, 1 dead letter, 1 whose fate is unknown;"
-        " 1 undecodable; 3 begun and not ended, not committed; 750.5/s"
+        "1,501 consumed; 3 failed: 1 retry, 1 dead letter, 1 with unknown outcome;"
+        " 1 undecodable; 3 started but not finished, not committed; 750.5/s"
     )
 
 

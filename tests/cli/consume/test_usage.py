@@ -1,4 +1,4 @@
-"""What `rmq consume` refuses, and that nobody hears of it then."""
+"""What `rmq consume` refuses before it sends a request or joins the group."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.test_startup import modules_after
         (["-g", "a b"], 2, "characters that are not allowed"),
         (["-g", "x" * 256], 2, "256 characters, more than 255"),
         (["-g", "DEFAULT_CONSUMER"], 2, "is reserved and cannot be a group name"),
-        (["-g", "g", "--tag", "||"], 2, "holds no tag"),
+        (["-g", "g", "--tag", "||"], 2, "contains no tag"),
         (
             ["-g", "g", "--tag", "A", "--sql", "a > 5"],
             2,
             "--tag and --sql cannot be used together",
         ),
-        (["-g", "g", "--from", "17"], 2, "a group cannot begin there"),
-        (["-g", "g", "--from", "+5"], 2, "a group cannot begin there"),
-        (["-g", "g", "--from", "group:h"], 2, "a group cannot begin there"),
+        (["-g", "g", "--from", "17"], 2, "a group can begin only at"),
+        (["-g", "g", "--from", "+5"], 2, "a group can begin only at"),
+        (["-g", "g", "--from", "group:h"], 2, "a group can begin only at"),
         (["-g", "g", "--from", "earliets"], 2, "write earliest, latest, now"),
         (["-g", "g", "--from", "@2026-13-01"], 2, "no such time"),
         (["-g", "g", "--from", "-5"], 2, "rmq reset-offset moves a group"),
@@ -41,9 +41,13 @@ from tests.test_startup import modules_after
             2,
             "cannot be used together",
         ),
-        (["-g", "g", "--exec", ""], 2, "no command in it"),
+        (["-g", "g", "--exec", ""], 2, "the command is empty"),
         (["-g", "g", "--exec", "a 'b"], 2, "no closing quotation"),
-        (["-g", "g", "--exec", "/no/such/program x"], 2, "no program /no/such/program"),
+        (
+            ["-g", "g", "--exec", "/no/such/program x"],
+            2,
+            "program /no/such/program not found",
+        ),
         (["-g", "g", "--exec", "cat", "-o", "csv"], 2, "cannot be used together"),
         (["-g", "g", "--exec", "cat", "--format", "%v"], 2, "cannot be used together"),
         (["-g", "g", "--shell"], 2, "--shell needs --exec"),
@@ -88,7 +92,7 @@ def test_a_topic_that_is_not_there_ends_it_before_it_joins(rmq_cluster, capsys):
 def test_a_topic_that_nobody_may_read_ends_it(rmq_cluster, capsys):
     topic = rmq_cluster.create_topic("WriteOnly", perm=2)
     assert run(["consume", topic, "-g", "g", "-n", rmq_cluster.namesrv]) == 1
-    assert "has no queue that may be read" in capsys.readouterr().err
+    assert "has no readable queue" in capsys.readouterr().err
 
 
 def test_a_name_server_that_is_away_is_told_of(capsys):

@@ -1,4 +1,4 @@
-"""`rmq export`: what is refused before anything is read, and what it says."""
+"""`rmq export`: what it refuses before it reads a message, and its output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rmq(capfd):
 
 @pytest.fixture
 def closed_port():
-    """A port nobody listens on."""
+    """An address on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return f"127.0.0.1:{port}"
@@ -102,7 +102,7 @@ def test_wrong_use_is_2_and_leaves_nothing(rmq, tmp_path, arguments, words):
         ),
         (
             ["--to-parquet", "p", "--format", "iceberg"],
-            "--to-parquet writes Parquet files, not a table of iceberg",
+            "--to-parquet writes Parquet files, not iceberg tables",
             "give --to-table TABLE",
         ),
     ],
@@ -123,7 +123,7 @@ def test_target_and_format_have_to_fit(rmq, arguments, words, hint):
         (["--partition-by", "date"], "create the table"),
         (["--resume"], "run the same command again"),
         (["--remote", "sc://h"], "leave --remote out"),
-        (["--archives", "env.tar.gz"], "install what the executors need"),
+        (["--archives", "env.tar.gz"], "install the packages that the executors need"),
     ],
 )
 def test_what_has_no_meaning_for_a_table_is_2(rmq, arguments, hint):
@@ -291,7 +291,7 @@ def test_resume_command_is_short_by_default():
 
 
 def a_run(**part):
-    """A run of one offset, which became a row unless `part` says otherwise."""
+    """Return a run over one offset, whose message became a row; `part` overrides."""
     row = FileRow(
         path="x", start=0, end=1, rows=1, first_offset=0, last_offset=0,
         file_bytes=9, first_store_timestamp_ms=1, last_store_timestamp_ms=1,
@@ -378,17 +378,17 @@ def test_a_table_has_the_column_of_corrupt_bodies_only_with_decode(capfd):
 @pytest.mark.parametrize(
     ("folder", "words"),
     [
-        ("abfs://c/x", "rmq cannot write to abfs: yet, only to folders of this"),
+        ("abfs://c/x", "rmq cannot write to abfs URLs, only to folders on this"),
         ("hdfs:/x", "two slashes are missing"),
         ("s3://", "the bucket is missing"),
         ("s3://b/x?endpoint=h", "s3:// has no option endpoint"),
         ("s3://AKIA:hidden@b/x", "a URL must not contain keys or passwords"),
         ("hdfs://127.0.0.1:1/x", "hdfs://127.0.0.1:1/x needs libhdfs and a Java"),
-        ("https://h/x", "rmq cannot write to https: yet"),
-        ("file://host/x", "a file URL of another machine"),
-        ("file://", "no path in it"),
-        ("file:///", "no path in it"),
-        ("file:///a%00b", "no path in it"),
+        ("https://h/x", "rmq cannot write to https URLs, only to folders"),
+        ("file://host/x", "the file URL names another machine"),
+        ("file://", "the URL has no path"),
+        ("file:///", "the URL has no path"),
+        ("file:///a%00b", "the URL has no path"),
     ],
 )
 def test_a_url_that_is_no_folder_of_this_machine_is_refused(
@@ -462,7 +462,7 @@ def test_an_absent_master_is_5_and_leaves_nothing(
 
 
 def test_hints_name_the_flags_of_the_command(rmq, tmp_path):
-    """The library's own hints name its arguments."""
+    """The library's hints name arguments; those of the command name its flags."""
     code, _, err = rmq("export", "orders", "--to-parquet", tmp_path, "--since-last")
     assert code == 2
     assert "hint: export once without --since-last" in err

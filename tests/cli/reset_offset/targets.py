@@ -1,8 +1,8 @@
-"""Where `rmq reset-offset` goes in queues of 60 messages, committed at 30 and 40."""
+"""Targets of `rmq reset-offset`, for a group at 30 and 40 in queues of 60 messages."""
 
 from __future__ import annotations
 
-#: Flags, and the offsets of the two queues afterwards.
+#: Flags, and the group's offsets in the two queues after the reset.
 TARGETS = [
     (["--to", "earliest"], [0, 0]),
     (["--to", "latest"], [60, 60]),

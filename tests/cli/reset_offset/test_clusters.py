@@ -1,5 +1,7 @@
-"""`rmq reset-offset --undo` and `--apply` on the right cluster: a backup or a plan of
-another one, with the same names of group, topic and broker, changes nothing.
+"""`rmq reset-offset --undo` and `--apply` recognise the cluster.
+
+A backup or a plan of another cluster changes nothing, even if group, topic and brokers
+have the same names there.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ DO = ("--execute", "--yes")
 
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
-    """The folder of the backups."""
+    """The folder in which `rmq reset-offset` keeps backups."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "rmqcli" / "reset-offset"
 
 
 @pytest.fixture
 def start(rmq_cluster_factory):
-    """Starts clusters with 100 messages in T and the group G at an offset in it."""
+    """Starts clusters with 100 messages in T and group G at the given offset."""
 
     def start(offset, **options):
         cluster = rmq_cluster_factory(queues=1, **options)
@@ -51,7 +53,7 @@ def at(cluster):
 
 
 def reset(namesrv, capsys, *words, group="G"):
-    """Exit code, JSON of stdout or None, stderr."""
+    """Run `rmq reset-offset`; return exit code, JSON of stdout or None, and stderr."""
     capsys.readouterr()
     code = run(["reset-offset", group, "T", *words, "-n", namesrv, "-o", "json"])
     out, err = capsys.readouterr()
@@ -59,7 +61,7 @@ def reset(namesrv, capsys, *words, group="G"):
 
 
 def make_backup(cluster, capsys, *, to="90"):
-    """Reset the group; the id of the backup."""
+    """Reset the group, and return the id of the backup."""
     code, done, err = reset(cluster.namesrv, capsys, "--to", to, *DO)
     assert code == 0, err
     return done["backup"]
@@ -99,9 +101,11 @@ def test_the_library_restores_a_backup_of_another_cluster_when_told_so(start, ca
         (saved,) = admin.backups(group="G", topic="T")
         assert (saved.backup_id, list(saved.committed.values())) == (backup, [5])
         assert admin.backups(group="H") == []
-        with pytest.raises(RefusedError, match="is of DefaultCluster") as caught:
+        with pytest.raises(RefusedError, match="made on DefaultCluster") as caught:
             admin.undo_reset("G", "T", backup_id=backup)
-        assert caught.value.hint == "if these offsets are meant, add other_cluster=True"
+        assert caught.value.hint == (
+            "to use these offsets anyway, add other_cluster=True"
+        )
         with pytest.raises(UsageError, match="needs a backup_id"):
             admin.plan_undo("G", "T", other_cluster=True)
         done = admin.undo_reset("G", "T", backup_id=backup, other_cluster=True)
@@ -123,12 +127,14 @@ def test_undo_with_an_id_needs_the_mismatch_confirmed(start, capsys):
     undo = ("--undo", backup, *DO)
     code, out, err = reset(other.namesrv, capsys, *undo)
     assert (code, out, at(other)) == (7, None, 90)
-    assert f"backup {backup} is of DefaultCluster (broker-a {address(one)})" in err
-    assert f"and this is DefaultCluster (broker-a {address(other)})" in err
+    assert (
+        f"backup {backup} was made on DefaultCluster (broker-a {address(one)})" in err
+    )
+    assert f"but this cluster is DefaultCluster (broker-a {address(other)})" in err
     assert "--other-cluster" in err
     code, done, err = reset(other.namesrv, capsys, *undo, "--other-cluster")
     assert (code, done["queues"][0]["result"], at(other)) == (0, "CONFIRMED", 5)
-    assert f"backup {backup} is of DefaultCluster" in err
+    assert f"backup {backup} was made on DefaultCluster" in err
 
 
 def address(cluster):
@@ -149,7 +155,7 @@ def test_other_cluster_goes_with_an_id_or_a_file_only(start, capsys, words):
 
 
 def test_a_backup_is_found_again_through_another_name_server(start, capsys):
-    """The brokers are the same, and they tell which cluster it is."""
+    """The brokers identify the cluster, and they are the same."""
     one = start(5)
     backup = make_backup(one, capsys)
     port = one.namesrv.rpartition(":")[2]
@@ -181,7 +187,7 @@ def test_another_cluster_name_is_another_cluster(start, capsys, state):
     edit(state, lambda d: d["cluster"].update(names=["Staging"]))
     code, _, err = reset(cluster.namesrv, capsys, "--undo", backup, *DO)
     assert (code, at(cluster)) == (7, 90)
-    assert f"backup {backup} is of Staging (broker-a" in err
+    assert f"backup {backup} was made on Staging (broker-a" in err
 
 
 def test_brokers_that_have_all_moved_are_restored_when_confirmed(start, capsys, state):
@@ -204,22 +210,22 @@ def test_an_old_backup_is_restored_through_the_name_server_it_was_made_with(
     edit(state, make_old)
     code, _, err = reset(other.namesrv, capsys, "--undo", backup, *DO)
     assert (code, at(other)) == (7, 90)
-    assert f"is of a cluster with the name servers {one.namesrv}" in err
+    assert f"was made on a cluster with the name servers {one.namesrv}" in err
     code, _, err = reset(other.namesrv, capsys, "--undo", *DO)
     assert (code, at(other)) == (7, 90)
     code, _, err = reset(one.namesrv, capsys, "--undo", *DO)
     assert (code, at(one)) == (0, 5)
-    assert f"backup {backup} does not say which brokers it is of" in err
+    assert f"backup {backup} does not name its brokers" in err
 
 
 def make_old(document):
-    """What an earlier version wrote."""
+    """Remove the fields that earlier versions did not write."""
     del document["cluster"]
     del document["sequence"]
 
 
 def edit(state, change):
-    """Change every backup; how many there are."""
+    """Apply `change` to every backup, and return their number."""
     files = list(state.iterdir())
     for file in files:
         document = json.loads(file.read_text())
@@ -235,7 +241,7 @@ def test_undo_refuses_the_backup_of_another_group(start, capsys):
     words = ("--undo", backup, *DO)
     code, out, err = reset(cluster.namesrv, capsys, *words, group="H")
     assert (code, out) == (7, None)
-    assert f"backup {backup} is of group G and topic T: nothing was changed" in err
+    assert f"backup {backup} belongs to group G and topic T: nothing was changed" in err
     assert committed(cluster, "H", "T") == {}
     assert at(cluster) == 90
 

@@ -1,6 +1,6 @@
-"""`rmq reset-offset` on the embedded cluster: what it says is what the broker then has.
+"""`rmq reset-offset` on the embedded cluster: the brokers have the reported offsets.
 
-The same behaviours are tested on real brokers in `test_reset_offset*.py`.
+`test_reset_offset.py` and `test_retry.py` test the same behaviours on real brokers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _state(tmp_path, monkeypatch):
 
 @pytest.fixture
 def start(rmq_cluster_factory):
-    """Starts clusters with COUNT messages in each of the two queues of T, and G."""
+    """Starts clusters with groups G and H, and COUNT messages in each queue of T."""
 
     def start(like="5.5.0", **options):
         cluster = rmq_cluster_factory(queues=2, like=like, **options)
@@ -68,7 +68,7 @@ def at(cluster, group="G"):
 
 
 def reset(cluster, capsys, *words, group="G", topic="T"):
-    """Exit code, JSON of stdout or None, stderr."""
+    """Run `rmq reset-offset`; return exit code, JSON of stdout or None, and stderr."""
     capsys.readouterr()
     code = run(
         ["reset-offset", group, topic, *words, "-n", cluster.namesrv, "-o", "json"]
@@ -147,7 +147,7 @@ def test_past_message_skips_one_message_only(start, capsys, like):
     code, _, err = reset(cluster, capsys, "--past-message", absent)
     assert code == 3, err
     assert (
-        "process 4711 at 127.0.0.1, made on day 22 of a month at 09:15:03"
+        "process 4711 at 127.0.0.1 created it on day 22 of the month at 09:15:03"
         in " ".join(err.split())
     )
 
@@ -161,7 +161,7 @@ def test_a_plan_file_is_applied_unless_offsets_moved(start, capsys, tmp_path, en
     commit(cluster, [31, 40])
     code, _, err = reset(cluster, capsys, "--apply", file, *DO)
     assert (code, at(cluster)) == (7, [31, 40])
-    assert "30 was planned from, now 31" in err
+    assert "committed offset was 30, is now 31" in err
     commit(cluster, [30, 40])
     assert reset(cluster, capsys, "--apply", file, *DO)[0] == 0
     assert at(cluster) == [5, 5]
@@ -195,12 +195,12 @@ def test_what_does_not_exist_is_3(start, capsys):
 
 @pytest.mark.parametrize("like", LIKE)
 def test_a_live_consumer_receives_from_there(start, capsys, like):
-    """Whatever the version needs for it: the consumer reads all of it a second time."""
+    """On every version, the consumer receives all messages a second time."""
     cluster = start(like)
     is_reset = threading.Event()
 
     def wait_the_second_time(_message, times):
-        """Else the consumer may be back at the end before anybody looks."""
+        """Block: otherwise the consumer may be back at the end before the read-back."""
         if times > 1:
             is_reset.wait(60)
 
@@ -214,7 +214,7 @@ def test_a_live_consumer_receives_from_there(start, capsys, like):
         is_reset.set()
         assert (code, results(done)) == (0, ["CONFIRMED", "CONFIRMED"]), err
         assert done["client_ids"] == [running.client_id]
-        # A new broker tells a member of the reset when its pull ends.
+        # A new broker tells a member about the reset when the member's pull ends.
         for queue_id in (0, 1):
             cluster.send("T", [f"new{queue_id}"], queue_id=queue_id)
         wait_until(lambda: at(cluster) == [61, 61])
@@ -224,14 +224,14 @@ def test_a_live_consumer_receives_from_there(start, capsys, like):
 
 @pytest.mark.parametrize("like", ["4.6.0", "4.9.7"])
 def test_what_live_consumers_of_an_old_broker_overwrite_is_refused(start, capsys, like):
-    """It can only push one time to all queues: queue 1 alone cannot be moved."""
+    """An old broker pushes one time for all queues, so it cannot move queue 1 alone."""
     cluster = start(like)
     commit(cluster, [60, 60])
     with FakeMember(cluster):
         words = ("--shift", "-10", "--queue", "1", *DO)
         code, out, err = reset(cluster, capsys, *words)
         assert (code, out, at(cluster)) == (7, None, [60, 60])
-        assert "no time gives these offsets" in err
+        assert "no timestamp gives these offsets" in err
         code, plan, err = reset(cluster, capsys, *words[:4], "--wait")
         assert (code, plan["queues"][0]["mechanism"]) == (0, "commit"), err
         assert "a plain commit will probably be overwritten" in err
@@ -264,7 +264,7 @@ def test_a_hung_broker_costs_its_own_rows(start, capsys, tmp_path):
 
     code, done, err = reset(cluster, capsys, *whole, *half, *DO)
     assert (code, results(done)) == (0, ["CONFIRMED", "CONFIRMED"]), err
-    assert "broker-b could not be asked who is online there" in err
+    assert "broker-b did not report its online members" in err
     cluster.broker("broker-b").resume()
 
 

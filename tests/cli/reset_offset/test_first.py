@@ -1,6 +1,7 @@
-"""The first commit of a group goes alone: a broker may lose one of several.
+"""The first commit of a group is sent alone, because brokers may lose concurrent ones.
 
-ConsumerOffsetManager makes a group's map in whichever thread comes.
+ConsumerOffsetManager creates the map of a group without a lock, so of two threads that
+handle its first commits, one may replace the map of the other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _state(tmp_path, monkeypatch):
 
 
 def reset(namesrv, topic, capsys, *, group="G"):
-    """Exit code and the result of each queue."""
+    """Reset the group to 5; return the exit code and the result of each queue."""
     words = ["reset-offset", group, topic, "--to", "5", "--execute", "--yes"]
     code = run([*words, "-n", namesrv, "-o", "json", "-q", "--timeout", "5s"])
     rows = json.loads(capsys.readouterr().out)["queues"]
@@ -60,7 +61,7 @@ def test_a_refusal_of_one_queue_is_not_the_others(rmq_cluster, topic, capsys):
 
 @pytest.mark.rmq_versions("4.6.0", "5.5.0")
 def test_a_group_that_never_committed_is_reset_whole(real_cluster, capsys):
-    """All at once, 7 of 80 resets lost queues on 4.6.0, one of 80 on 5.5.0."""
+    """Concurrent commits made 7 of 80 resets lose queues on 4.6.0, 1 of 80 on 5.5.0."""
     topic = real_cluster.create_topic(queues=QUEUES)
     fill(real_cluster, topic, 10 * QUEUES, body_bytes=8)
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle of a reset: what was changed is reported."""
+"""Ctrl-C and SIGTERM during a reset: the command reports which queues it changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_interrupt_reports_what_was_done(real_cluster, tmp_path, signum):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        # It now reads back until a consumer would have persisted.
+        # The command now keeps reading back until a consumer would have committed.
         raw.wait_until(
             lambda: committed(real_cluster, group, topic) == [0, 0],
             timeout_ms=60_000,

@@ -1,4 +1,4 @@
-"""`rmq reset-offset` on real brokers: what it says is what the broker then has."""
+"""`rmq reset-offset` on real brokers: the brokers have the reported offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _state(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def filled(real_cluster):
-    """A topic with two queues of COUNT messages each, and what the producer said."""
+    """A topic with COUNT messages in each of two queues, and the producer's results."""
     topic = real_cluster.create_topic(queues=2)
     specs = [
         {"topic": topic, "bodyB64": "eA==", "brokerName": "broker-a", "queueId": n % 2}
@@ -65,7 +65,7 @@ def committed(cluster, group, topic, queues=2):
 
 
 def rmq(cluster, capsys, *arguments):
-    """Exit code, JSON of stdout or None, stderr."""
+    """Run `rmq reset-offset`; return exit code, JSON of stdout or None, and stderr."""
     capsys.readouterr()
     code = run(["reset-offset", *arguments, "-n", cluster.namesrv, "-o", "json"])
     out, err = capsys.readouterr()
@@ -161,7 +161,7 @@ def test_a_plan_file_is_applied_unless_offsets_moved(
     apply = [group, topic, "--apply", file, "--execute", "--yes"]
     code, _, err = rmq(real_cluster, capsys, *apply)
     assert code == 7
-    assert "30 was planned from, now 31" in err
+    assert "committed offset was 30, is now 31" in err
     assert committed(real_cluster, group, topic) == [31, 40]
     commit(real_cluster, group, topic, [30, 40])
     assert rmq(real_cluster, capsys, *apply)[0] == 0
@@ -198,9 +198,9 @@ def test_what_does_not_exist_is_3(real_cluster, filled, group, capsys):
 
 
 def test_a_live_consumer_receives_from_there(real_cluster, filled, group, capsys):
-    """Whatever the version needs for it: the consumer reads all of it a second time."""
+    """On every version, the consumer receives all messages a second time."""
     topic, _ = filled
-    # A consumer that needs no time at all may be back at the end before anybody looks.
+    # A fast consumer could be back at the end before the offsets are read back.
     with JavaConsumer(
         real_cluster, group, topic, persistMs=5000, slowMs=30
     ) as consumer:
@@ -221,7 +221,7 @@ def test_a_live_consumer_receives_from_there(real_cluster, filled, group, capsys
 def test_what_a_live_consumer_overwrites_is_refused_or_proved(
     real_cluster, filled, group, capsys
 ):
-    """An old broker can only push one time to all queues: queue 1 alone cannot be."""
+    """An old broker pushes one time for all queues, so it cannot move queue 1 alone."""
     topic, _ = filled
     with JavaConsumer(real_cluster, group, topic, persistMs=1000) as consumer:
         consumer.wait_for(2 * COUNT)
@@ -232,7 +232,7 @@ def test_what_a_live_consumer_overwrites_is_refused_or_proved(
         do = [group, topic, "--shift", "-10", "--queue", "1", "--execute", "--yes"]
         code, out, err = rmq(real_cluster, capsys, *do)
         assert (code, out) == (7, None)
-        assert "no time gives these offsets" in err
+        assert "no timestamp gives these offsets" in err
         code, done, err = rmq(real_cluster, capsys, *do, "--wait")
         assert (code, results(done)) == (6, ["OVERWRITTEN"]), err
     assert committed(real_cluster, group, topic) == [60, 60]

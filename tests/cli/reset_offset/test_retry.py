@@ -1,4 +1,4 @@
-"""`rmq reset-offset --include-retry` on real brokers: what waits for another try."""
+"""`rmq reset-offset --include-retry` on real brokers: messages waiting for a retry."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _state(tmp_path, monkeypatch):
 
 @pytest.fixture
 def waiting(real_cluster):
-    """A group at 3 of 8 in its topic and at 2 of WAITING in its retry topic."""
+    """A group at offset 3 of 8 in its topic, and at 2 of WAITING in its retry topic."""
     topic = real_cluster.create_topic(queues=1)
     group = new_group(real_cluster)
     retry = real_cluster.create_topic(f"%RETRY%{group}", queues=1)
     for name, count in ((topic, 8), (retry, WAITING)):
         spec = {"topic": name, "bodyB64": "eA==", "brokerName": "broker-a"}
-        # Without the number 4.6.0 takes 0 for it, and puts the message into the DLQ.
+        # Without maxReconsumeTimes, 4.6.0 assumes 0 and moves the message to the DLQ.
         spec |= {"queueId": 0, "maxReconsumeTimes": "16"}
         java_producer(real_cluster, [spec] * count)
     commit(real_cluster, group, topic, [3])
@@ -46,7 +46,7 @@ def test_without_it_what_waits_is_told_and_left(real_cluster, waiting, capsys):
 
 
 def test_what_waits_is_told_where_nothing_was_committed(real_cluster, waiting, capsys):
-    """Members begin at the start of a retry topic, so all of it is still to come."""
+    """Members begin at the start of a retry topic, and will receive all of it."""
     _, topic, _ = waiting
     group = new_group(real_cluster)
     retry = real_cluster.create_topic(f"%RETRY%{group}", queues=1)
@@ -62,10 +62,10 @@ def test_what_waits_is_told_where_nothing_was_committed(real_cluster, waiting, c
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (["--to", "earliest"], [0, 0]),  # a time means the same in both
+        (["--to", "earliest"], [0, 0]),  # a time has a meaning in both topics
         (["--to", "-1h"], [0, 0]),
         (["--to", "latest"], [8, WAITING]),
-        (["--to", "1"], [1, WAITING]),  # an offset does not: what waits is dropped
+        (["--to", "1"], [1, WAITING]),  # an offset does not: skip what waits
         (["--shift", "2"], [5, WAITING]),
     ],
 )

@@ -1,4 +1,7 @@
-"""`rmq reset-offset --execute` asks on a terminal, and looks again once it is told."""
+"""`rmq reset-offset --execute` asks on a terminal, and checks again after the answer.
+
+In between, offsets may have moved; then it changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from rmqcli.config import ClientConfig
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
-PROMPT = "Type G to go on: "
+PROMPT = "Type G to confirm: "
 DO = ("reset-offset", "G", "T", "--to", "earliest", "--execute", "-o", "json")
-#: A session leader gets the first terminal it opens as its own: Ctrl-C reaches it then.
+#: The first terminal that a session leader opens becomes its controlling terminal, so
+#: that Ctrl-C reaches it.
 ON_TERMINAL = ("sh", "-c", 'exec "$@" <"$0"')
 
 
@@ -35,7 +39,7 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    """A client, and the group at 30 and 40."""
+    """A client, after it has committed offsets 30 and 40 for the group."""
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         commit(cluster, client, 30, 40)
         yield client
@@ -69,13 +73,13 @@ def start(cluster, tmp_path, *flags, terminal=None):
 
 
 def finish(process):
-    """Exit code, JSON of stdout or None, stderr."""
+    """Wait for the end; return exit code, JSON of stdout or None, and stderr."""
     out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, json.loads(out) if out else None, err
 
 
 def read_prompt(process):
-    """What is said on stderr up to the question."""
+    """Read stderr up to the question, and return it."""
     said = ""
     while not said.endswith(PROMPT):
         character = process.stderr.read(1)
@@ -85,7 +89,11 @@ def read_prompt(process):
 
 
 def asked(cluster, tmp_path, answer, *flags, meanwhile=lambda: None):
-    """Run it on a terminal and type `answer`; `meanwhile` happens before that."""
+    """Run it on a terminal and type `answer`, after a call of `meanwhile`.
+
+    Returns exit code, JSON of stdout or None, the text up to the question, and the
+    rest of stderr.
+    """
     ours, theirs = pty.openpty()
     try:
         with start(cluster, tmp_path, *flags, terminal=os.ttyname(theirs)) as process:
@@ -115,7 +123,7 @@ def test_the_plan_is_shown_and_the_name_agrees(cluster, client, tmp_path):
         (b"G, yes\n", 7, "'G' was not typed"),
         (b"GG\n", 7, "'G' was not typed"),
         (b"\n", 7, "'G' was not typed"),
-        (b"\x04", 7, "'G' was not typed"),  # the end of the input
+        (b"\x04", 7, "'G' was not typed"),  # end of input
         (b"\x03", 130, ""),  # Ctrl-C
     ],
 )
@@ -125,7 +133,7 @@ def test_anything_else_changes_nothing(cluster, client, tmp_path, answer, code, 
     assert words in err
     assert "Traceback" not in err
     assert committed(cluster, client) == [30, 40]
-    assert list(tmp_path.iterdir()) == []  # no backup of what did not happen
+    assert list(tmp_path.iterdir()) == []  # no backup without a reset
 
 
 def test_without_a_terminal_the_command_to_run_is_said(cluster, client, tmp_path):
@@ -143,6 +151,7 @@ def test_offsets_that_move_while_somebody_thinks_are_drift(cluster, client, tmp_
 
     code, out, _, err = asked(cluster, tmp_path, b"G\n", meanwhile=somebody_commits)
     assert (code, out) == (7, None)
-    assert "T@broker-a:0: 30 was planned from, now 31; nothing was changed" in err
+    moved = "T@broker-a:0: committed offset was 30, is now 31; nothing was changed"
+    assert moved in err
     assert committed(cluster, client) == [31, 40]
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`rmq tail --endpoints` where the proxy reads by offset: as by name servers."""
+"""`rmq tail --endpoints` on a proxy that reads by offset: same output as with -n."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cluster(rmq_cluster_factory):
 
 @pytest.fixture
 def tail(capfdbinary):
-    """Runs `rmq tail T` through a proxy; stdout and stderr as text."""
+    """Runs `rmq tail T` through a proxy; returns stdout and stderr as text."""
 
     def run_it(server, *arguments, code=0):
         words = ["--endpoints", server.endpoints, "--plaintext"]
@@ -53,7 +53,7 @@ def tail(capfdbinary):
 
 
 def seeds(count, **fields):
-    """Messages m0, m1, ... that go to the queues in turns."""
+    """Return messages m0, m1, ... which the cluster sends to the queues in turn."""
     return [
         Seed(body=b"m%d" % n, keys=[f"k{n}"], properties={"a": str(n)}, **fields)
         for n in range(count)
@@ -61,7 +61,7 @@ def seeds(count, **fields):
 
 
 def commit(cluster, group, queue_id, offset):
-    """Create the group and store an offset of it for a queue of T."""
+    """Create the group, and commit an offset for it in a queue of T."""
     cluster.create_group(group)
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         call = update_consumer_offset(group, "T", queue_id, commit_offset=offset)
@@ -101,7 +101,7 @@ RANGES = [
 
 @pytest.mark.parametrize("choice", RANGES, ids=lambda words: " ".join(words))
 def test_it_shows_what_a_name_server_s_tail_shows(cluster, tail, capfdbinary, choice):
-    commit(cluster, "G", 0, 3)  # nothing in the other queue
+    commit(cluster, "G", 0, 3)  # no commit in the other queue
     cluster.send("T", seeds(8))
     cluster.send("T", seeds(8, tags="A"))
     flags = [*choice, "--format", r"%q %o %k %v %p{a}\n"]
@@ -110,7 +110,7 @@ def test_it_shows_what_a_name_server_s_tail_shows(cluster, tail, capfdbinary, ch
     assert run(["tail", "T", "-n", cluster.namesrv, *flags]) == 0
     expected = capfdbinary.readouterr().out.decode()
     out, _ = tail(cluster, *flags)
-    # Messages of the same millisecond may come in any order of queues.
+    # Messages of different queues with the same store time may come in any order.
     assert sorted(out.splitlines()) == sorted(expected.splitlines())
     for number in "01":
         ours = [line for line in out.splitlines() if line[0] == number]
@@ -152,7 +152,7 @@ def test_it_follows_until_a_time_limit(cluster, tail):
 
 
 def test_what_arrives_is_shown(cluster, capfdbinary, monkeypatch):
-    """A message is sent while tail waits: by the writer of the first one."""
+    """The function that writes the first message sends the second one."""
     cluster.send("T", [b"first"])
     from rmqcli.cli.ui.records import output
 
@@ -175,7 +175,10 @@ def test_nothing_matched_is_8_when_that_was_asked(cluster, tail):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--from-queue", "T@broker-a:7=1"], "T@broker-a:7: no such queue is read"),
+        (
+            ["--from-queue", "T@broker-a:7=1"],
+            "T@broker-a:7 is not one of the queues to read",
+        ),
         (["--queue", "7"], "no such queue: 7"),
     ],
 )
@@ -215,9 +218,9 @@ def test_a_rate_limits_and_a_timeout_ends_the_wait(cluster, tail):
 
 @pytest.fixture
 def interrupted(cluster, capfdbinary, monkeypatch):
-    """Runs tail until its second write, which is interrupted.
+    """Runs `rmq tail` and interrupts it at its second write.
 
-    Returns what was shown and the words of its hint.
+    Returns the output, and the arguments of the command in its hint.
     """
 
     def run_it(*flags):
@@ -293,7 +296,7 @@ def test_an_interrupt_of_a_bounded_part_shows_it_from_its_start(
 
 @pytest.fixture
 def proxy():
-    """A proxy whose queue has offsets 0 to 3; `pulls` are the answers, in turn."""
+    """A scripted proxy whose queues begin at offset 0 and end at 3; see `pulls`."""
     with ScriptedProxy() as made:
         made.answers["QueryOffset"] = lambda request, _context: (
             service.QueryOffsetResponse(
@@ -350,7 +353,7 @@ def test_an_answer_that_cannot_be_is_an_error(proxy, tail, parts):
 
 def test_a_proxy_may_read_by_offset_and_tell_none_of_groups(proxy, tail):
     _, err = tail(proxy, "--from", "group:G", code=2)
-    assert "this proxy does not tell the offsets of groups: G" in err
+    assert "this proxy does not report committed offsets: group G" in err
     assert "--namesrv" in err
 
 

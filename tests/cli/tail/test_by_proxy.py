@@ -1,4 +1,4 @@
-"""`rmq tail --endpoints`: refused without a group; with one, a consumer of it."""
+"""`rmq tail --endpoints` is refused without a group, and with one joins the group."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def cluster(rmq_cluster_factory):
 
 @pytest.fixture
 def proxy():
-    """One whose messages have the handles h0, h1, ...; each receive gives the next."""
+    """A scripted proxy; `give` sets the messages that its receives return."""
     with ScriptedProxy() as made:
         yield made
 
 
 @pytest.fixture
 def tail(capfdbinary):
-    """Runs `rmq tail T -g g` through a proxy; stdout and stderr as text."""
+    """Runs `rmq tail T -g g` through a proxy; returns stdout and stderr as text."""
 
     def run_it(server, *arguments, code=0):
         words = ["-g", "g", "--endpoints", server.endpoints, "--plaintext"]
@@ -58,7 +58,7 @@ def tail(capfdbinary):
 
 
 def left_over(cluster):
-    """Bodies that the group has not acknowledged, received once more."""
+    """Receive what the group has not acknowledged; return the bodies, sorted."""
     config = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
     found = []
     with SimpleConsumer("g", "T", client=config) as other:
@@ -69,7 +69,10 @@ def left_over(cluster):
 
 
 def give(proxy, *bodies):
-    """Have the proxy's receives bring these, one message each, then nothing."""
+    """Make each receive return the next of these messages, and later ones nothing.
+
+    The messages have the receipt handles h0, h1, ...
+    """
     waiting = list(enumerate(bodies))
 
     def answer(_request, _context):
@@ -159,7 +162,7 @@ def test_a_time_limit_ends_it(cluster, tail, limit):
 
 
 def test_nothing_is_acknowledged_before_it_is_written(proxy, tail, monkeypatch):
-    """The reader of a pipe leaves: what it did not get is not consumed."""
+    """When the reader of a pipe has left, the message is not acknowledged."""
     give(proxy, b"x")
 
     class Closed:
@@ -239,7 +242,7 @@ def test_what_a_member_cannot_choose_is_refused(proxy, tail, arguments, words):
 
 def test_a_group_needs_a_proxy(capsys):
     assert run(["tail", "T", "-g", "g"]) == 2
-    assert "--group is given without --endpoints" in capsys.readouterr().err
+    assert "--group needs --endpoints" in capsys.readouterr().err
 
 
 def test_a_name_server_of_the_environment_reads_without_a_group(
@@ -250,7 +253,7 @@ def test_a_name_server_of_the_environment_reads_without_a_group(
     monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv)
     assert run(["tail", "T", "--no-follow", "-o", "raw"]) == 0
     assert capsys.readouterr().out == "x\n"
-    # A group that is typed asks for the proxy.
+    # With --group, tail uses the proxy of the environment.
     assert run(["tail", "T", "-g", "g", "--count", "1", "--plaintext"]) == 0
     assert "1 shown, 1 acknowledged" in capsys.readouterr().err
 

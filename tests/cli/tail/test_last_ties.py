@@ -1,7 +1,7 @@
-"""`tail --last N` where many messages were stored in the same millisecond.
+"""`rmq tail --last N` when many messages were stored in the same millisecond.
 
-They count one by one: N are shown and no more, of each queue its last ones, and queues
-in their order. That is what the end of the whole range looks like too.
+It shows exactly N messages: the last ones of each queue, in the order of the queues.
+The output of the whole range ends with the same messages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ RETRY = "%RETRY%G"
 
 @pytest.fixture(scope="module")
 def cluster():
-    """T and Sparse; every message was stored in the same millisecond.
+    """Topics T and Sparse, whose messages were all stored in the same millisecond.
 
-    T has four messages in each of three queues. In Sparse the tag W is on all five of
-    queue 0, and on the first four and the last one of the 200 in queue 1. The retry
-    topic of group G has messages too: T is not asked for with it.
+    T has four messages in each of three queues. In Sparse, all five messages of queue 0
+    have the tag W, and so have the first four and the last of the 200 in queue 1. The
+    retry topic of group G has a message too, which a tail of T must not show.
     """
     clock = ManualClock(now_ms=1_700_000_000_000)
     with EmbeddedCluster(queues=3, clock=clock) as cluster:
@@ -43,7 +43,7 @@ def cluster():
 
 @pytest.fixture
 def places(cluster, capfd):
-    """Runs tail; topic is checked, queue id and offset of what it shows."""
+    """Runs `rmq tail`, checks the topic, and returns queue ids and offsets."""
 
     def run_it(topic, *arguments):
         code = run(["tail", topic, *arguments, "-n", cluster.namesrv])

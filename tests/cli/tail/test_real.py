@@ -1,4 +1,4 @@
-"""`rmq tail` on real brokers: what was sent is what is printed, and nothing is left."""
+"""`rmq tail` on real brokers: it prints what was sent, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES = 3_000
 
 @pytest.fixture
 def filled(real_cluster, new_topic):
-    """A topic of four queues and the name server."""
+    """A filled topic, and the address of the name server."""
     topic = new_topic()
     fill(real_cluster, topic, messages=MESSAGES, body_bytes=64, batch_size=25)
     return topic, real_cluster.namesrv

@@ -1,4 +1,4 @@
-"""What an interrupted `rmq tail` says about going on: nothing is lost by typing it."""
+"""The command that an interrupted `rmq tail` prints resumes without losing messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def start(cluster, *flags):
 
 
 def wait_for_holds(cluster, count, *, broker="broker-a"):
-    """Until so many pulls of queues without a message wait at the broker."""
+    """Wait until the broker holds `count` pulls, which wait for a message."""
     core = cluster.broker(broker).core
     until = time.monotonic() + 60
     while cluster.call(lambda: len(core.holds)) < count:
@@ -47,7 +47,7 @@ def wait_for_holds(cluster, count, *, broker="broker-a"):
 
 
 def interrupt(process):
-    """Press Ctrl-C; returns stdout's rest and the arguments of the hint."""
+    """Send SIGINT; return the rest of stdout, and the arguments of the hint."""
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -56,7 +56,7 @@ def interrupt(process):
 
 
 def go_on(arguments, *more):
-    """Bodies that the hint shows."""
+    """Run the command of the hint; return the bodies that it shows, sorted."""
     done = subprocess.run(
         [*RMQ, *arguments, *more],
         cwd=ROOT,
@@ -97,7 +97,7 @@ def test_messages_of_one_millisecond_come_neither_twice_nor_not_at_all(cluster):
     assert process.stdout is not None
     seen = [json.loads(process.stdout.readline())["body"] for _ in range(6)]
     assert sorted(seen) == [f"seen-{n}" for n in range(6)]
-    wait_for_holds(cluster, 3)  # what was written is behind it
+    wait_for_holds(cluster, 3)  # by now, tail has written all messages
     out, arguments = interrupt(process)
     assert out == ""
     cluster.send("T", ["new-0", "new-1"])
@@ -193,4 +193,4 @@ def test_a_queue_that_does_not_exist_is_a_usage_error(cluster):
         check=False,
     )
     assert done.returncode == 2
-    assert "--from-queue T@broker-a:9: no such queue is read" in done.stderr
+    assert "--from-queue T@broker-a:9 is not one of the queues to read" in done.stderr

@@ -1,4 +1,7 @@
-"""`rmq tail` started while a broker hangs: said once each way, and all is shown."""
+"""`rmq tail` that starts while a broker hangs.
+
+It reports once that the broker is away and once that it is back, and shows everything.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def read_until(stream, words):
-    """Lines of `stream` up to one that has `words`."""
+    """Read lines from `stream` up to the first with `words` in it; return them."""
     lines: list[str] = []
     while not lines or words not in lines[-1]:
         line = stream.readline()
@@ -46,7 +49,7 @@ def test_a_broker_that_hangs_at_the_start_comes_back():
         ) as tail:
             assert tail.stdout is not None
             first = [json.loads(tail.stdout.readline()) for _ in range(3)]
-            told = read_until(tail.stderr, "; trying again")
+            told = read_until(tail.stderr, "; retrying")
             away.resume()
             out, err = tail.communicate(timeout=PATIENCE_S)
     assert [record["body"] for record in first] == ["a"] * 3
@@ -55,8 +58,8 @@ def test_a_broker_that_hangs_at_the_start_comes_back():
         ("b", offset) for offset in range(4)
     ]
     said = "".join([*told, err])
-    assert said.count("trying again") == 1
-    assert said.count("broker-b answers: T@broker-b:0 from 0") == 1
+    assert said.count("retrying") == 1
+    assert said.count("broker-b answers; reading T@broker-b:0 from offset 0") == 1
     assert "7 scanned; 7 matched; no gaps; no queue abandoned" in said
     assert tail.returncode == 0
 
@@ -69,6 +72,6 @@ def test_one_that_stays_away_is_exit_6():
         with start(cluster, "--from", "earliest", "--timeout", "2s") as tail:
             out, err = tail.communicate(timeout=PATIENCE_S)
     assert len(out.splitlines()) == 3
-    assert err.count("trying again") == 1
+    assert err.count("retrying") == 1
     assert "T@broker-b:0: abandoned: no answer from" in err
     assert tail.returncode == 6

@@ -1,4 +1,4 @@
-"""What a person sees of large bodies: enough to recognise them, never a flood."""
+"""`rmq tail` shortens large bodies on a terminal, but leaves them recognisable."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rmqcli.broker.cluster.embedded import EmbeddedCluster
 
 ROOT = Path(__file__).parents[3]
 SIZE = 3_000_000
-#: Some screens of text.
+#: A few screens of text, in characters.
 SHOWN_MAX = 20_000
 
 
 def on_a_terminal(*arguments):
-    """What `rmq` writes to a terminal as stdout."""
+    """Run `rmq` with a terminal as stdout; return what it writes there."""
     ours, theirs = pty.openpty()
     shown = bytearray()
 
@@ -29,7 +29,7 @@ def on_a_terminal(*arguments):
         try:
             while data := os.read(ours, 1 << 16):
                 shown.extend(data)
-        except OSError:  # the last writer has left
+        except OSError:  # no process has the terminal open any more
             pass
 
     reader = threading.Thread(target=read, daemon=True)

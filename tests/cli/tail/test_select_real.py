@@ -1,4 +1,4 @@
-"""`rmq tail --sql` and where a group stands, on real brokers."""
+"""`rmq tail --sql` and positions of a group, on real brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ COUNT = 10
 
 
 def filled_topic(cluster):
-    """Two queues of COUNT messages each, with the property `n` of 0 to 19 in turn."""
+    """Create a topic with COUNT messages in each of two queues; return its name.
+
+    The messages go to the queues in turn, and their property `n` counts from 0.
+    """
     topic = cluster.create_topic(queues=2)
     specs = [
         {
@@ -31,7 +34,7 @@ def filled_topic(cluster):
 
 
 def tail(cluster, capfdbinary, *arguments):
-    """Exit code, records, stderr."""
+    """Run `rmq tail`; return exit code, records and stderr."""
     capfdbinary.readouterr()
     code = run(["tail", "-n", cluster.namesrv, "-o", "jsonl", *arguments])
     out, err = capfdbinary.readouterr()
@@ -74,7 +77,7 @@ def test_sql_where_it_is_off_says_how_to_switch_it_on(fresh_cluster, capfdbinary
         arguments = [topic, *flags, "--sql", "n > 5"]
         code, records, err = tail(cluster, capfdbinary, *arguments)
         assert (code, records) == (1, [])
-        assert "the broker needs enablePropertyFilter=true" in err
+        assert "set enablePropertyFilter=true on the broker" in err
         assert "Traceback" not in err
 
 
@@ -86,7 +89,7 @@ def test_around_where_a_group_stands(real_cluster, capfdbinary):
     code, records, err = tail(real_cluster, capfdbinary, *around, "-B", "1", "-A", "2")
     assert code == 0, err
     assert places(records) == [(0, 3), (0, 4), (0, 5), (1, 8), (1, 9)]
-    assert f"{group} stands at 4, showing 3 to 6" in err
+    assert f"committed offset of {group} is 4, showing 3 to 6" in err
     code, records, _ = tail(real_cluster, capfdbinary, *around, "--queue", "0")
     assert places(records) == [(0, offset) for offset in range(2, 9)]
     assert committed(real_cluster, group, topic) == [4, 9]
@@ -96,7 +99,7 @@ def test_from_and_to_where_groups_stand(real_cluster, capfdbinary):
     topic = filled_topic(real_cluster)
     behind, ahead = new_group(real_cluster), new_group(real_cluster)
     commit(real_cluster, behind, topic, [4, 9])
-    commit(real_cluster, ahead, topic, [6])  # and nothing in the other queue
+    commit(real_cluster, ahead, topic, [6])  # no commit in the other queue
     whole = ["--from", f"group:{behind}", "--to", "latest"]
     _, records, _ = tail(real_cluster, capfdbinary, topic, *whole)
     assert places(records) == [*((0, n) for n in range(4, COUNT)), (1, 9)]

@@ -1,4 +1,4 @@
-"""`rmq tail` as a whole, on a scripted cluster: what it prints, says and returns."""
+"""`rmq tail` on a scripted cluster: its stdout, its stderr and its exit codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def cluster(broker):
 
 
 def making(**settings):
-    """Records with these fields; a value may be a function of queue id and offset."""
+    """Return a `make_record` for ScriptedBroker, which makes records with these fields.
+
+    A value may be a function of queue id and offset.
+    """
 
     def make_record(queue_id, offset):
         values = {
@@ -234,7 +237,7 @@ def test_no_format_but_raw_lets_control_bytes_out(tail, output):
     _, out, err = tail(broker, "--from", "0", "--to", "latest", "-o", output)
     text = out.decode()
     allowed = "\n\t" if output != "csv" else "\n\t\r"
-    if output == "csv":  # a pipe: as it is, for programs
+    if output == "csv":  # in a pipe, CSV is not escaped
         return
     bad = [c for c in text if (ord(c) < 32 and c not in allowed) or 127 <= ord(c) < 160]
     assert bad == []
@@ -336,7 +339,7 @@ def test_what_was_shown_in_time_is_not_said_to_be_cut_short(tail):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_says_where_to_go_on(signum):
-    went_on = threading.Event()  # following: what was written is behind it
+    went_on = threading.Event()  # tail has written all 20 and pulls the next
 
     def note(_queue_id, offset, _turn):
         if offset == 25:

@@ -1,4 +1,4 @@
-"""What is said about any exception: a report never fails itself."""
+"""Any exception can be reported, even one that fails to give its text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rmqcli.cli.ui.errors import describe, report
 
 
 class MuteError(Exception):
-    """Like an exception of Py4J after its JVM has ended."""
+    """Behaves like an exception of Py4J after the JVM has ended."""
 
     def __str__(self):
         raise ConnectionRefusedError(111, "Connection refused")

@@ -1,4 +1,4 @@
-"""Nothing that a terminal obeys gets out of `escape`, and visible text stays."""
+"""`escape` lets nothing through that a terminal obeys, and keeps visible text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_safe_json_keeps_the_value(text):
 
 @given(st.binary())
 def test_bytes_are_never_lost_from_sight(data):
-    """What is not UTF-8 shows as its hexadecimal value."""
+    """Bytes that are not UTF-8 are shown by their hexadecimal values."""
     shown = safe_bytes(data)
     assert shown.isascii() or not data.isascii()
     assert bool(shown) == bool(data)

@@ -1,4 +1,4 @@
-"""What people read: safe, on stderr, and never a reason to fail."""
+"""Messages to the user are escaped, go to stderr and never make a command fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A terminal to redirect stderr to."""
+    """A terminal to which a test redirects stderr."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     return Terminal()

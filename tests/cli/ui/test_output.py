@@ -1,4 +1,4 @@
-"""One set of rows, four forms, the same facts."""
+"""The same rows as table, JSON, JSON Lines and CSV have the same contents."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_csv_reads_back():
         ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"),
         ("\r=1", '"\'\r=1"'),
-        (-1, "-1"),  # a number is no formula
+        (-1, "-1"),  # a number is not a formula
         (-1.5, "-1.5"),
         ("a=1", "a=1"),
         (None, ""),

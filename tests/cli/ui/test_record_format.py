@@ -1,4 +1,4 @@
-"""`--format`: every field and escape, and errors that point at their place."""
+"""`--format`: every field and escape, and errors that point at the faulty part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables on a terminal: they fit, names stay whole, and texts are never markup."""
+"""Tables on a terminal fit it, never cut names and never interpret text as markup."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def test_a_narrower_terminal_first_shortens_and_then_hides(monkeypatch):
     assert drawn(monkeypatch, ROW, width=60) == [
         "TOPIC                     LAG  CLIENT                  STATE",
         "a-topic-with-a-long-name    5  192.168.100…0123456789  OK",
-        "hidden: BROKER, MAX; -o json has all",
+        "hidden: BROKER, MAX; -o json shows all",
     ]
     assert drawn(monkeypatch, ROW, width=44) == [
         "TOPIC                     LAG  STATE",
         "a-topic-with-a-long-name    5  OK",
-        "hidden: BROKER, MAX, CLIENT; -o json has all",
+        "hidden: BROKER, MAX, CLIENT; -o json shows all",
     ]
 
 
@@ -118,7 +118,7 @@ def test_colours_say_what_a_state_means(monkeypatch):
 
 def test_what_the_command_leaves_out_is_named_first(monkeypatch):
     last = drawn(monkeypatch, ROW, width=60, left_out="2 empty queues")[-1]
-    assert last == "hidden: 2 empty queues, BROKER, MAX; -o json has all"
+    assert last == "hidden: 2 empty queues, BROKER, MAX; -o json shows all"
 
 
 def test_a_terminal_that_is_dumb_gets_plain_text(monkeypatch):

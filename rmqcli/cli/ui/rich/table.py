@@ -84,7 +84,7 @@ def print_table(
     console.print(table)
     hidden = [*([left_out] if left_out else []), *hidden]
     if hidden:
-        line = f"hidden: {', '.join(hidden)}; -o json has all"
+        line = f"hidden: {', '.join(hidden)}; -o json shows all"
         console.print(Text(line, style="dim"), soft_wrap=True)
 
 
