@@ -196,6 +196,6 @@ class Cluster:
         """
         if not self._has_namesrv:
             raise UsageError(
-                f"{what} needs name servers, and only a proxy's endpoints are known",
+                f"{what} needs name servers, but only proxy endpoints are configured",
                 hint="set NAMESRV_ADDR",
             )

@@ -118,5 +118,5 @@ def parse_addresses(text: str, *, where: str, kind: str) -> tuple[str, ...]:
     """
     addresses = tuple(each.strip() for each in text.split(";") if each.strip())
     if not addresses:
-        raise ConfigError(f"{where} is {text!r}, which names no {kind}")
+        raise ConfigError(f"{where} is {text!r}, which contains no {kind}")
     return addresses

@@ -84,7 +84,7 @@ def parse_credentials(text: str, *, source: str) -> Credentials:
     if len(lines) in (2, 3):
         names = ("access_key", "secret_key", "security_token")
         return _credentials(dict(zip(names, lines, strict=False)), source=source)
-    raise ConfigError(f"{source}: no access key and secret key in it", hint=_EXAMPLE)
+    raise ConfigError(f"{source}: no access key and secret key found", hint=_EXAMPLE)
 
 
 def read_private_file(path: str) -> str:
@@ -121,7 +121,7 @@ def _check_private(status: os.stat_result, path: str) -> None:
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise ConfigError(
-            f"{path}: others can read or write it (mode {mode:04o})",
+            f"{path}: other users can read or write it (mode {mode:04o})",
             hint=f"run: chmod 600 {path}",
         )
 

@@ -33,7 +33,7 @@ def file_name_fault(name: str) -> str | None:
     if not name:
         return "is empty"
     if name in (".", ".."):
-        return "is that of a folder's parent or of the folder itself"
+        return "must not be '.' or '..'"
     if "/" in name:
         return "has a slash"
     if "\0" in name:
@@ -41,9 +41,9 @@ def file_name_fault(name: str) -> str | None:
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        return "has half of a surrogate pair, which no file name can have"
+        return "contains an unpaired surrogate"
     if length > FILE_NAME_BYTES_MAX:
-        return f"has {length} bytes, more than the {FILE_NAME_BYTES_MAX} of a file name"
+        return f"has {length} bytes; at most {FILE_NAME_BYTES_MAX} are allowed"
     return None
 
 

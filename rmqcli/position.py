@@ -202,7 +202,7 @@ def _parse_long(text: str, *, start: int) -> int:
         end = len(text) if digits else 1
         raise TextError(text, what, start=at, end=end, hint=_HINT)
     if len(digits) > 19 or int(digits) > LONG_MAX:
-        what = f"over {LONG_MAX}, the largest offset"
+        what = f"greater than {LONG_MAX}, the largest offset"
         raise TextError(text, what, start=start, end=len(text))
     return int(digits)
 
@@ -259,7 +259,7 @@ def _parse_zone(text: str, match: re.Match[str]) -> tzinfo:
         return UTC
     hours, minutes = int(zone[1:3]), int(zone[3:].removeprefix(":") or 0)
     if hours > 18 or minutes > 59:
-        what = f"no zone is {zone} from UTC"
+        what = f"{zone} is not a valid UTC offset"
         raise TextError(text, what, start=match.start(8), end=len(text))
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if zone[0] == "-" else offset)
@@ -272,12 +272,12 @@ def _local_time(text: str, naive: datetime, tz: tzinfo | None) -> AtTime:
             naive.replace(fold=fold, tzinfo=tz).astimezone(UTC) for fold in (0, 1)
         )
     except (OverflowError, ValueError, OSError):
-        what = "outside the years that this machine's zone knows"
+        what = "outside the years that the local time zone covers"
         raise TextError(text, what, start=1, end=len(text)) from None
     local = first.astimezone(tz)
     if local.replace(tzinfo=None) != naive.replace(fold=0):
         after = _iso(max(first, second).astimezone(tz))
-        what = "no such local time: clocks were set forward over it"
+        what = "this local time does not exist: clocks were set forward past it"
         hint = f"write it with a zone, for example @{after}"
         raise TextError(text, what, start=1, end=len(text), hint=hint)
     echo = f"{_iso(local)} (local)"

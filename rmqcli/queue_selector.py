@@ -44,7 +44,7 @@ def parse_queue_selector(text: str) -> QueueSelector:
         what = "the queue id is not a number" if digits else "no queue id"
         raise TextError(text, what, start=start, end=len(text), hint=hint)
     if len(digits) > 5 or int(digits) > QUEUE_ID_MAX:
-        what = f"the queue id is over {QUEUE_ID_MAX}"
+        what = f"the queue id is greater than {QUEUE_ID_MAX}"
         raise TextError(text, what, start=start, end=len(text), hint=hint)
     return QueueSelector(broker_name or None, int(digits))
 

@@ -64,7 +64,7 @@ def parse_size_bytes(text: str) -> int:
 def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
     hint = f"write for example {example}"
     if not text:
-        raise TextError(text, "nothing there", start=0, end=0, hint=hint)
+        raise TextError(text, "empty", start=0, end=0, hint=hint)
     total = at = 0
     parts = re.compile(_PART)  # at import it would slow down every start
     while at < len(text):
@@ -78,9 +78,9 @@ def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
             raise TextError(text, what, start=at, end=part.end(1), hint=hint)
         if unit not in units:
             known = ", ".join(units)
-            what = f"unknown unit {unit!r}, not one of {known}"
+            what = f"unknown unit {unit!r}; units are {known}"
             if not unit:
-                what = f"a unit is missing: one of {known}"
+                what = f"a unit is missing; units are {known}"
             end = max(part.end(), part.start(2) + 1)
             raise TextError(text, what, start=part.start(2), end=end, hint=hint)
         total += int(digits) * units[unit]

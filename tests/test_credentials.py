@@ -85,7 +85,7 @@ def test_a_symbolic_link_is_judged_by_what_it_points_to(secret_file, tmp_path):
     link.symlink_to(secret_file(FORMS[0]))
     assert load(str(link)) == EXPECTED
     link.resolve().chmod(0o644)
-    with pytest.raises(ConfigError, match="others can read"):
+    with pytest.raises(ConfigError, match="other users can read"):
         load(str(link))
 
 

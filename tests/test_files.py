@@ -26,8 +26,8 @@ from rmqcli.files import (
     ("name", "words"),
     [
         ("", "is empty"),
-        (".", "parent"),
-        ("..", "parent"),
+        (".", "must not be"),
+        ("..", "must not be"),
         ("a/b", "slash"),
         ("/", "slash"),
         ("../../etc", "slash"),

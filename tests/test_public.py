@@ -100,8 +100,8 @@ def test_name_servers_are_those_of_the_argument_then_of_the_environment(
 @pytest.mark.parametrize(
     ("namesrv", "environ", "why"),
     [
-        (" ; ", {}, "namesrv is ' ; ', which names no name server"),
-        (None, {"NAMESRV_ADDR": ";"}, "NAMESRV_ADDR is ';', which names no"),
+        (" ; ", {}, "namesrv is ' ; ', which contains no name server"),
+        (None, {"NAMESRV_ADDR": ";"}, "NAMESRV_ADDR is ';', which contains no"),
     ],
 )
 def test_addresses_without_a_server_are_refused(namesrv, environ, why):

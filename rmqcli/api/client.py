@@ -310,7 +310,7 @@ class Client:
         """
         broker = route.broker(broker_name)
         if broker is None or broker.master_address is None:
-            raise _no_broker(route.topic, broker_name, "has no master now")
+            raise _no_broker(route.topic, broker_name, "currently has no master")
         return broker.master_address
 
     def reader_of(self, queue: MessageQueue) -> str:
@@ -342,8 +342,8 @@ class Client:
         version = self._peers.versions[address]
         if version < call.needs_version:
             raise UnsupportedError(
-                f"{call.what}: {address} runs RocketMQ {version_name(version)}, and"
-                f" that needs {version_name(call.needs_version)}"
+                f"{call.what}: {address} runs RocketMQ {version_name(version)};"
+                f" the request needs {version_name(call.needs_version)} or later"
             )
 
     def remember(self, topic: str, route: TopicRoute) -> None:
@@ -389,5 +389,5 @@ def _no_broker(topic: str, broker_name: str, why: str) -> NotFoundError:
         f"broker {broker_name} of topic {topic} {why}",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint="see which brokers are there with: Admin.brokers()",
+        hint="list brokers with: Admin.brokers()",
     )

@@ -64,6 +64,7 @@ class Peers:
         if broker_name is not None and error.address not in self.versions:
             error.hint = (
                 f"{broker_name} advertises {error.address}; if that address cannot be"
-                " reached from here (a container's?), set brokerIP1 and listenPort of"
-                " the broker to one that can"
+                " reached from here (for example because the broker runs in a"
+                " container), set the broker's brokerIP1 and listenPort to a reachable"
+                " address"
             )

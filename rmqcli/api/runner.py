@@ -73,7 +73,8 @@ class ClientRunner:
             left_ms = self._deadline.left_ms()
             if not left_ms:
                 raise DeadlineError(
-                    f"{request.call.what}: no time was left to ask {request.address}",
+                    f"{request.call.what}: the deadline passed before {request.address}"
+                    " was asked",
                     address=request.address,
                 )
             timeout_ms = left_ms if timeout_ms is None else min(timeout_ms, left_ms)

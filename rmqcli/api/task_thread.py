@@ -127,7 +127,9 @@ class TaskThread:
             try:
                 action()
             except Exception:
-                logger.exception("last action of %s failed", self._thread.name)
+                logger.exception(
+                    "action posted after the end failed thread=%s", self._thread.name
+                )
 
     def _turn(self) -> None:
         while self._inbox:

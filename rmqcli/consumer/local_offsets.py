@@ -39,7 +39,8 @@ def local_offset_path(home: Path, client_id: str, group: str) -> Path:
         fault = file_name_fault(name)
         if fault is not None:
             raise ConfigError(
-                f"offsets have no file: the {what} {text[:60]!r} {fault}",
+                f"cannot create a path for the offset file: the {what}"
+                f" {text[:60]!r} {fault}",
                 hint="choose a shorter name",
             )
         folder /= name
@@ -94,7 +95,7 @@ class LocalOffsetFile:
         except BodyError as error:
             raise ConfigError(
                 f"offsets in {self._backup} cannot be read: {error.message}",
-                hint="remove the file to begin where the settings say",
+                hint="remove the file to start at the configured position",
             ) from error
 
     def _read(self, path: Path) -> dict[MessageQueue, int] | None:

@@ -306,8 +306,7 @@ class ProxyMember:
         self._held.retry = settings.retry
         if settings.fifo != self._held.in_order:
             logger.warning(
-                "group %s changed between FIFO and not; restart its consumers to"
-                " follow",
+                "group was switched to or from FIFO; restart its consumers group=%s",
                 self._group,
             )
 
@@ -563,8 +562,8 @@ class ProxyMember:
         )
         if is_consumed and not context.auto_commit:
             logger.warning(
-                "auto_commit off has no effect through a proxy: a message that is"
-                " consumed is acknowledged"
+                "auto_commit=False has no effect through a proxy: every consumed"
+                " message is acknowledged"
             )
         suspend_ms = context.suspend_current_queue_time_ms
         return {id(each): (is_consumed, 0, suspend_ms) for each in messages}
@@ -668,7 +667,7 @@ class ProxyMember:
                     self._run(self._forward(each))
                 case Settlement.LOST:
                     logger.warning(
-                        "lease of a message is over, it will be delivered again"
+                        "lease of a message expired; it will be delivered again"
                         " message=%r",
                         held.message,
                     )
@@ -753,7 +752,9 @@ class ProxyMember:
                 self._report(verdict)
                 break
             if not self._may_again(held, outcome):
-                self._log_unsettled(held, "forwarding to the dead letters", outcome)
+                self._log_unsettled(
+                    held, "forwarding to the dead-letter queue", outcome
+                )
                 self._report(Verdict(held, Settlement.LOST))
                 break
             yield tasks.Sleep(_AGAIN_MS)

@@ -395,7 +395,7 @@ def no_broker(queue: MessageQueue) -> NotFoundError:
         f"no broker {queue.broker_name} is in the route of topic {queue.topic}",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint="see which brokers are there with: Admin.brokers()",
+        hint="list brokers with: Admin.brokers()",
     )
 
 

@@ -60,7 +60,7 @@ STEPS: Final = (
         ),
     ),
     Step(
-        title="The first refund, whole",
+        title="The first refund, in full",
         about="A filter, a start and a count. In a pipe it would be a line of JSON.",
         words=(
             *("tail", "orders", "--tag", "Refunded", "--from", "earliest"),
@@ -76,7 +76,7 @@ STEPS: Final = (
         ),
     ),
     Step(
-        title="Consume in a group of our own",
+        title="Consume in a new group",
         about="The group shipping joins, reads three paid orders, commits and leaves.",
         words=(
             *("consume", "orders", "--group", "shipping", "--from", "earliest"),
@@ -90,7 +90,7 @@ STEPS: Final = (
     ),
     Step(
         title="Watch the lag",
-        about="Rates come after 10 s. Ctrl-C goes on at once; else the tour does.",
+        about="Rates appear after 10 s. Press Ctrl-C to continue at once, or wait.",
         words=("lag", "billing", "--watch", "1s"),
         seconds=14,
     ),
@@ -222,7 +222,7 @@ class Tour:
                 self.write("")
             self.command(f"rmq {shlex.join(words)}")
             if step.seconds is not None and not self._is_paged:
-                self.write("left out: it draws on a terminal")
+                self.write("skipped: this command needs a terminal")
                 return
             self.write("")
             code = self._run(step, words)
@@ -261,7 +261,9 @@ class Tour:
         if not self._is_paged:
             return
         if self._number:
-            sys.stdout.write(self._styled("2", "\nEnter goes on, Ctrl-C ends "))
+            sys.stdout.write(
+                self._styled("2", "\nPress Enter to continue, Ctrl-C to quit ")
+            )
             sys.stdout.flush()
             # Keys that were typed while the command ran must not turn the page.
             termios.tcflush(sys.stdin, termios.TCIFLUSH)

@@ -241,7 +241,9 @@ class Producer:
         """
         with self._changed:
             if self._is_started or self._is_closed:
-                raise UsageError("a producer is started once; make a new one")
+                raise UsageError(
+                    "a producer can be started only once", hint="create a new Producer"
+                )
             self._is_started = True
         config, clock = self.config, self._clock
         rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
@@ -817,7 +819,7 @@ class Producer:
         if not self._publisher.is_broker(address):
             reason = "the peer is not a broker of our topics"
         elif not isinstance(message, Message):
-            reason = "its message cannot be read"
+            reason = "its message cannot be decoded"
         elif message.properties.get("PGROUP") != self.group:
             reason = "it is for another group"
         elif self._checks_open >= _CHECKS_MAX:

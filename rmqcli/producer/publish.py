@@ -208,8 +208,8 @@ class Publisher:
             route, queues = yield from self._route_of_new(topic, missing)
         if not queues:
             raise DeniedError(
-                f"topic {topic} has no queue that can be written: no master is online,"
-                " or its permissions do not allow it",
+                f"topic {topic} has no writable queue: no master is online, or its"
+                " permissions do not allow it",
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
                 hint="read the topic's permissions with Admin.topic",

@@ -75,8 +75,8 @@ def find_target(
         is_new = True
     if not queues:
         raise DeniedError(
-            f"topic {topic} has no queue that can be written: no master is online, or"
-            " its permissions do not allow it",
+            f"topic {topic} has no writable queue: no master is online, or its"
+            " permissions do not allow it",
             code=int(ResponseCode.NO_PERMISSION),
             name=ResponseCode.NO_PERMISSION.name,
             hint=f"see: Admin.topic({topic!r})",

@@ -194,7 +194,7 @@ def notify_client_termination(group: str | None) -> Rpc[None]:
     return _status_only(
         "NotifyClientTermination",
         request,
-        "goodbye",
+        "unregistration",
         service.NotifyClientTerminationResponse,
     )
 
@@ -562,7 +562,7 @@ def forward_to_dead_letter_queue(
     return _status_only(
         "ForwardMessageToDeadLetterQueue",
         request,
-        f"forwarding of message {msg_id} to the dead letters of {group}",
+        f"forwarding of message {msg_id} to the dead-letter queue of {group}",
         service.ForwardMessageToDeadLetterQueueResponse,
     )
 

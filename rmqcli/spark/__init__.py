@@ -7,16 +7,16 @@
     rows          the rows of a range, as Arrow batches
     messages      rows as messages to send
     counts        accounts for every offset of a range
-    extent        what is read of each queue, clipped to what it holds
+    extent        the range to read from each queue, clipped to what the queue holds
     session       starts and stops Spark quietly, on this machine or on a cluster
     package       rmqcli as a zip that executors can import
     connect       sessions with a Spark Connect server, which has no SparkContext
     java          finds the Java runtime that Spark needs
     class_archive lets Java start Spark sooner, from an archive of its classes
-    options       options of the format: names, connection, errors that name one
-    shown_errors  what Spark shows of an error
+    options       options that source and sink share, and errors that name the option
+    shown_errors  adds hints to errors that Spark shows, and recreates errors
     master        checks the URL of a Spark master before Java is started
-    failure       what went wrong in Spark, in words
+    failure       finds the reason of a failure of Spark
     encryption    refuses to send keys over connections that Spark does not encrypt
     scratch       the temporary folder of a session, removed even after a crash
     daemon        the process from which Spark forks its Python workers

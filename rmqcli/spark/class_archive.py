@@ -1,13 +1,14 @@
-"""An archive of the Java classes that a session loads, with which Spark starts sooner.
+"""An archive of the Java classes that a session loads, so that Spark starts sooner.
 
-Java reads the classes of an archive (AppCDS) in one go instead of finding, parsing and
-checking each in Spark's jars: the JVM of an export needs 1.7 s of CPU instead of 2.8 s
-until its first task is done. The first session of a kind writes down the names of its
-classes, which costs nothing; when it has ended well, a process of its own makes the
-archive from them, in the background and without starting Spark. Sessions then use it.
+Java loads the classes of an archive (AppCDS) at once instead of finding, parsing and
+verifying each of them in Spark's jars: the JVM of an export needs 1.7 s of CPU instead
+of 2.8 s until its first task is done. The first session of a kind records the names of
+its classes, which costs nothing. When it has ended without an error, a separate process
+creates the archive from the names, in the background and without starting Spark. Later
+sessions use the archive.
 
-The archive is a convenience: whatever is wrong with it or with its folder, Spark starts
-without it and says nothing. `RMQ_SPARK_CLASS_ARCHIVE=off` switches it off.
+The archive is optional: if there is any problem with it or with its folder, Spark
+starts without it and reports nothing. `RMQ_SPARK_CLASS_ARCHIVE=off` switches it off.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: Sessions of one kind load about the same classes.
+#: The kinds of sessions: those of one kind load about the same classes.
 Kind = Literal["export", "sql"]
 
 SWITCH: Final = "RMQ_SPARK_CLASS_ARCHIVE"
-#: How many archives of each kind are kept: those of two versions in turn.
+#: How many archives of each kind are kept, for users who switch between two versions.
 KEPT: Final = 2
-#: Changes when archives are made in another way.
+#: A part of each archive's name. Change it when archives are created differently.
 _FORMAT: Final = 1
 _ARCHIVE_BYTES_MAX: Final = 512 << 20
 _NAMES_BYTES_MAX: Final = 16 << 20
@@ -59,7 +60,7 @@ _RETRY_MS: Final = 24 * 3600 * 1000
 _ARCHIVE: Final = ".jsa"
 _FAILED: Final = ".failed"
 
-#: What may add to the class path of Spark's JVM.
+#: The environment variables that may change the class path of Spark's JVM.
 _CLASS_PATH_ENV: Final = (
     "SPARK_CONF_DIR",
     "SPARK_DIST_CLASSPATH",
@@ -67,12 +68,12 @@ _CLASS_PATH_ENV: Final = (
     "HADOOP_CONF_DIR",
     "YARN_CONF_DIR",
 )
-#: Java splits paths at the first of these; Spark's launcher reads the others, or ends
-#: an option there.
+#: Characters that the folder must not contain: Java splits paths at a colon, and
+#: Spark's launcher interprets the others or ends an option there.
 _NOT_IN_PATHS: Final = frozenset(':"\\\n')
 
-#: The checksum of the archive is verified (0.04 s), because a damaged one would crash
-#: Java. What Java has against an archive is not for the log of Spark.
+#: The checksum of the archive is verified (0.04 s), because a damaged archive would
+#: crash Java. Java's complaints about an archive are kept out of Spark's log.
 _USE: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     ' -XX:+VerifySharedSpaces -Xlog:cds=off "-XX:SharedArchiveFile={path}"'
@@ -84,14 +85,15 @@ _RECORD: Final = '"-XX:DumpLoadedClassList={path}"'
 class ClassArchive:
     """The archive for sessions of one kind with one Spark and one Java.
 
-    `path` is where it is, or will be when it is made. `java` is the program.
+    `path` is where the archive is, or will be created. `java` is the path of the Java
+    program.
     """
 
     path: Path
     java: str
 
     def is_usable(self) -> bool:
-        """Whether it exists, and only this user could have written it."""
+        """Whether the archive exists and only this user could have written it."""
         try:
             found = os.lstat(self.path)
             if _folder_fault(self.path.parent) is not None:
@@ -105,10 +107,10 @@ class ClassArchive:
         )
 
     def may_be_made(self) -> bool:
-        """Whether a session should record its classes. Makes the folder.
+        """Whether a session should record its classes. Creates the folder.
 
-        False for a day after Java could not make the archive, and where this user
-        cannot write.
+        False when this user cannot write to the folder, and for a day after Java failed
+        to create the archive.
         """
         folder = self.path.parent
         try:
@@ -128,26 +130,28 @@ class ClassArchive:
         return SYSTEM_CLOCK.epoch_ms() - failed_s * 1000 >= _RETRY_MS
 
     def options_to_use(self) -> str:
-        """Return Java's options for a session with the archive; note that it is used.
+        """Return Java's options for a session that uses the archive.
 
-        Java starts as well, and as quietly, if the archive does not fit or is damaged.
+        Also records the time of use. If the archive does not fit or is damaged, Java
+        ignores it silently.
         """
-        # The archives that were used last are kept.
+        # Archives are removed by their time of last use.
         with contextlib.suppress(OSError):
             os.utime(self.path)
         logger.debug("class archive used path=%s", self.path)
         return _USE.format(path=self.path)
 
     def options_to_record(self, names: str) -> str:
-        """Return Java's options for a session that writes its classes' names."""
+        """Return Java's options for a session that records the names of its classes."""
         return _RECORD.format(path=names)
 
     def start_making(
         self, names: str, class_path: str, environ: Mapping[str, str]
     ) -> None:
-        """Make the archive in the background, from the file that a session recorded.
+        """Create the archive in the background, from the names that a session recorded.
 
-        Returns at once. The process outlives this one, and has the lowest priority.
+        Returns at once. The process that creates it may outlive this one, and runs at
+        the lowest priority.
         """
         try:
             with open(names, "rb") as file:
@@ -160,8 +164,8 @@ class ClassArchive:
             with _lock(folder) as is_ours:
                 if not is_ours:
                     return
-                # A process that makes an archive may be killed with its group each time
-                # before it can tidy up.
+                # Processes that were killed while they created an archive have not
+                # removed their temporary files.
                 remove_temporaries(folder)
                 kept = write_temporary(folder, data, mode=0o600)
             env = {k: v for k, v in environ.items() if k not in ENV_SECRETS}
@@ -186,10 +190,10 @@ class ClassArchive:
             logger.debug("no class archive path=%s reason=%s", self.path, error)
 
     def make(self, names: Path, class_path: str, *, timeout_s: float = _MAKE_S) -> bool:
-        """Make the archive from the names in a file; return whether it was made.
+        """Create the archive from the names in a file; return whether it was created.
 
-        Does nothing while another process makes one, or when there is one. Removes the
-        file, and the archives that were used longest ago. Raises OSError.
+        Does nothing while another process creates an archive, or when this one exists.
+        Removes the file, and the least recently used archives. Raises OSError.
         """
         folder = self.path.parent
         try:
@@ -198,7 +202,7 @@ class ClassArchive:
                     return False
                 if shutil.disk_usage(folder).free < _FREE_BYTES_MIN:
                     return False
-                # Of the process that holds the lock there is one such file.
+                # Only the process that holds the lock has a file with this name.
                 mine = names.replace(folder / "names")
                 try:
                     remove_temporaries(folder)
@@ -250,11 +254,12 @@ def find_class_archive(
     spark_version: str,
     environ: Mapping[str, str],
 ) -> ClassArchive | None:
-    """Return the archive of these sessions, whether it is there or not.
+    """Return the archive for these sessions, whether it exists yet or not.
 
-    Its name tells Java, Spark and all jars in Spark's folder apart, by size and time.
-    Returns None when archives are switched off, without a home, and for a Java that has
-    another way to share classes.
+    Its name depends on Java, on Spark and on the jars in Spark's folder, by their sizes
+    and modification times. Returns None when archives are switched off, when there is
+    no home folder or its path cannot be used, when files of Java or Spark are missing,
+    and for OpenJ9, which shares classes differently.
     """
     folder = archive_folder(environ)
     if folder is None or environ.get(SWITCH, "").lower() in ("off", "0", "no", "false"):
@@ -270,9 +275,9 @@ def find_class_archive(
 
 
 def archive_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder of this user's archives, None without a home.
+    """Return the folder of this user's archives, None without a home folder.
 
-    A relative XDG_CACHE_HOME is ignored, as the XDG specification has it.
+    A relative XDG_CACHE_HOME is ignored, as the XDG specification requires.
     """
     cache = environ.get("XDG_CACHE_HOME", "")
     if not cache.startswith("/"):
@@ -288,7 +293,10 @@ def _archive_name(
     spark_version: str,
     environ: Mapping[str, str],
 ) -> str | None:
-    """Raises OSError without the files of Java or Spark."""
+    """Return the name of the archive's file, None for OpenJ9.
+
+    Raises OSError when files of Java or Spark are missing.
+    """
     home = os.path.realpath(java.home)
     release = ""
     with contextlib.suppress(OSError):
@@ -318,7 +326,7 @@ def _archive_name(
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[bool]:
-    """Lock the folder for the time of the block, if no other process has; say so."""
+    """Lock the folder for the duration of the block. Yields whether that succeeded."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -332,14 +340,17 @@ def _lock(folder: Path) -> Iterator[bool]:
 
 
 def _folder_fault(folder: Path) -> str | None:
-    """Why archives in it are not to be trusted, None when they are; raises OSError."""
+    """Return why archives in a folder cannot be trusted, None if they can.
+
+    Raises OSError when the folder cannot be examined.
+    """
     if os.stat(folder).st_mode & 0o022:
         return "others can write it"
     return folder_fault(folder)
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove the archives and the failures of each kind that were used longest ago."""
+    """Remove the least recently used archives and failure marks of each kind."""
     for suffix in (_ARCHIVE, _FAILED):
         kinds: dict[str, list[tuple[int, Path]]] = {}
         for path in folder.glob(f"*{suffix}"):
@@ -351,7 +362,11 @@ def _remove_old(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Make an archive: its path, the program of Java, the names, the class path."""
+    """Create an archive.
+
+    The arguments are its path, the path of the Java program, the path of the file with
+    the names of the classes, and the class path.
+    """
     path, java, names, class_path = arguments
     os.nice(19)
     with contextlib.suppress(OSError):

@@ -50,7 +50,7 @@ CLIENT_MODULES: Final = {
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # its name
 
 _URL: Final = re.compile(r"sc://([^/;]+)(?:/(?:;[^;=]+=[^;]*)*)?", re.IGNORECASE)
-#: What the text of a gRPC error says of its status. PySpark passes on only the text.
+#: The status and details in the text of a gRPC error: PySpark passes on only the text.
 _STATUS: Final = re.compile(
     r"^\s*status = StatusCode\.(\w+)\s+details = \"(.*)\"$", re.MULTILINE
 )

@@ -1,7 +1,7 @@
-"""The counts of one range: every offset is a row, filtered, undecodable or missing.
+"""Count the offsets of one range: each is a row, filtered, undecodable or missing.
 
-Offsets are taken from the records themselves, not from the ranges that the reader says
-it has delivered, so a lost or doubled record is always noticed. Pure.
+Offsets are taken from the records themselves, not from the ranges that the reader
+claims to have delivered, so a lost or repeated record is always noticed. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Span = tuple[int, int]
 
 
 class OffsetCounts:
-    """The offsets of a range that have been seen. Not safe for threads."""
+    """The offsets of a range that have been seen. Not thread-safe."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         self._wanted = wanted
@@ -35,10 +35,10 @@ class OffsetCounts:
         self.decoded = 0
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Add the offsets of decoded records, in the order they came.
+        """Add the offsets of decoded records, in the order in which they arrived.
 
-        Raises BodyError unless they follow the last ones, strictly ascending, inside
-        the range.
+        Raises BodyError unless they are in the range, strictly ascending, and greater
+        than all offsets that were added before.
         """
         import numpy as np
 
@@ -62,7 +62,7 @@ class OffsetCounts:
         self.decoded += len(offsets)
 
     def add_undecodable(self, queue_offset: int | None) -> None:
-        """Add a record that could not be decoded; the offset is None if illegible."""
+        """Add a record that could not be decoded. Its offset is None if unreadable."""
         if queue_offset is None:
             self._illegible += 1
         else:
@@ -75,10 +75,10 @@ class OffsetCounts:
     def close(self) -> tuple[int, tuple[Span, ...]]:
         """Return `(undecodable, missing)`; missing is sorted, disjoint, half-open.
 
-        A hole that the reader did not report counts as undecodable when an undecodable
-        record has its offset in it: damage may take the places of several messages. A
-        record without a legible offset takes the first hole that is left; if none is
-        left, it did not belong to this range.
+        A hole that the reader did not report counts as undecodable when the offset of
+        an undecodable record lies in it: a damaged record may cover several messages. A
+        record without a readable offset is assigned to the first hole that is left; if
+        none is left, the record did not belong to this range.
         """
         holes = self._holes
         if self._next < self._wanted.end:
@@ -102,9 +102,10 @@ class OffsetCounts:
 def _split(
     holes: Iterable[Span], reported: Sequence[Span]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Yield the holes, cut at the edges of the reported ranges, and if each was.
+    """Cut the holes at the edges of the reported ranges.
 
-    `reported` is sorted and disjoint.
+    Yields start, end, and whether the piece was reported. `reported` is sorted and
+    disjoint.
     """
     ends = [end for _, end in reported]
     for hole_start, hole_end in holes:

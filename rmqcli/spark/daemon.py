@@ -12,7 +12,7 @@ import importlib
 import sys
 from typing import Final
 
-#: What every worker needs.
+#: The modules that every worker needs.
 MODULES: Final = (
     "pyarrow.parquet",
     "pyarrow.compute",

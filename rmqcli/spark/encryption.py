@@ -1,4 +1,4 @@
-"""Checking that Spark encrypts what it sends between machines.
+"""Check that Spark encrypts the data that it sends between machines.
 
 Tasks carry the access and secret key of the RocketMQ cluster to the workers. Spark
 sends tasks over its RPC and block transfer connections, which are unencrypted unless

@@ -1,6 +1,7 @@
-"""What is read of each queue: positions as offsets, clipped to what the queue holds.
+"""The range to read from each queue: positions as offsets, clipped to what it holds.
 
-Pure. A part of the range that the broker has removed is noted, never left out silently.
+Pure. When the broker has removed a part of the range, that part is recorded, never
+dropped silently.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """Offsets `start <= o < end` of one queue, and what of the range was removed.
+    """Offsets `start <= o < end` of one queue, and the part of the range that is gone.
 
     `trimmed` is the half-open part of the requested range that lies below the queue's
     `min_offset`; None when there is none. `start == end` when there is nothing to read.
@@ -46,7 +47,10 @@ class QueuePlan:
 
 
 def extent_of(found: ResolvedRange) -> QueueExtent:
-    """Return the range as requested: a start below the min offset becomes a gap."""
+    """Return the extent of a resolved range.
+
+    A requested start below the min offset is kept, so that it becomes a gap.
+    """
     offsets = found.offsets
     asked_start = offsets.start
     if found.start.wanted is not None:
@@ -61,10 +65,10 @@ def extent_of(found: ResolvedRange) -> QueueExtent:
 
 
 def plan_queue(extent: QueueExtent) -> QueuePlan:
-    """Clip the requested range to what the queue holds, and note what was removed.
+    """Clip the requested range to what the queue holds, and record what was removed.
 
-    An end beyond `max_offset` is clipped without a note: nothing is there yet. Raises
-    UsageError when the start lies after the end.
+    Offsets beyond `max_offset` are clipped without a record, because they do not exist
+    yet. Raises UsageError when the start lies after the end.
     """
     if extent.asked_start > extent.asked_end:
         raise UsageError(
@@ -92,10 +96,11 @@ def continued(
     *,
     instead: str = "into an empty folder",
 ) -> list[QueueExtent]:
-    """Start each queue that was exported before where its last run ended.
+    """Let each queue that was exported before start where its last run ended.
 
-    `ends` are by broker name and queue id. Raises RefusedError for a queue that has
-    less than that; `instead` says where its topic can be exported to.
+    `ends` maps broker name and queue id to that offset. Raises RefusedError for a queue
+    that now ends before it; the hint has `instead`, which says where to export the
+    topic.
     """
     found = []
     for extent in extents:
@@ -120,8 +125,8 @@ def refuse_lost(
 ) -> None:
     """Raise PartialError when messages have been lost since the last run.
 
-    `gone` are queues that have left the route: broker name, queue id, and where the
-    last run ended.
+    `gone` lists queues that are no longer in the route: broker name, queue id, and the
+    offset where the last run ended.
     """
     for queue in queues:
         if queue.trimmed is not None:

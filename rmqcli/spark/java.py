@@ -1,8 +1,9 @@
-"""Finding the Java that runs Spark: JAVA_HOME, `java` on PATH, or the `jre` extra.
+"""Find the Java that runs Spark: JAVA_HOME, `java` on PATH, or the `jre` extra.
 
-Spark 4 needs Java 17 and starts it with `--add-modules=jdk.incubator.vector`. Only its
-machine-learning library uses that module, and the runtimes on PyPI lack it. For those
-a shim drops the argument, as Spark has no setting that does. Starts no process.
+Spark 4 needs Java 17 and starts it with `--add-modules=jdk.incubator.vector`. Only
+Spark's machine-learning library uses that module, and the runtimes on PyPI lack it. For
+those runtimes a shim drops the argument, because Spark has no setting for it. This
+module starts no process.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """Return the first Java that can run Spark, in the order of the module's docstring.
+    """Return the first Java that can run Spark, in the order that is listed above.
 
-    Raises ConfigError when there is none; it names the runtimes that are too old.
+    Raises ConfigError, which names the runtimes that are too old, when there is none.
     """
     refused: list[str] = []
     for java in _candidates(environ):
@@ -63,7 +64,10 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def write_shim(java: Java, folder: str) -> str:
-    """Make a JAVA_HOME in `folder` whose `java` drops the missing module."""
+    """Create a JAVA_HOME in `folder` whose `java` drops the missing module; return it.
+
+    Raises ConfigError when the path of Java contains a quote.
+    """
     if "'" in java.executable:
         raise ConfigError(f"the path of Java contains a quote: {java.executable}")
     home = os.path.join(folder, "java-home")
@@ -78,9 +82,9 @@ def write_shim(java: Java, folder: str) -> str:
 def read_java(home: str, *, origin: str) -> Java | None:
     """Return the Java in a folder, or None when there is no `bin/java`.
 
-    Reads the `release` file, because running the program takes 0.3 s at every start.
-    Without that file the version and the modules are assumed to be right; Spark will
-    report it if they are not.
+    Reads the file `release`, because running the program would take 0.3 s at every
+    start. Without that file the version and the modules are assumed to be suitable; if
+    they are not, Spark reports it.
     """
     if not os.access(os.path.join(home, "bin", "java"), os.X_OK):
         return None

@@ -1,7 +1,7 @@
-"""Checking the URL of a Spark master before Java is started.
+"""Check the URL of a Spark master before Java is started.
 
-Spark itself notices only after seconds, or a minute, that a master is not one or does
-not answer, and then says so between stack frames.
+Spark itself notices only after seconds, or a minute, that a URL is not that of a master
+or that the master does not answer, and then reports it between stack frames.
 
 Source: SparkSubmit.prepareSubmitEnvironment, SparkSubmitArguments, StandaloneAppClient.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STANDALONE: Final = "spark://"
 _CONNECT_MS: Final = 5000
 _SPARK_CONNECT: Final = re.compile(r"sc://", re.IGNORECASE)
-#: What spark-submit takes. `local-cluster[...]` begins with local, too.
+#: The masters that spark-submit accepts.
 _MASTER: Final = re.compile(r"local($|\[|-cluster\[)|spark://|k8s://|yarn$")
 _TOKEN: Final = re.compile(r"(;token=)[^;]*", re.IGNORECASE)
 _HINT: Final = "give spark://HOST:PORT, k8s://URL, yarn or local[*] as the master"
@@ -35,9 +35,10 @@ def is_local(master: str | None) -> bool:
 
 
 def check_master_url(master: str | None, environ: Mapping[str, str]) -> None:
-    """Raise UsageError for what is not a master, ConfigError for YARN without settings.
+    """Raise UsageError unless `master` is the URL of a master, or None.
 
-    Connects to nothing. None stands for this machine.
+    None stands for this machine. Raises ConfigError for YARN when its configuration is
+    not found. Opens no connection.
     """
     if master is None:
         return
@@ -66,7 +67,7 @@ def check_master_url(master: str | None, environ: Mapping[str, str]) -> None:
 def standalone_addresses(master: str) -> list[Address]:
     """Return the addresses in `spark://HOST:PORT,HOST:PORT`.
 
-    Raises UsageError when it is not one.
+    Raises UsageError when an address is invalid.
     """
     try:
         return [
@@ -80,9 +81,10 @@ def standalone_addresses(master: str) -> list[Address]:
 
 
 def check_master_answers(master: str | None) -> None:
-    """Raise ConnectError when a standalone master cannot be reached from here.
+    """Raise ConnectError when no standalone master can be reached from this machine.
 
-    One of several is enough. Masters of other kinds are left to Spark.
+    When the URL names several masters, one of them is enough. Masters of other kinds
+    are not checked.
     """
     if master is None or not master.startswith(_STANDALONE):
         return
@@ -102,9 +104,9 @@ def check_master_answers(master: str | None) -> None:
 
 
 def shown_url(url: str) -> str:
-    """Return the URL of a Spark Connect server as people may see it: without its token.
+    """Return the URL of a Spark Connect server for display, without its token.
 
-    Anything else is returned as it is.
+    Any other text is returned unchanged.
     """
     return _TOKEN.sub(r"\1TOKEN", url)
 
@@ -112,10 +114,10 @@ def shown_url(url: str) -> str:
 def check_kubernetes_image(
     master: str | None, read: Callable[[str], str | None]
 ) -> None:
-    """Raise ConfigError for Kubernetes without the image of the executors.
+    """Raise ConfigError for Kubernetes when no image for the executors is set.
 
-    `read` returns a setting, None when it is not set. Spark would say so only when it
-    asks for the first executor.
+    `read` returns a setting, None when it is not set. Spark itself reports a missing
+    image only when it requests the first executor.
     """
     names = (
         "spark.kubernetes.container.image",

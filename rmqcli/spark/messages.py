@@ -1,8 +1,9 @@
-"""Rows to messages: the columns that a message is made of, in Arrow batches or lists.
+"""Convert rows, in Arrow batches or lists of values, to messages.
 
-`body` is needed; `tags`, `keys`, `properties`, `flag`, `delay` and `topic` may be left
-out. What brokers and clients had added to the properties is not sent again, as `rmq
-send --jsonl` does it, so rows that were read from a topic can be written to another.
+The column `body` is required; `tags`, `keys`, `properties`, `flag`, `delay` and `topic`
+are optional. Properties that brokers and clients added to a message are not sent again,
+as in `rmq send --jsonl`, so rows that were read from one topic can be written to
+another.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Columns that become a part of the message.
+#: The columns that become parts of a message.
 MESSAGE_COLUMNS = ("body", "tags", "keys", "properties", "flag", "delay", "topic")
 
 
 def messages_of(batch: pa.RecordBatch, *, topic: str | None) -> Iterator[RecordMessage]:
-    """Yield the message of each row. With a `topic` that of the rows is not used.
+    """Yield the message of each row. A `topic` that is not None replaces the rows' own.
 
-    Raises UsageError for a row without a body or topic, and for what no broker takes.
+    Raises UsageError for a row without a body or topic, and for a row whose keys, delay
+    or properties no broker accepts.
     """
     names = batch.schema.names
     columns = {
@@ -39,10 +41,10 @@ def messages_of(batch: pa.RecordBatch, *, topic: str | None) -> Iterator[RecordM
 def message_rows(
     columns: Mapping[str, Iterable[Any]], *, rows: int, topic: str | None
 ) -> Iterator[RecordMessage]:
-    """Yield the message of each row of columns of one length. See `messages_of`.
+    """Yield the message of each row of columns of equal length. See `messages_of`.
 
-    A value of `properties` is a list of pairs or a mapping; one of `keys` is the text
-    or a list.
+    A value of `properties` is a list of pairs or a mapping; a value of `keys` is a
+    string or a list.
     """
     none = (None,) * rows
     topics = columns.get("topic", none) if topic is None else (topic,) * rows
@@ -103,15 +105,15 @@ def _joined(keys: Any) -> str | None:  # noqa: ANN401  # of Arrow or Spark
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; those of a map as lists of pairs."""
+    """The values of a column; the values of a map column are lists of pairs."""
     import pyarrow as pa
 
-    # Arrow lets a null row have entries, so that offsets alone do not tell.
+    # In Arrow a null row may have entries, so the offsets alone do not suffice.
     if not isinstance(column, pa.MapArray) or column.null_count:
         values: list[Any] = column.to_pylist()
         return values
-    # Twice as fast as to_pylist(), which makes a scalar of each entry. The entries are
-    # those of the whole array, of which a slice has a part.
+    # This is twice as fast as to_pylist(), which makes a scalar of each entry. A slice
+    # of an array still has the entries of the whole array.
     offsets = column.offsets.to_pylist()
     first = offsets[0]
     count = offsets[-1] - first

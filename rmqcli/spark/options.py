@@ -1,7 +1,7 @@
-"""The options of a DataFrame's format, as Spark gives them: text, any case of names.
+"""The options of a DataFrame's format, which Spark passes as text.
 
-What source and sink share: reading an option by its documented name, errors that name
-it, and how the cluster is reached.
+Source and sink share this module: it reads an option by its documented name, ignoring
+case, names the option in errors, and determines how to reach the cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The options of how the cluster is reached.
+#: The options that say how to reach the cluster.
 CONNECTION_NAMES: Final = (
     "timeout",
     "aclFile",
@@ -35,10 +35,11 @@ CONNECTION_NAMES: Final = (
 
 
 class Given:
-    """The options that were written, by their documented names.
+    """The options that the user set, by their documented names.
 
-    Raises UsageError for one that `documented` does not have. `call` is the method
-    that may have been given a path, such as `load`, and `instead` what to write.
+    Raises UsageError for an option that is not in `documented`. `call` is the method to
+    which the user may have passed a path, such as `load`, and `instead` is what to
+    write for that.
     """
 
     def __init__(
@@ -61,14 +62,17 @@ class Given:
         self.names = frozenset(self._values)
 
     def text(self, name: str) -> str | None:
-        """The text of an option, None when it was not written."""
+        """The text of an option, None when it is not set.
+
+        Raises UsageError when the text is blank.
+        """
         value = self._values.get(name)
         if value is not None and not value.strip():
             raise UsageError(f"option {name} is empty", hint="leave it out")
         return value
 
     def read(self, name: str, parse: Callable[[str], Any], default: T) -> T | Any:  # noqa: ANN401  # what `parse` returns
-        """What `parse` makes of an option, else the default. Errors name it."""
+        """The parsed value of an option, or the default. Errors name the option."""
         text = self.text(name)
         if text is None:
             return default
@@ -76,9 +80,9 @@ class Given:
 
 
 def named(name: str, parse: Callable[[], T]) -> T:
-    """What `parse` returns; what it raises becomes a UsageError that names the option.
+    """Call `parse` and return its result.
 
-    For TextError and ValueError.
+    A TextError or ValueError that it raises becomes a UsageError that names the option.
     """
     try:
         return parse()
@@ -89,7 +93,7 @@ def named(name: str, parse: Callable[[], T]) -> T:
 
 
 def boolean(text: str) -> bool:
-    """`true` or `false`. Raises ValueError."""
+    """Parse `true` or `false`, in any case. Raises ValueError for any other text."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
@@ -98,20 +102,21 @@ def boolean(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How the cluster is reached. Can be pickled.
+    """How to reach the cluster. Can be pickled.
 
-    Where options describe it, `config` has no credentials: `client_config` reads them
-    in the process that connects, so the pickle holds no secret. Credentials that are in
-    `config` travel with it.
+    When options describe the connection, `config` has no credentials: `client_config`
+    reads them in the process that connects, so the pickle contains no secret. When
+    `config` has credentials, they are pickled with it.
     """
 
     config: ClientConfig
     acl_file: str | None
 
     def client_config(self) -> ClientConfig:
-        """The configuration with credentials, else with those of this process.
+        """The configuration with its own credentials, or with those of this process.
 
-        Raises ConfigError when a file or variable is there but cannot be used.
+        Raises ConfigError when a file or environment variable with credentials exists
+        but cannot be used.
         """
         if self.config.credentials is not None:
             return self.config

@@ -1,8 +1,8 @@
-"""The rows of a range of one queue, as Arrow batches, with every offset accounted for.
+"""The rows of a range of one queue as Arrow batches, with every offset accounted for.
 
-What `rmq export` and `spark.read.format("rocketmq")` have in common, in Spark's
-workers: gather chunks of pulled records, decode some ten thousand of them at once, cut
-the rows to the range, leave out those with other tags.
+`rmq export` and `spark.read.format("rocketmq")` share this module in Spark's workers:
+it gathers chunks of pulled records, decodes about ten thousand records at once, cuts
+the rows to the range, and drops rows with other tags.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from rmqcli.model import OffsetRange
     from rmqcli.wire.message.record import DecodeFailure
 
-#: Decode when this much has come in. Measured: 32 messages at a time reach 6 % of the
-#: speed of ten thousand, and more gain nothing. The bytes are few because compressed
-#: bodies may inflate a hundredfold.
+#: Decode when this many messages or bytes have been gathered. Measured: decoding 32
+#: messages at a time reaches 6 % of the speed of ten thousand at a time, and more gain
+#: nothing. The limit of bytes is low because compressed bodies may inflate a
+#: hundredfold.
 DECODE_MESSAGES: Final = 16_384
 DECODE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Columns(Protocol):
-    """What a decoder returns: a batch of readable records, and the others."""
+    """The result of a decoder: a batch of the readable records, and the failures."""
 
     @property
     def batch(self) -> pa.RecordBatch: ...
@@ -38,7 +39,7 @@ class Columns(Protocol):
 
 
 class Decoder(Protocol):
-    """`decode_columns`, or a slower decoder that a test compares it with."""
+    """`decode_columns`, or a slower decoder with which a test compares it."""
 
     def __call__(
         self,
@@ -52,10 +53,11 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What was decoded at once. `batch` holds the rows that are in the range and tags.
+    """Messages that were decoded at once.
 
-    `filtered` rows of the range have other tags. `failures` are its records that could
-    not be decoded. Everything below `position` has been read.
+    `batch` has the rows in the range that have one of the tags, and `filtered` counts
+    the rows in the range that do not. `failures` are records that could not be decoded.
+    All offsets below `position` have been read.
     """
 
     batch: pa.RecordBatch | None
@@ -65,11 +67,11 @@ class Portion:
 
 
 class RangeRows:
-    """Iterate it once: the rows of a range, in offset order, in portions.
+    """Iterates over the rows of a range in portions, in offset order. Iterate it once.
 
-    `counts` has accounted for every offset when the iteration has ended. Raises
-    BodyError when records come out of order, and what `chunks` raises. `tags` empty
-    means every message.
+    When the iteration has ended, `counts` accounts for every offset. Iterating raises
+    BodyError when records are out of order, and the errors of `chunks`. With empty
+    `tags`, every message is kept.
     """
 
     def __init__(
@@ -110,12 +112,12 @@ class RangeRows:
             )
 
     def _may_hold(self, failure: DecodeFailure) -> bool:
-        """Whether a record may be of the range: without an offset it may."""
+        """Whether a record may belong to the range, as one without an offset may."""
         offset = failure.queue_offset
         return offset is None or self._wanted.start <= offset < self._wanted.end
 
     def _inside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows in the range; an answer may also hold others."""
+        """Return the rows in the range; an answer may also have others."""
         import pyarrow as pa
 
         offsets = batch.column("queue_offset").to_numpy()
@@ -124,7 +126,10 @@ class RangeRows:
 
 
 def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:
-    """Return the tags of `A || B`; none for every message. Raises UsageError."""
+    """Return the tags of an expression such as `A || B`; empty for every message.
+
+    Raises UsageError for an invalid expression.
+    """
     from rmqcli.wire.subscription import parse_subscription
 
     return parse_subscription(topic, expression).tags_set
@@ -133,7 +138,10 @@ def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:
 def _gathered(
     chunks: Iterator[Chunk],
 ) -> Iterator[tuple[list[bytes | memoryview], list[tuple[int, int]], int]]:
-    """Yield bodies, missing spans, and the offset reached, in decodable portions."""
+    """Gather chunks until there are enough messages to decode at once.
+
+    Yields their bodies, their missing spans, and the offset after the last of them.
+    """
     bodies: list[bytes | memoryview] = []
     missing: list[tuple[int, int]] = []
     messages = size = 0
@@ -154,7 +162,7 @@ def _gathered(
 
 
 def _with_tags(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.RecordBatch:
-    """Return the rows that have one of these tags, as text: tag hashes collide."""
+    """Return the rows with one of these tags; compares texts, as hashes may collide."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,8 @@
-"""The folder in TMPDIR for what Spark keeps on the disk during a session.
+"""The temporary folder, below TMPDIR, for the files that Spark writes during a session.
 
-The session that makes it removes it. The folder of a process that was killed is removed
-by the next session: a lock that ends with its process tells whether a folder is in use.
+The session that creates the folder removes it. If its process was killed, the next
+session removes the folder: a lock, which ends with its process, tells whether a folder
+is in use.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _OWNER: Final = "owner.lock"
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Make a folder for the time of the block, after removing abandoned ones."""
+    """Create a folder for the duration of the block, after removing abandoned ones."""
     remove_abandoned(tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix=PREFIX)
     try:
@@ -37,9 +38,9 @@ def scratch_folder() -> Iterator[str]:
 
 
 def remove_abandoned(temp: str) -> None:
-    """Remove this user's scratch folders in `temp` whose process has ended.
+    """Remove the scratch folders in `temp` of this user's processes that have ended.
 
-    A folder without a lock file is left alone: its process may not have made it yet.
+    A folder without a lock file is kept: its process may not have created it yet.
     """
     try:
         names = os.listdir(temp)
@@ -47,7 +48,7 @@ def remove_abandoned(temp: str) -> None:
         return
     for name in names:
         if name.startswith(PREFIX):
-            with contextlib.suppress(OSError):  # in use, another's, or gone
+            with contextlib.suppress(OSError):  # in use, of another user, or removed
                 _remove_if_abandoned(os.path.join(temp, name))
 
 
@@ -56,10 +57,10 @@ def _own(folder: str) -> int:
     new = os.path.join(folder, f"{_OWNER}.new")
     handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # Without locks in the file system the folder stays without a lock file.
+        # If the file system has no locks, the folder stays without a lock file.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed only now, so that no process sees it under its name unlocked.
+            # It is renamed only now, so that no process sees an unlocked lock file.
             os.rename(new, os.path.join(folder, _OWNER))
     except BaseException:
         os.close(handle)
@@ -68,7 +69,10 @@ def _own(folder: str) -> int:
 
 
 def _remove_if_abandoned(folder: str) -> None:
-    """Raise OSError when its process is alive, or when it cannot be removed."""
+    """Remove a folder if it is this user's and its process has ended.
+
+    Raises OSError when the process is alive or the lock file cannot be opened.
+    """
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return

@@ -1,11 +1,11 @@
-"""Starting and stopping Spark.
+"""Start and stop Spark.
 
-The default is a local master: as many workers as there are cores, each task tried three
-times, no web interface (it takes 1.3 s of the start; an application on a cluster has
-one), bound to the loopback address.
-Only the RDD layer is started: the SQL layer would take half of the start. Java takes
-the classes from an archive where there is one (`class_archive`). What Spark and Java
-print goes to a log file, never to the screen.
+The default is a local master that is bound to the loopback address, with as many
+workers as there are cores, at most three tries of a task, and no web interface, which
+would add 1.3 s to the start (an application on a cluster has one). Only the RDD layer
+is started, because the SQL layer would take half of the time of the start. Java loads
+the classes from an archive if there is one (`class_archive`). Everything that Spark and
+Java print goes to a log file, never to the screen.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 _LOCAL_TRIES: Final = 3
 _JVM_EXIT_S: Final = 10
 
-#: A local JVM only schedules, so what counts is how soon it is up: the small collector,
-#: the quick compiler, no full collection while classes load, and no verification of
-#: Spark's own jars (the last alone: 5.3 -> 4.1 s until the first task is done).
+#: A local JVM only schedules, so a quick start matters most. Therefore the serial
+#: collector, only the C1 compiler, no full collection while classes are loaded, and no
+#: verification of Spark's own jars (the last one alone reduces the time until the first
+#: task is done from 5.3 s to 4.1 s).
 _LOCAL_JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m "
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions "
@@ -57,27 +58,30 @@ _LOCAL_JAVA_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """`master` None is this machine; `workers_max` bounds the number of its workers."""
+    """How to start a session.
+
+    `master` is None for this machine; `workers_max` limits the number of workers there.
+    """
 
     name: str
     log_path: str
     workers_max: int
-    #: which archive of Java's classes is for it
+    #: which archive of Java classes the session uses
     kind: Kind = "export"
     master: str | None = None
-    #: settings of Spark, which go before those made here
+    #: settings of Spark, which take precedence over the ones made here
     conf: tuple[tuple[str, str], ...] = ()
-    #: archives that Spark unpacks for the executors, as `FILE#FOLDER`
+    #: archives that Spark unpacks on the executors, as `FILE#FOLDER`
     archives: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
 def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
-    """Start a SparkContext for the time of the block; its JVM ends with the block.
+    """Start a SparkContext for the duration of the block; its JVM ends with the block.
 
-    Raises ConfigError without a Java, ConnectError when no master of a cluster answers,
-    and RmqError naming the log when Spark does not start. Call it from the main thread;
-    the process keeps its SIGINT handler.
+    Raises ConfigError when no suitable Java is found, ConnectError when no master of a
+    cluster answers, and RmqError, which names the log, when Spark does not start. Call
+    it from the main thread. The process keeps its SIGINT handler.
     """
     with scratch_folder() as folder, _other_jvm_kept():
         java = find_java(os.environ)
@@ -101,10 +105,10 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
 
 @dataclass(frozen=True, slots=True)
 class _Classes:
-    """The archive that a session uses, or records the names of its classes for."""
+    """The archive that a session uses, or for which it records its classes."""
 
     archive: ClassArchive | None
-    #: the file with the names, None for a session that does not record them
+    #: the file for the names of the classes, None when they are not recorded
     names: str | None
 
     @classmethod
@@ -121,7 +125,7 @@ class _Classes:
         )
         if archive is None or archive.is_usable():
             return cls(archive, None)
-        # The session of a cluster loads other classes, too.
+        # Sessions of a cluster also load other classes.
         if is_local(options.master) and archive.may_be_made():
             return cls(archive, os.path.join(folder, "classes"))
         return cls(None, None)
@@ -146,13 +150,13 @@ class _Classes:
             return None
 
     def keep(self, class_path: str | None) -> None:
-        """Let the archive be made from what was recorded."""
+        """Start creating the archive, if the session has recorded its classes."""
         if self.archive is not None and self.names is not None and class_path:
             self.archive.start_making(self.names, class_path, os.environ)
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -164,10 +168,11 @@ def pyspark_version() -> str:
 
 
 def check_spark_home(environ: Mapping[str, str], version: str) -> None:
-    """Raise ConfigError when SPARK_HOME is another Spark than this PySpark.
+    """Raise ConfigError when the Spark at SPARK_HOME does not match this PySpark.
 
-    `version` is PySpark's. A minor version counts, because what a PySpark calls in its
-    JVM changes with it. A folder that does not say its version is left to Spark.
+    `version` is PySpark's. The minor versions must be equal, because the methods that
+    PySpark calls in the JVM change with them. Nothing is raised when the version of the
+    Spark in the folder cannot be determined.
     """
     home = environ.get("SPARK_HOME")
     jars = Path(home or "", "jars").glob("spark-core_*.jar") if home else ()
@@ -182,9 +187,10 @@ def check_spark_home(environ: Mapping[str, str], version: str) -> None:
 
 
 def settings(options: SessionOptions, folder: str) -> dict[str, str]:
-    """Return the settings of Spark; a cluster keeps its own settings.
+    """Return the settings for Spark.
 
-    In `folder` Spark puts everything that it keeps on the disk.
+    Most of them are for a local master, whose files are all kept in `folder`; a cluster
+    keeps its own settings.
     """
     workers = max(1, min(cores(), options.workers_max))
     chosen = {
@@ -204,7 +210,7 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
             ),
             "spark.local.dir": folder,
             "spark.python.daemon.module": "rmqcli.spark.daemon",
-            # The driver may have found the package through sys.path alone.
+            # The driver may find the package only through sys.path.
             "spark.executorEnv.PYTHONPATH": str(Path(rmqcli.__file__).parents[1]),
         }
     return chosen | dict(options.conf)
@@ -212,9 +218,10 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _other_jvm_kept() -> Iterator[None]:
-    """Set the JVM of an earlier session of this process aside, for the next one.
+    """Hide the JVM of an earlier session of this process; restore it after the block.
 
-    PySpark keeps it when that session is stopped, and would start a context in it.
+    PySpark keeps the JVM of a session that was stopped, and would start the new context
+    in it.
     """
     from pyspark import SparkContext
 
@@ -227,7 +234,7 @@ def _other_jvm_kept() -> Iterator[None]:
 
 
 def _start(options: SessionOptions, folder: str) -> SparkContext:
-    # What py4j says when a call is interrupted is not for the screen.
+    # py4j's log messages about an interrupted call must not reach the screen.
     logging.getLogger("py4j").propagate = False
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -240,9 +247,9 @@ def _start(options: SessionOptions, folder: str) -> SparkContext:
     try:
         with open(options.log_path, "ab") as log:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
-        # With the first argument of a call PySpark's converters of NumPy values import
-        # its test utilities, and pandas with them (0.4 s). No call here has such a
-        # value, so this gateway does without these converters.
+        # When a call first has an argument, PySpark's converters of NumPy values import
+        # PySpark's test utilities, and pandas with them (0.4 s). No call here passes
+        # such a value, so this gateway gets none of these converters.
         client = gateway._gateway_client  # noqa: SLF001  # PySpark has no option for it
         client.converters = [
             each
@@ -252,20 +259,21 @@ def _start(options: SessionOptions, folder: str) -> SparkContext:
         context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
     except (PySparkException, Py4JError, OSError) as error:
         raise _not_started(error, options) from error
-    # It would print a traceback when the JVM ends before this process.
+    # The server would print a traceback when the JVM ends before this process.
     server = context._accumulatorServer  # noqa: SLF001  # PySpark has no option for it
     server.handle_error = lambda *_: None
     return context
 
 
 def _ship(context: SparkContext, path: str, options: SessionOptions) -> None:
-    """Give the executors a file of Python modules."""
+    """Send a zip of Python modules to the executors."""
     from py4j.protocol import Py4JError
 
     try:
         context.addPyFile(path)
     except (Py4JError, OSError) as error:
-        # Without an answer of the master the constructor ends as if all were well.
+        # If the master does not answer, the constructor of SparkContext still returns
+        # without an error.
         raise _not_started(error, options) from error
 
 
@@ -286,7 +294,10 @@ def _not_started(error: BaseException, options: SessionOptions) -> RmqError:
 
 
 def keep_log(log_path: str) -> str:
-    """Copy the log to a file of its own: its folder goes when nothing was exported."""
+    """Copy the log to a separate file, and return its path.
+
+    The folder of the log is removed when nothing was exported.
+    """
     handle, path = tempfile.mkstemp(prefix="rmq-spark-", suffix=".log")
     os.close(handle)
     with contextlib.suppress(OSError):
@@ -297,9 +308,9 @@ def keep_log(log_path: str) -> str:
 def _stop(context: SparkContext, *, orderly: bool) -> None:
     """Stop Spark; its JVM has ended when this returns.
 
-    Without `orderly` the JVM is killed, which saves 1.5 s and loses nothing: all that
-    it keeps is in the scratch folder. After an interrupt there is no other way, because
-    an interrupted call leaves the connection to the JVM out of step. Stopping in order
+    Unless `orderly`, the JVM is killed. That saves 1.5 s and loses nothing, because all
+    of its files are in the scratch folder. After an interrupt there is no other way:
+    an interrupted call leaves the connection to the JVM out of step. An orderly stop
     tells the master of a cluster that the application has ended.
     """
     from py4j.protocol import Py4JError
@@ -307,10 +318,10 @@ def _stop(context: SparkContext, *, orderly: bool) -> None:
 
     gateway = context._gateway  # noqa: SLF001  # PySpark offers no other way to it
     if orderly:
-        # A JVM that died cannot be stopped any more.
+        # This fails when the JVM has already ended.
         with contextlib.suppress(Py4JError, OSError):
             context.stop()
-    # The JVM need not hear of objects that are collected from now on.
+    # From now on py4j need not tell the JVM which Python objects are garbage.
     gateway._gateway_client.is_connected = False  # noqa: SLF001
     server = context._accumulatorServer  # noqa: SLF001
     ending = threading.Thread(target=server.shutdown) if server is not None else None
@@ -336,7 +347,10 @@ def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
 
 
 def _spark_home(environ: Mapping[str, str]) -> str | None:
-    """Return the folder of Spark, None when it is neither named nor PySpark's own."""
+    """Return the folder of Spark: SPARK_HOME, or the Spark that PySpark contains.
+
+    Returns None when that folder has no jars.
+    """
     import pyspark
 
     home = environ.get("SPARK_HOME") or os.path.dirname(
@@ -349,24 +363,24 @@ def _spark_home(environ: Mapping[str, str]) -> str | None:
 def _environment(
     options: SessionOptions, java: Java, folder: str, java_options: str = ""
 ) -> Iterator[None]:
-    """Set the environment variables that the start of Spark reads; restore them.
+    """Set the environment variables that Spark reads when it starts; restore them.
 
-    `java_options` are for the JVM of the driver, whatever the master is.
+    `java_options` are options for the JVM of the driver, with any master.
     """
     changes: dict[str, str | None] = {"JAVA_HOME": java.home}
-    # Workers get the keys with their tasks; the JVM must not inherit them.
+    # Workers receive the credentials with their tasks; the JVM must not inherit them.
     changes |= dict.fromkeys(ENV_SECRETS)
     if not java.has_vector:
         changes["JAVA_HOME"] = write_shim(java, folder)
     if is_local(options.master):
-        # Without it workers run the first `python3` on PATH.
+        # Without this setting workers run the first `python3` on PATH.
         changes["PYSPARK_PYTHON"] = sys.executable
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
     if java_options:
-        # The user's come last, and count.
+        # The user's options come last, so they take precedence.
         given = os.environ.get("SPARK_SUBMIT_OPTS", "")
         changes["SPARK_SUBMIT_OPTS"] = f"{java_options} {given}".rstrip()
-    # Otherwise a script of Spark starts a Python to find it (0.1 s).
+    # Without this variable a script of Spark starts Python to find it (0.1 s).
     home = _spark_home(os.environ)
     if home is not None:
         changes["SPARK_HOME"] = home

@@ -1,7 +1,7 @@
-"""Calls ask what Java's client asks, and read what real brokers answered.
+"""Calls send what Java's client sends, and read what real brokers answered.
 
-The recorded conversations of 4.6.0 and 5.5.0 are the judge; the oracle beside them is
-what Java's own client made of the same state.
+The recorded conversations with 4.6.0 and 5.5.0 are the authority; the oracle beside
+them is what Java's own client read from the same state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUEUE = MessageQueue("GoldA", "broker-a", 0)
 
 
 def recorded(version):
-    """Name -> (request, answer) of one broker's conversation."""
+    """Return the requests and answers of one broker's conversation, by name."""
     return {
         row["name"]: (
             decode(row["request_b64"]),
@@ -74,7 +74,7 @@ CALLS: dict[str, Call[Any]] = {
         "GoldA", "key7", begin_ms=0, end_ms=9223372036854775807
     ),
 }
-#: What we send on top of, or instead of, what the recorded client sent.
+#: Fields that we send in addition to, or instead of, those of the recorded client.
 OURS = {
     "offset committed q0": {"setZeroIfNotFound": "false"},
     "pull q0@5": {"consumerGroup": "TOOLS_CONSUMER"},
@@ -90,7 +90,7 @@ ASKED = [
 
 
 def test_only_one_of_these_calls_needs_a_newer_broker():
-    """So that `ASKED` cannot quietly leave everything out."""
+    """Otherwise `ASKED` could leave out calls unnoticed."""
     assert len(ASKED) == 2 * len(CALLS) - 1
 
 
@@ -153,7 +153,7 @@ def test_a_group_without_members_has_no_connection_list():
 
 
 def test_never_committed_is_zero_where_the_broker_guesses():
-    """A broker of 4.6.0 says 0 for a group that never was: hence code 43."""
+    """4.6.0 answers 0 for an unknown group: hence GET_ALL_CONSUMER_OFFSET (43)."""
     _, answer = recorded("4.6.0")["never committed"]
 
     assert calls_offset.query_consumer_offset("g", "GoldA", 0).parse(answer) == 0
@@ -179,7 +179,7 @@ def test_topic_attributes_are_written_as_changes():
 
 
 def test_deleting_a_group_says_so_in_both_spellings():
-    """4.9 calls the flag removeOffset, 5.0 cleanOffset."""
+    """The flag is removeOffset in 4.9, and cleanOffset in 5.0."""
     fields = calls_config.delete_subscription_group("g").ext_fields
 
     assert fields == {"groupName": "g", "removeOffset": "true", "cleanOffset": "true"}

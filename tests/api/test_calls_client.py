@@ -1,4 +1,4 @@
-"""Calls of a consumer say what Java's push consumer said, as it was recorded."""
+"""Calls of a consumer send what Java's push consumer sent in a recording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONVERSATION = load("conversation")
 
 
 def recording(name, version="5.5.0"):
-    """The first request of that name of Java's client."""
+    """Return the first recorded request of Java's client with this name."""
     return next(
         case
         for case in CONVERSATION
@@ -32,13 +32,13 @@ def recording(name, version="5.5.0"):
 
 
 def recorded(name, version="5.5.0"):
-    """As it went over the wire."""
+    """Decode the request from the bytes that were recorded."""
     (frame,) = FrameBuffer().feed(from_base64(recording(name, version)["request_b64"]))
     return decode_command(frame)
 
 
 def noted(name, version="5.5.0"):
-    """Its fields, as they were noted beside it."""
+    """Return the request's fields as the recorder wrote them beside the bytes."""
     return recording(name, version)["request"]["ext_fields"]
 
 

@@ -1,4 +1,4 @@
-"""POP: answers are read into handles, and acks name what the handles say."""
+"""POP: answers give receipt handles, and acks carry what the handles contain."""
 
 from __future__ import annotations
 

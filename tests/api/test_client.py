@@ -1,4 +1,4 @@
-"""The client's promises: fail-over, one deadline, versions, and errors that explain."""
+"""The client fails over, keeps one deadline, checks versions, and explains errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOPICS = b'{"topicList":["T"]}'
 
 
 def route_body(*addresses):
-    """A route with one broker whose ids count from 0."""
+    """Return a route of one broker with these addresses, whose ids count from 0."""
     table = ",".join(f'"{i}":"{a}"' for i, a in enumerate(addresses))
     return (
         '{"brokerDatas":[{"brokerAddrs":{' + table + '},"brokerName":"b-a",'
@@ -42,7 +42,7 @@ def route_body(*addresses):
 
 
 def answering(**fields):
-    """A script that answers everything with these fields."""
+    """Return a script for Peer that answers every request with these fields."""
 
     def script(connection):
         for request in connection.requests():
@@ -76,7 +76,7 @@ def test_a_hung_name_server_leaves_the_next_its_share():
         client_of(hung.address, peer.address, timeout_ms=10_000) as client,
     ):
         assert client.namesrv(get_all_topic_list()) == ["T"]
-        # The one that answered is asked first from now on.
+        # The name server that answered is asked first from now on.
         asked_before = len(hung_requests)
         client.namesrv(get_all_topic_list())
         assert len(hung_requests) == asked_before
@@ -113,7 +113,7 @@ def test_routes_are_asked_for_together_and_again_at_the_next_name_server():
 
 
 def test_an_advertised_address_out_of_reach_is_explained():
-    """The usual container trouble: the route names an address of another network."""
+    """A common problem with containers: the route has an address of their network."""
     with (
         Peer(answering(body=route_body("127.0.0.1:1"))) as peer,
         client_of(peer.address) as client,
@@ -130,7 +130,7 @@ def test_a_slave_serves_while_there_is_no_master():
     body = route_body("127.0.0.1:1").replace(b'"0":', b'"3":')
     with Peer(answering(body=body)) as peer, client_of(peer.address) as client:
         assert client.reader_of(MessageQueue("T", "b-a", 1)) == "127.0.0.1:1"
-        with pytest.raises(NotFoundError, match="has no master"):
+        with pytest.raises(NotFoundError, match="currently has no master"):
             client.master_of(client.route("T"), "b-a")
         assert client.route("T").write_queues() == []
 
@@ -230,7 +230,7 @@ def test_on_done_runs_while_polling():
 
 
 def test_a_call_that_needs_a_version_can_be_submitted_from_a_callback():
-    """Asking for the version first must not wait: a callback cannot."""
+    """The version is queried first, without blocking: a callback must not block."""
 
     def broker(connection):
         for request in connection.requests():
@@ -282,7 +282,7 @@ def test_config_refuses_what_cannot_work(values):
 
 
 class Recording:
-    """Stands where a RemotingClient does, and notes what is forgotten."""
+    """Stands in for a RemotingClient, and records the addresses that are forgotten."""
 
     def __init__(self):
         self.forgotten = []
@@ -300,7 +300,7 @@ def route_to(topic, *addresses):
 
 @pytest.fixture
 def knowing():
-    """A client that knows topics T and U, and what it forgets."""
+    """A client that knows topics T and U, and a list of the addresses it forgets."""
     recording = Recording()
     config = ClientConfig(namesrv=("127.0.0.1:9876",), timeout_ms=5000)
     client = Client(config, remoting=recording)  # type: ignore[arg-type]  # its part

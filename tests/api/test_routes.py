@@ -1,4 +1,4 @@
-"""Which address of a broker is read from, and which route is believed."""
+"""Which address of a broker the client reads from, and which route it relies on."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def route(topic, *brokers):
     [
         (0, (), (0, "master:1")),
         (1, (), (1, "slave:1")),
-        (2, (), (3, "slave:3")),  # the next id, as Java has it
-        (99, (), (0, "master:1")),  # no such broker, so the master
+        (2, (), (3, "slave:3")),  # the next id, as in Java
+        (99, (), (0, "master:1")),  # unknown id, so the master
         (0, ("master:1",), (1, "slave:1")),
         (1, ("slave:1",), (0, "master:1")),
         (0, ("master:1", "slave:1", "slave:3"), None),

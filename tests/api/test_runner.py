@@ -1,4 +1,4 @@
-"""Tasks over a client: they go on one by one, share a deadline, and always end."""
+"""Tasks over a client continue independently, share a deadline, and always end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.transport.peer import Peer, silent
 
 
 def counting(connection):
-    """A peer that answers 1, 2, 3 ..."""
+    """A script for Peer that answers 1, 2, 3, ..."""
     for number, request in enumerate(connection.requests(), 1):
         connection.answer(request, ext_fields={"offset": str(number)}, body=b"")
 
@@ -79,7 +79,7 @@ def test_a_sleep_ends_at_the_deadline_and_later_requests_are_not_sent(client):
         (outcomes,) = run_tasks(client, [sleepy(peer.address)], within_ms(30))
 
         assert isinstance(outcomes[0], DeadlineError)
-        assert "no time was left to ask" in outcomes[0].message
+        assert "the deadline passed before" in outcomes[0].message
         assert peer.accepted == 0
 
 

@@ -1,4 +1,4 @@
-"""A network that a test asks and waits for, in the test's own thread."""
+"""A `RemotingNetwork` whose requests a test sends and awaits in its own thread."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class Asking:
-    """`asking.pull(ask)` runs the task `network.pull(ask)` until it ends.
+    """Runs tasks of the network to their end.
 
-    Errors are returned, not raised. It is the `tasks.Runner` of what it runs.
+    `asking.pull(ask)` runs the task `network.pull(ask)`. Errors are returned, not
+    raised. This object is the `tasks.Runner` of the tasks.
     """
 
     def __init__(self, *namesrvs: str) -> None:
@@ -47,19 +48,19 @@ class Asking:
         return ask
 
     def heartbeat_all(self, heartbeat: HeartbeatData) -> dict[str, Any]:
-        """Send a heartbeat to every broker; broker name -> its outcome."""
+        """Send a heartbeat to every broker; return each outcome by broker name."""
         names = self.network.brokers()
         tasks = [self.network.heartbeat(heartbeat, name) for name in names]
         return dict(zip(names, self.outcome(All(tasks)), strict=True))
 
     def outcome(self, part: Part) -> Any:
-        """Run a part of a task to its end; its result or its error."""
+        """Run a part of a task to its end; return its result or its error."""
         pending = self.start(part)
         self.poll_until(lambda: pending.is_done)
         return pending.outcome()
 
     def start(self, part: Part) -> Pending[Any]:
-        """Run a part of a task until it waits."""
+        """Start a part of a task, which runs until it has to wait."""
         return start(part, self)
 
     def submit(self, request: Request[Any]) -> Pending[Any]:
@@ -71,7 +72,7 @@ class Asking:
         raise AssertionError(f"no task of the network waits {delay_ms} ms: {action}")
 
     def poll_until(self, claim: Callable[[], object]) -> None:
-        """Drive the sockets until `claim()`."""
+        """Poll the sockets until `claim()` is true."""
         end = time.monotonic() + PATIENCE_S
         while not claim():
             assert time.monotonic() < end, "it did not come to be in time"
@@ -79,7 +80,7 @@ class Asking:
 
 
 def heartbeat_of(topic, *, client_id="c1", group="g"):
-    """The heartbeat of a push consumer of one topic."""
+    """Return the heartbeat of a push consumer of one topic."""
     consumer = ConsumerData(
         group_name=group,
         consume_type="CONSUME_PASSIVELY",
@@ -91,7 +92,7 @@ def heartbeat_of(topic, *, client_id="c1", group="g"):
 
 
 def pull_of(queue, **fields):
-    """A pull of group g from offset 0 that is not held."""
+    """Return a pull by group g from offset 0 that the broker does not hold."""
     options: dict[str, Any] = {
         "group": "g",
         "queue_offset": 0,

@@ -4,11 +4,12 @@
     python -m tests.consumer.chaos --kills 40 --signals term --orderly --real 5.5.0
 
 Members are `rmq consume` processes whose output goes to files, the broker is `rmq
-broker` or a real one, and numbered messages are sent all the time. Nothing may be lost,
-whatever happens; where members are only asked to end (`term`), nothing comes twice.
-There, joins wait for a calm group unless `--orderly`: as with Java, a queue that
-changes hands while it is consumed is consumed again from what was last committed.
-Prints a summary as JSON; exit status 1 when something was wrong.
+broker` or a real one, and numbered messages are sent all the time. No message may be
+lost, whatever happens. When members are only asked to end (`term`), no message may be
+consumed twice. Then, unless `--orderly`, a member joins only when the group is calm,
+that is, when each queue has an owner and no lag: as with Java, a queue that changes its
+owner while it is consumed is consumed again from its last committed offset. Prints a
+summary as JSON; the exit status is 1 when a check failed.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ ROOT = Path(__file__).parents[2]
 TOPIC = "chaos"
 GROUP = "chaos-group"
 QUEUES = 8
-#: A dead member's locks are its own for a minute, and it is asked for every 20 s.
+#: A dead member keeps its locks for a minute, and other members try to lock every 20 s.
 DRAIN_S = 150
 SIGNALS = {
     "kill": signal.SIGKILL,
     "term": signal.SIGTERM,
     "stop": signal.SIGSTOP,
 }
-#: What `rmq consume` ends with after a signal that it heeds.
+#: The exit code of `rmq consume` after a signal that it handles.
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to happen. `signals` are names of SIGNALS."""
+    """The parameters of a run. `signals` are names in SIGNALS."""
 
     kills: int
     signals: tuple[str, ...] = tuple(SIGNALS)
@@ -58,12 +59,12 @@ class Plan:
 
     @property
     def is_gentle(self) -> bool:
-        """Whether no message may come twice: members end by SIGTERM only."""
+        """Whether members end only by SIGTERM, so no message may be consumed twice."""
         return self.signals == ("term",)
 
 
 def rmq(*words, **options):
-    """A process of ours that never outlives this one."""
+    """Start `rmq` as a process that never outlives this one."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqcli", *words],
         cwd=ROOT,
@@ -75,7 +76,7 @@ def rmq(*words, **options):
 
 
 def until(claim, what, *, timeout_s=60.0):
-    """Wait until `claim()`."""
+    """Wait until `claim()` is true."""
     end = time.monotonic() + timeout_s
     pause = threading.Event()
     while not claim():
@@ -85,7 +86,7 @@ def until(claim, what, *, timeout_s=60.0):
 
 
 class Producer:
-    """Sends 0, 1, 2, ... through one `rmq send`."""
+    """Sends the messages 0, 1, 2, ... through one `rmq send`."""
 
     def __init__(self, namesrv, rate, folder):
         self.sent = 0
@@ -121,7 +122,7 @@ class Producer:
         self._go.set()
 
     def stop(self):
-        """Send no more; raise when not everything was acknowledged."""
+        """Stop sending; raise AssertionError unless `rmq send` ended successfully."""
         self._over.set()
         self._thread.join()
         code = self._process.wait(60)
@@ -130,7 +131,7 @@ class Producer:
 
 
 class Life:
-    """A member from its start to its end; its lines are `queue offset number`."""
+    """The life of one member; each line of its output is `queue offset number`."""
 
     def __init__(self, namesrv, folder, *, orderly):
         self.out_path, self.err_path = folder / "out", folder / "err"
@@ -143,7 +144,10 @@ class Life:
             self.process = rmq(*words, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
     def records(self):
-        """(queue, offset, number) of each whole line; a torn one was not committed."""
+        """Return (queue, offset, number) of each whole line.
+
+        The message of an incomplete line was not committed.
+        """
         whole = self.out_path.read_bytes().rpartition(b"\n")[0]
         return [tuple(map(int, line.split())) for line in whole.splitlines()]
 
@@ -156,7 +160,7 @@ class Life:
         self.is_stopped = signum == signal.SIGSTOP
 
     def end(self, signum):
-        """End it by this signal; return its exit code."""
+        """End the member by this signal; return its exit code."""
         if self.is_stopped:
             self.send(signal.SIGCONT)
         self.send(signum)
@@ -177,7 +181,7 @@ class Chaos:
         self._wrong = []
 
     def run(self):
-        """Do it all; return the summary."""
+        """Carry out the plan; return the summary."""
         started = time.monotonic()
         for _ in range(self._plan.members):
             self._start()
@@ -205,8 +209,8 @@ class Chaos:
         until(life.has_joined, f"{folder.name} joins")
 
     def _hurt_one(self):
-        """After a moment stop a member, or end it and start another one."""
-        # Of a queue that is locked its next owner hears a second later.
+        """After a moment, stop a member, or end it and start another one."""
+        # The next owner of a locked queue gets its lock up to a second later.
         self._live(0, 2.5 if self._plan.orderly else 0.6)
         name = self._rng.choice(self._plan.signals)
         life = self._rng.choice(self._running)
@@ -216,7 +220,7 @@ class Chaos:
             if self._rng.random() < 0.7:
                 self._live(0, 2)
                 life.send(signal.SIGCONT)
-            # Else it sleeps until somebody ends or heals it.
+            # Otherwise it stays stopped until `_heal` or until it is ended.
             return
         self._running.remove(life)
         code = life.end(SIGNALS[name])
@@ -256,7 +260,7 @@ class Chaos:
         )
 
     def _lag(self):
-        """The group as `rmq lag` shows it; empty while nobody knows it."""
+        """Return the group as `rmq lag` shows it; empty while the group is unknown."""
         words = ["lag", GROUP, "-n", self._namesrv, "-o", "json"]
         done = subprocess.run(
             [sys.executable, "-m", "rmqcli", *words],
@@ -274,7 +278,7 @@ class Chaos:
                 life.send(signal.SIGCONT)
 
     def _drain(self):
-        """Until all is consumed, or the time is over; then everybody leaves."""
+        """Wait up to DRAIN_S until all messages are consumed; then end all members."""
         end = time.monotonic() + DRAIN_S
         pause = threading.Event()
         while self._missing() and time.monotonic() < end:
@@ -316,14 +320,14 @@ class Chaos:
         }
 
     def abandon(self):
-        """Kill what is still running."""
+        """Kill the members that are still running."""
         for life in self._lives:
             if life.process.poll() is None:
                 life.end(signal.SIGKILL)
 
 
 def went_back(records):
-    """How often the offset of a queue's next message was not higher."""
+    """Count how often a queue's next offset was not higher than the previous one."""
     last: dict[int, int] = {}
     count = 0
     for queue_id, offset, _ in records:
@@ -334,7 +338,7 @@ def went_back(records):
 
 @contextmanager
 def embedded(folder):
-    """`rmq broker --store` as a process; its name server's address."""
+    """Run `rmq broker --store` as a process; yield its name server's address."""
     words = ["broker", "--listen", "127.0.0.1:0", "--store", str(folder / "store")]
     with (folder / "broker.err").open("wb") as err:
         broker = rmq(*words, "-o", "jsonl", stdout=subprocess.PIPE, stderr=err)
@@ -350,7 +354,7 @@ def embedded(folder):
 
 @contextmanager
 def real(version, folder):
-    """A real cluster; its name server's address."""
+    """Run a real cluster; yield its name server's address."""
     with RealCluster(version, folder / "real") as cluster:
         yield cluster.namesrv
 
@@ -385,7 +389,7 @@ def main():
     signals = tuple(options.signals.split(","))
     if unknown := set(signals) - set(SIGNALS):
         parser.error(f"--signals {', '.join(sorted(unknown))}: not of {[*SIGNALS]}")
-    # Of two, one takes over what the other leaves: no queue moves between others.
+    # With two members, one takes over all queues of the other, so no other queue moves.
     members = 2 if signals == ("term",) and not options.orderly else 3
     plan = Plan(
         kills=options.kills,

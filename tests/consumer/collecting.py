@@ -1,4 +1,4 @@
-"""Consumers for tests, a listener that remembers, and waiting for what it saw."""
+"""Consumers for tests, and a listener that records messages and can wait for them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 FROM_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
-#: The environment variable that says which engine thread consumers of a test have.
+#: The environment variable with the kind of engine thread that a test's consumers use.
 ENGINE_THREAD = "RMQ_TEST_ENGINE_THREAD"
 ENGINE_THREADS = {"plain": PlainEngineThread, "leasing": LeasingEngineThread}
 
 
 class ConsumerUnderTest(Consumer):
-    """A consumer with the engine thread that the environment names."""
+    """A consumer with the kind of engine thread that the environment variable names."""
 
     def _make_engine_thread(self, client, consume_threads):
         make = ENGINE_THREADS[os.environ.get(ENGINE_THREAD, "leasing")]
@@ -31,9 +31,9 @@ class ConsumerUnderTest(Consumer):
 
 
 class Seen:
-    """Messages as a listener got them; `act(message, times)` decides the result.
+    """A listener that records its messages; `act(message, times)` returns its result.
 
-    `times` counts how often a body came, this time included.
+    `times` is how often this body has been delivered, including this delivery.
     """
 
     def __init__(self, act: Callable[[Any, int], object] | None = None) -> None:
@@ -51,13 +51,16 @@ class Seen:
         return None if self._act is None else self._act(message, times)
 
     def wait_for(self, count, *, timeout_s=PATIENCE_S):
-        """Wait until so many different bodies were seen; return all of them, sorted."""
+        """Wait until `count` different bodies have been seen; return all, sorted."""
         wait_until(lambda: len(set(self.bodies)) >= count, timeout_s=timeout_s)
         return sorted(set(self.bodies))
 
 
 def consumer(cluster, group, topics, listener, **options):
-    """A consumer from the first offset, with a setting or other options."""
+    """Create a consumer that begins at the first offset.
+
+    `options` are fields of ConsumerConfig or arguments of Consumer.
+    """
     settings = {
         name: options.pop(name)
         for name in list(options)
@@ -74,7 +77,7 @@ def consumer(cluster, group, topics, listener, **options):
 
 
 def committed(cluster, group, topic):
-    """Queue id to committed offset, as the brokers have it."""
+    """Return the committed offsets in the brokers, by queue id."""
     found = {}
     for broker in cluster.brokers:
         table = cluster.call(lambda broker=broker: broker.core.offsets.table())

@@ -1,7 +1,7 @@
-"""Consumers of these tests run with one engine thread or the other.
+"""Choose the kind of engine thread that the consumers of these tests use.
 
-Users get the leasing one, and so does a test without the marker `engine_threads`. Tests
-of order, start, close and members run once with each of the two.
+Users get the leasing engine thread, and so does a test without the marker
+`engine_threads`. Tests of order, start, close and members run once with each kind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.consumer.collecting import ENGINE_THREAD, ENGINE_THREADS
 
 
 def pytest_generate_tests(metafunc):
-    """One run per engine thread of the marker; with --engine-thread only that one."""
+    """Run a test with each engine thread of its marker, or only --engine-thread's."""
     marker = metafunc.definition.get_closest_marker("engine_threads")
     possible = list(ENGINE_THREADS) if marker is None else list(marker.args)
     wanted = metafunc.config.getoption("--engine-thread")
@@ -24,8 +24,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def engine_thread(request, monkeypatch):
-    """The engine thread of consumers that the test, or a program of it, makes."""
+    """The kind of engine thread for consumers that the test or its programs create."""
     name = getattr(request, "param", "leasing")
-    # In the environment, which programs that a test starts inherit.
+    # Programs that a test starts inherit the environment.
     monkeypatch.setenv(ENGINE_THREAD, name)
     return name

@@ -5,10 +5,10 @@
     python -m tests.consumer.leaks reconnects --times 10000
 
 `cycles` starts and closes consumers, one after the other, each of which consumes one
-message. `idle` lets an orderly consumer of an empty topic do everything that it does
-again and again, this often. `reconnects` loses the connection after every answer. What
-is measured is this process, with the embedded broker in it; the peer of `reconnects` is
-one of its own. Prints a summary as JSON; exit status 1 when something was wrong.
+message. `idle` runs an orderly consumer of an empty topic until it has repeated its
+periodic work this often. `reconnects` loses the connection after every answer. This
+process is measured, which contains the embedded broker; the peer of `reconnects` is a
+separate process. Prints a summary as JSON; the exit status is 1 when a check failed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tests.transport.peer import PeerConnection
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders"
 GROUP = "g"
-#: The case's own bound for 10,000 reconnects.
+#: The most by which the memory may grow in each kind of run.
 RSS_GROWTH_MAX_KIB = 5 * 1024
-#: What is made once, and what a first use loads, is there after so many.
+#: After this many rounds everything that is created or loaded once exists.
 _WARM_UP = 20
 _PATIENCE_S = 60
-#: How long to look for requests of consumers that were closed; three of the timers.
+#: How long to watch for requests of closed consumers; several intervals of the timers.
 _AFTERMATH_S = 0.6
 _FAST = {
     "heartbeat_broker_interval_ms": 100,
@@ -54,14 +54,14 @@ _FAST = {
 
 
 def rss_kib():
-    """The memory of this process that is in RAM."""
+    """Return the resident memory of this process."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def sockets():
-    """How many sockets this process has open."""
+    """Return how many sockets this process has open."""
     links = []
     for each in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -70,19 +70,19 @@ def sockets():
 
 
 def counts():
-    """The counts that must not grow."""
+    """Return the counts that must not grow."""
     return {"threads": threading.active_count(), "sockets": sockets()}
 
 
 def settled(before):
-    """The counts once they are as before, or else after a while."""
+    """Return the counts when they equal `before`, or after 10 s at most."""
     with suppress(AssertionError):
         wait_until(lambda: counts() == before, timeout_s=10)
     return counts()
 
 
 class Counting:
-    """A listener that remembers nothing else, for that would grow."""
+    """A listener that only counts, because everything else it kept would grow."""
 
     def __init__(self):
         self.times = 0
@@ -92,7 +92,7 @@ class Counting:
 
 
 def cycles(times):
-    """Start, consume one message, close; over and over again."""
+    """Start a consumer, consume one message, close it; repeat that."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, queues=1)
         base = counts()
@@ -130,13 +130,13 @@ def cycles(times):
 
 
 def idle(times):
-    """An orderly consumer of an empty topic, until it sent so many heartbeats."""
+    """Run an orderly consumer of an empty topic until it has sent enough heartbeats."""
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic(TOPIC, queues=4)
         beats = cluster.faults.observe(code=RequestCode.HEART_BEAT)
         locks = cluster.faults.observe(code=RequestCode.LOCK_BATCH_MQ)
         for rule in (beats, locks):
-            rule.requests = deque(maxlen=1)  # what they remember would be a leak
+            rule.requests = deque(maxlen=1)  # recorded requests would look like a leak
         running = consumer(cluster, GROUP, TOPIC, Counting(), orderly=True, **_FAST)
         with running:
 
@@ -166,7 +166,7 @@ def idle(times):
 
 
 def reconnects(times):
-    """Ask a peer that closes the connection after each answer."""
+    """Send requests to a peer that closes the connection after each answer."""
     with peer() as address, RemotingClient() as client:
         asked = RemotingCommand(11, body=b"body")
         lost = 0
@@ -177,7 +177,7 @@ def reconnects(times):
                 try:
                     client.invoke(address, asked, timeout_ms=_PATIENCE_S * 1000)
                 except DisconnectedError:
-                    lost += 1  # it was closed while the request was on its way
+                    lost += 1  # the peer closed while the request was under way
 
         until(10 * _WARM_UP)
         before, before_kib = counts(), rss_kib()
@@ -198,7 +198,7 @@ def reconnects(times):
 
 @contextmanager
 def peer():
-    """A process that answers one request of each connection; its address."""
+    """Run a process that answers one request per connection; yield its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.consumer.leaks", "serve"],
         cwd=ROOT,
@@ -218,7 +218,7 @@ def peer():
 
 
 def serve():
-    """The peer's side."""
+    """Run the peer of `reconnects`."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         print(f"127.0.0.1:{server.getsockname()[1]}", flush=True)
         while True:
@@ -229,7 +229,7 @@ def serve():
 
 
 def judged(summary, expected, wrong=()):
-    """The summary, with a list of the counts that grew too much."""
+    """Return the summary with a list of the checks that failed."""
     found = [
         f"{name} is {summary[name]}, not {value}"
         for name, value in expected.items()

@@ -1,4 +1,4 @@
-"""How much a consumer caches while its listeners do not keep up."""
+"""A consumer whose listeners do not keep up limits the bytes that it caches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_consumer_of_64_full_queues_caches_64_mib_and_consumes_all_messages(
 
 
 def _looks(held_bytes, count):
-    """What is held, looked at again and again while pulls go on."""
+    """Return `count` samples of the cached bytes, taken while pulls continue."""
     found = []
     for _ in range(count):
         found.append(held_bytes())

@@ -1,4 +1,4 @@
-"""Members killed, stopped and started at random lose nothing; `chaos.py` does more."""
+"""Members that are killed, stopped and started at random lose no message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_consumer_that_is_closed_consumes_nothing_twice(tmp_path, orderly):
 
 @pytest.mark.slow
 def test_a_consumer_that_is_killed_or_stopped_loses_nothing(tmp_path):
-    """`python -m tests.consumer.chaos --kills 200` does the same for longer."""
+    """`python -m tests.consumer.chaos --kills 200` runs the same test for longer."""
     summary = chaos.run(Plan(kills=8, seed=7), tmp_path)
     assert summary["wrong"] == []
     assert summary["lost"] == 0

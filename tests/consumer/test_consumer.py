@@ -1,4 +1,4 @@
-"""A consumer on the embedded cluster: what its user sees."""
+"""A consumer on the embedded cluster, as its user sees it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_message_is_consumed_once_and_committed(rmq_cluster, rmq_topic):
 def test_a_consumer_that_starts_again_gets_only_messages_sent_since(
     rmq_cluster, rmq_topic
 ):
-    """A close commits, and leaves no thread."""
+    """`close` commits, and leaves no thread behind."""
     before = set(threading.enumerate())
     seen = Seen()
     for start in range(0, 300, 100):
@@ -90,7 +90,7 @@ def test_a_message_says_which_queue_and_broker_it_came_from(rmq_cluster, rmq_top
 def test_the_listener_s_result_decides_whether_a_message_comes_again(
     rmq_cluster_factory, act, times
 ):
-    """A failed one comes through the retry topic, and has its own topic's name."""
+    """A failed message returns through the retry topic with its original topic."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")
     cluster.send(topic, ["x"])
@@ -136,7 +136,7 @@ def stored(cluster, topic):
 
 
 def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
-    """Messages behind ack_index are consumed again."""
+    """The messages after ack_index are consumed again."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders", queues=1)
     cluster.send(topic, names(8))
@@ -237,7 +237,7 @@ def test_every_broadcasting_member_gets_every_message(
 
 
 def test_a_listener_gets_only_messages_with_its_tags(rmq_cluster, rmq_topic):
-    """The broker compares hashes, and "Aa" and "BB" have the same one: the consumer
+    """The broker compares only hashes, which are equal for "Aa" and "BB"; the consumer
     compares the texts."""
     for tag in ("Aa", "BB", "C"):
         rmq_cluster.send(rmq_topic, [tag], tags=tag, queue_id=0)
@@ -273,7 +273,7 @@ def test_sql_that_a_broker_refuses_ends_the_start(rmq_cluster_factory):
 def test_consume_from_last_offset_begins_at_the_end(rmq_cluster, rmq_topic):
     rmq_cluster.send(rmq_topic, names(40))
     store = rmq_cluster.brokers[0]
-    store.trim(rmq_topic, 5)  # not young any more: 0 is not there
+    store.trim(rmq_topic, 5)  # a queue without its first message is not a new one
     seen = Seen()
     last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     with consumer(
@@ -311,7 +311,7 @@ def test_nothing_is_pulled_between_pause_and_resume(rmq_cluster, rmq_topic):
         seen.wait_for(1)
         running.pause()
         rmq_cluster.send(rmq_topic, names(8))
-        # The pulls that were out when it was paused still answer.
+        # Pulls that were under way at the pause are still answered.
         wait_until(lambda: len(seen.bodies) > 4)
         assert len(seen.bodies) <= 9
         running.resume()
@@ -334,7 +334,7 @@ def test_seek_consumes_from_the_given_offset(rmq_cluster):
 
 
 def test_a_close_does_not_wait_for_ever_for_a_listener(rmq_cluster, rmq_topic):
-    """Its message is not committed, and another member gets it."""
+    """The listener's message is not committed, and another member gets it."""
     rmq_cluster.send(rmq_topic, ["stuck"], queue_id=0)
     gate = threading.Event()
     seen = Seen(lambda *_: gate.wait(60))
@@ -370,7 +370,7 @@ def test_a_consumer_can_be_closed_twice_and_not_started_again(rmq_cluster, rmq_t
     running.close()
     running.close()
     assert running.wait(0)
-    with pytest.raises(UsageError, match="started once"):
+    with pytest.raises(UsageError, match="can be started only once"):
         running.start()
 
 
@@ -404,14 +404,14 @@ def test_a_consumer_goes_on_after_its_broker_restarted(rmq_cluster, rmq_topic):
 
 
 def test_a_slow_message_does_not_hold_up_those_behind_it(rmq_cluster):
-    """Several threads share the messages of a pull; the committed offset waits for the
-    slow one."""
+    """Several threads share the messages of a pull; the committed offset does not pass
+    the slow message."""
     topic = rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send(topic, names(30))
     gate = threading.Event()
     seen = Seen(lambda m, _: gate.wait(60) if m.queue_offset == 3 else None)
     with consumer(rmq_cluster, "g", topic, seen, consume_threads=4) as running:
-        # Those that came with it wait only until it is known to be slow.
+        # Messages of the same pull wait only until this one is known to be slow.
         wait_until(lambda: len(set(seen.bodies)) == 30)
         rmq_cluster.send(topic, names(30, "n"))
         seen.wait_for(60)
@@ -447,7 +447,7 @@ def test_a_thread_dump_for_a_broker_has_no_source_text(rmq_cluster, rmq_topic):
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
 
-    secret = "ses" + "ame"  # nowhere but on the line that waits for the answer
+    secret = "ses" + "ame"  # the word is only on the line that waits for the answer
     with (
         consumer(rmq_cluster, "g", rmq_topic, Seen()) as running,
         Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client,

@@ -1,4 +1,4 @@
-"""`Consumer` through the embedded proxy, and of one whose answers are scripted."""
+"""`Consumer` through the embedded proxy and through one whose answers are scripted."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def inbox(proxy):
 
 
 def assignment(request, _context):
-    """All queues of the one broker, as a proxy answers for a group without order."""
+    """Answer as a proxy does for a non-FIFO group: all queues of the only broker."""
     answer = service.QueryAssignmentResponse(status=OK)
     queue = answer.assignments.add().message_queue
     queue.topic.name = request.topic.name
@@ -72,7 +72,10 @@ def assignment(request, _context):
 
 
 def consumer(server, listener=None, *, group="g", topics="orders", **options):
-    """A consumer with settings or other options."""
+    """Create a consumer.
+
+    `options` are fields of ConsumerConfig or arguments of Consumer.
+    """
     settings = {
         name: options.pop(name)
         for name in list(options)
@@ -101,9 +104,9 @@ def stored(cluster, topic):
 
 
 def left_over(cluster, least=0, group="g", topic="orders"):
-    """Bodies that the group has not acknowledged, received once more.
+    """Receive the messages that the group has not acknowledged; return their bodies.
 
-    Waits for the `least` that the test expects; what is there beyond them comes too.
+    Waits for at least `least` messages, and also returns further ones that are there.
     """
     config = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
     found: list[bytes] = []
@@ -210,7 +213,7 @@ def test_a_fifo_group_is_consumed_in_order_with_retries_in_place(cluster):
         "b": ["b0", "b1", "b2", "b2", "b3"],
     }
     times = [m.reconsume_times for m in seen.messages if m.body == b"a1"]
-    # The message is the same object, which counts its attempts.
+    # Both deliveries have the same object, which counts its attempts.
     assert times == [1, 1]
     assert left_over(cluster) == []
 
@@ -246,7 +249,7 @@ def test_a_consumer_is_iterated(cluster):
         first, second = next(loop), next(loop)
         assert {first.body, second.body} <= {b"x", b"y", b"z"}
     (third,) = {b"x", b"y", b"z"} - {first.body} - {second.body}
-    # The message that the loop was left with is not consumed.
+    # The message at which the loop was left does not count as consumed.
     assert left_over(cluster, 2) == sorted([second.body, third])
 
 
@@ -276,8 +279,9 @@ def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
 
 
 def test_a_close_ends_its_receives_before_it_gives_messages_back(proxy, inbox):
-    """The proxy would answer a receive that it still holds with those messages, and the
-    closed connection would lose them until their invisible time is over."""
+    """Otherwise the proxy would answer a receive that it still holds with those
+    messages, and with the connection closed they would be invisible for their whole
+    invisible time."""
     contexts, empty = [], []
     answer = proxy.answers["ReceiveMessage"]
 
@@ -379,7 +383,7 @@ def test_a_lease_is_renewed_while_a_listener_runs(proxy, inbox):
         inbox.put(1)
         assert begun.wait(400)
         clock.advance(31_000)
-        running.resume()  # what is due is looked at
+        running.resume()  # this makes the member check its timers
         (change,) = wait_until(lambda: proxy.asked("ChangeInvisibleDuration"))
         assert (change.receipt_handle, change.invisible_duration.seconds) == (
             "handle 1",
@@ -502,7 +506,7 @@ def test_acks_that_fall_due_together_go_out_together(proxy, inbox):
 def test_a_failed_message_is_hidden_for_the_server_s_delay(proxy, inbox):
     seen = Seen(lambda *_: False)
     with consumer(proxy, seen):
-        inbox.put(1)  # its second delivery, of 3
+        inbox.put(1)  # the second of 3 deliveries
         (change,) = wait_until(lambda: proxy.asked("ChangeInvisibleDuration"))
         assert change.invisible_duration.ToMilliseconds() == 2
         assert change.message_id == "id 1"
@@ -510,7 +514,7 @@ def test_a_failed_message_is_hidden_for_the_server_s_delay(proxy, inbox):
 
 def test_sql_and_several_topics_are_subscribed(proxy, inbox):
     topics = {"orders": "A || B", "payments": sql("payments", "amount > 5")}
-    inbox.put(1, 2, 3)  # a start waits for the answer to an SQL expression
+    inbox.put(1, 2, 3)  # because a start waits for the answer to an SQL expression
     with consumer(proxy, Seen(), topics=topics, pull_batch_size=1):
         wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 2)
     found = {
@@ -640,7 +644,7 @@ def test_endpoints_may_come_from_the_environment(monkeypatch):
         running.start()
 
 
-#: A program whose listener consumes one message; then what `{end}` says.
+#: A program whose listener consumes one message; then it runs the code in `{end}`.
 PROGRAM = """
 import os, signal, sys, threading
 from rmqcli import ClientConfig, Consumer
@@ -677,7 +681,7 @@ assert consumer.wait(400_000)
     ids=["no close", "fork", "signal"],
 )
 def test_a_process_may_end_fork_or_be_told_to_end(cluster, handle, end):
-    """Its consumer is closed, and what it consumed is acknowledged."""
+    """In each case the consumer is closed, and consumed messages are acknowledged."""
     cluster.send("orders", ["x"])
     program = PROGRAM.format(handle=handle, end=end)
     ended = subprocess.run(
@@ -693,7 +697,7 @@ def test_a_process_may_end_fork_or_be_told_to_end(cluster, handle, end):
 
 
 def test_a_close_does_not_wait_for_a_listener_for_ever(cluster):
-    """Its message is not acknowledged, and others are."""
+    """The listener's message is not acknowledged, but other messages are."""
     cluster.send("orders", ["fine", "stuck"], queue_id=0)
     go_on = threading.Event()
     bodies = []

@@ -1,4 +1,4 @@
-"""`Consumer` through a real proxy: the same promises as over remoting."""
+"""`Consumer` makes the same guarantees through a real proxy as over remoting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
 
 
 class ClusterMode:
-    """A proxy in front of a cluster, with what the tests use of both."""
+    """A proxy in front of a cluster, with the attributes of both that the tests use."""
 
     def __init__(self, cluster, proxy):
         self.namesrv, self.create_topic = cluster.namesrv, cluster.create_topic
@@ -53,7 +53,7 @@ def config_of(proxy):
 
 
 def new_group(proxy, **settings):
-    """A group, which must be there before a proxy takes its members."""
+    """Create a group; a proxy requires that the group of a member exists."""
     group = f"g-{uuid.uuid4().hex[:12]}"
     with Admin(namesrv=proxy.namesrv) as admin:
         admin.create_group(group, **settings)
@@ -77,7 +77,7 @@ def test_messages_are_consumed_once_and_failed_ones_again(proxy):
     times = [each.reconsume_times for each in seen.messages if each.body == b"m7"]
     assert times == [0, 1]
     assert (seen.messages[0].tags, seen.messages[0].keys) == ("Paid", "k")
-    # What was acknowledged stays away from the group's next member.
+    # The group's next member does not get messages that were acknowledged.
     again = Seen()
     with Consumer(group, {topic: "Paid"}, again, client=config_of(proxy)):
         send(proxy, topic, ["last"], tags="Paid")

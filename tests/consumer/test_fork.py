@@ -1,4 +1,4 @@
-"""Processes that a consumer's process forks: they consume nothing, and they end."""
+"""Processes forked by a consumer's process consume no messages, and end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.consumer.test_life_cycle import HEAD
 from tests.kit.program import Program
 from tests.kit.waiting import wait_until
 
-#: A listener that forks at each message of "fork" and tells what became of the child.
+#: A listener that forks at each message "fork" and prints how the child ended.
 FORKING = (
     HEAD
     + """
@@ -47,7 +47,7 @@ parent = os.getpid()
 
 @pytest.fixture
 def forking(rmq_cluster, tmp_path):
-    """A function that runs a program, sends, and returns what it printed."""
+    """A function that sends messages, runs a program, and returns what it printed."""
     rmq_cluster.create_topic("orders", queues=1)
 
     def run(source, bodies=("a", "fork", "b", "c"), **options):
@@ -89,8 +89,8 @@ with make(handle_and_leave, consume_threads=1{settings}) as consumer:
 def test_a_child_forked_by_a_listener_ends_when_the_listener_returns_or_raises(
     forking, rmq_cluster, in_child, code
 ):
-    """With the exit code that Python would give it. The parent goes on, and consumes
-    each message once."""
+    """The child has the exit code that Python would give it. The parent continues, and
+    consumes each message once."""
     source = f"def in_child():\n    {in_child}\n" + LEAVE_AFTER_C.format(settings="")
     lines, errors = forking(source)
     assert lines == [
@@ -207,7 +207,7 @@ print("consumed", len(counted), len(set(counted)))
 
 
 def test_a_child_of_the_main_thread_leaves_the_parent_s_consumer_alone(forking):
-    """Although the child leaves the `with` block, and then ends the program."""
+    """The child leaves the `with` block and ends, which does not affect the parent."""
     source = """
 def handle(message):
     print("parent" if os.getpid() == parent else "child", message.body.decode())
@@ -264,11 +264,11 @@ def test_an_exception_that_ends_programs_is_logged_and_ends_no_consumer(
     assert committed(cluster, "g", topic) == {0: 2}
 
 
-# Clients of requests
+# Clients for requests
 
 
 def in_child(action):
-    """Fork, do `action` in the child; its exit code."""
+    """Fork and run `action` in the child; return the child's exit code."""
     child = os.fork()
     if child == 0:
         code = 99
@@ -283,7 +283,7 @@ def in_child(action):
 def test_a_child_uses_its_parent_s_client_with_connections_of_its_own(
     rmq_cluster, rmq_topic
 ):
-    """Requests of the parent that are under way are answered to the parent alone."""
+    """Only the parent gets the answers to its requests that are under way."""
     from rmqcli.api.calls.namesrv import get_route_info_by_topic
 
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:

@@ -1,8 +1,9 @@
-"""Two brokers of which one hangs: what a consumer does with the other one.
+"""While one of two brokers hangs, a consumer keeps consuming from the other one.
 
-The limit is wide compared with what it takes (a few tenths of a second), and narrow
-compared with what it took when the topics were begun one after the other, each once the
-hung broker's requests had timed out: 3 s and more for each of them.
+LIMIT_S is long compared with the time that this takes (a few tenths of a second). It is
+short compared with the time that a consumer would need that begins its topics one after
+the other, each after the requests to the hung broker have timed out: 3 s or more for
+each topic.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LIMIT_S = 8
 
 @pytest.fixture
 def cluster(rmq_cluster_factory):
-    """Two brokers; each of the topics has three queues at both."""
+    """Two brokers, each with three queues of each topic."""
     cluster = rmq_cluster_factory(brokers=2)
     for topic in TOPICS:
         cluster.create_topic(topic, queues=QUEUES)
@@ -31,7 +32,7 @@ def cluster(rmq_cluster_factory):
 
 
 def send_to(cluster, broker, text):
-    """One message into every queue of every topic at a broker."""
+    """Send one message to each queue of each topic on a broker."""
     for topic in TOPICS:
         for queue_id in range(QUEUES):
             body = f"{text} {topic} {queue_id}"
@@ -76,10 +77,10 @@ def test_a_start_consumes_from_the_healthy_broker(cluster, orderly):
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_member_that_joins_gets_its_queues_of_the_healthy_broker(cluster, orderly):
-    """The first member gives the queues up and the second begins them while the other
+    """The other members give queues up and the new member begins them while the other
     broker hangs."""
     seen = Seen()
-    # By circle: each of three members gets a queue of each topic at each broker.
+    # By circle, each of three members gets one queue of each topic on each broker.
     by_circle = AllocateMessageQueueAveragelyByCircle()
     options = {"orderly": orderly, "strategy": by_circle}
     with (
@@ -97,18 +98,18 @@ def test_a_member_that_joins_gets_its_queues_of_the_healthy_broker(cluster, orde
             wait_until(lambda: [owned(m, "broker-a") for m in members] == [12] * 3)
             send_to(cluster, "broker-a", "x")
             wait_until(lambda: has(seen, "x"))
-            cluster.broker("broker-b").resume()  # the closes would wait for it
+            cluster.broker("broker-b").resume()  # otherwise the closes wait for it
         assert len(seen.bodies) == 36
 
 
 def owned(member, broker):
-    """How many queues of a broker a member owns, without retry topics."""
+    """Return how many queues of a broker a member owns, without retry topics."""
     queues = [queue for queue in member.queues() if queue.topic in TOPICS]
     return sum(queue.broker_name == broker for queue in queues)
 
 
 def test_a_broker_that_hangs_while_a_consumer_runs_is_consumed_again(cluster):
-    """None of its messages is lost."""
+    """No message of the broker is lost."""
     seen = Seen()
     threads = threading.active_count()
     with consumer(cluster, "g", TOPICS, seen):

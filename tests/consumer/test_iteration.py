@@ -1,4 +1,4 @@
-"""Iterating a consumer; its commit, lag, on_assigned and on_revoked."""
+"""Iteration over a consumer; its commit, lag, on_assigned and on_revoked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.waiting import PATIENCE_S, wait_until
 
 @pytest.fixture
 def orders(rmq_cluster):
-    """One queue, so that messages have one order."""
+    """A topic with one queue, so that its messages have one order."""
     return rmq_cluster.create_topic("orders", queues=1)
 
 
@@ -168,7 +168,9 @@ def test_a_commit_that_no_broker_answers_is_an_error(rmq_cluster, orders):
         rule = rmq_cluster.faults.add(
             faults.drop_request(), code=RequestCode.UPDATE_CONSUMER_OFFSET
         )
-        with pytest.raises(DeadlineError, match="commit of group g was not done in"):
+        with pytest.raises(
+            DeadlineError, match="commit of group g did not finish within"
+        ):
             some.commit(timeout_ms=200)
         rmq_cluster.faults.remove(rule)
         some.commit()
@@ -235,7 +237,7 @@ def test_an_on_assigned_that_raises_is_logged_and_one_that_commits_is_refused(
     rmq_cluster.send(orders, ["a"])
     with consumer(rmq_cluster, "g", orders, seen, on_assigned=on_assigned) as some:
         seen.wait_for(1)
-    assert errors[0] == "on_assigned and its like must not call commit"
+    assert errors[0] == "callbacks such as on_assigned must not call commit"
     assert "on_assigned failed" in caplog.text
 
 

@@ -1,7 +1,7 @@
-"""Nothing grows with starts, with time or with reconnects: `leaks.py`, in small doses.
+"""Nothing grows with starts, with time or with reconnects: short runs of `leaks.py`.
 
-Each runs in a process of its own, so that what it measures is its own; the full doses
-are commands, see `python -m tests.consumer.leaks --help`.
+Each run has its own process, so that it measures only itself. Longer runs are started
+by hand; see `python -m tests.consumer.leaks --help`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def measured(tmp_path, kind, times):
 
 @pytest.mark.slow
 def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
-    """No threads, sockets, requests or commits of closed ones. The command does it
-    1,000 times."""
+    """Closed consumers leave no threads or sockets, and send no requests. The command
+    does this 1,000 times by default."""
     summary = measured(tmp_path, "cycles", 25)
     assert summary["wrong"] == []
     assert summary["consumed"] == summary["committed"] == 25
@@ -37,8 +37,8 @@ def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
 
 
 def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
-    """Its threads, sockets, timers and memory. The command does it for days of the
-    consumer's time."""
+    """Its threads, sockets, timers and memory do not grow. The command can do this for
+    days of the consumer's time."""
     summary = measured(tmp_path, "idle", 60)
     assert summary["wrong"] == []
     assert summary["heartbeats"] >= 60
@@ -46,7 +46,7 @@ def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
 
 
 def test_ten_thousand_reconnects_cost_no_memory(tmp_path):
-    """Less than 5 MB of memory, and no socket or thread."""
+    """The memory grows by less than 5 MiB, and no socket or thread is added."""
     summary = measured(tmp_path, "reconnects", 10_000)
     assert summary["wrong"] == []
     assert summary["rss_growth_kib"] < 5 * 1024

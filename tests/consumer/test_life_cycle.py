@@ -1,4 +1,4 @@
-"""Start and end of a consumer in real processes: signals, exceptions, no close."""
+"""Start and end of a consumer in real processes, by signals, exceptions or exit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kit.program import Program
 
 pytestmark = pytest.mark.engine_threads("plain", "leasing")
 
-#: What each program begins with; its first argument is the name server's address.
+#: The beginning of each program; its first argument is the name server's address.
 HEAD = """
 import os, random, signal, sys, threading, time
 from rmqcli import ConsumerConfig, ConsumeFromWhere
@@ -65,7 +65,7 @@ def program(rmq_cluster, tmp_path):
 def test_a_signal_handler_may_close_a_consumer_that_is_being_closed(
     program, rmq_cluster
 ):
-    """The signal comes while the `with` block is being left and a listener works."""
+    """The signal arrives while the `with` block is being left and a listener runs."""
     rmq_cluster.send("orders", ["slow"])
     running = program("""
 begun, handled = threading.Event(), threading.Event()
@@ -94,7 +94,7 @@ print("left", consumer.wait(0), flush=True)
 
 
 def test_a_signal_handler_may_close_at_any_moment(program):
-    """During the start, the wait, a query of the consumer, and the close itself."""
+    """That is, during the start, a wait, a query of the consumer, or the close."""
     running = program("""
 rng = random.Random(7)
 consumer = None
@@ -176,7 +176,7 @@ def test_a_consumer_that_was_closed_before_its_start_does_not_start(rmq_cluster)
 
 
 def test_ctrl_c_at_any_moment_of_a_start_leaves_nothing_behind(program):
-    """Nor after the start, or while the `with` block is being left."""
+    """The same is true after the start and while the `with` block is being left."""
     running = program("""
 rng = random.Random(3)
 is_armed = False
@@ -227,7 +227,7 @@ with consumer:
 
 
 def test_ctrl_c_ends_a_start_that_waits_for_a_name_server(tmp_path):
-    """Without it the start would wait for half a minute."""
+    """Without Ctrl-C the start would wait for half a minute."""
     source = """
 consumer = make(print)
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -243,7 +243,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_while_the_consumer_closes_still_commits(program, rmq_cluster):
-    """The close goes on, and the process waits for it no longer than a close may
+    """The close continues, and the process waits for it no longer than a close may
     take."""
     rmq_cluster.send("orders", ["done", "stuck"])
     running = program("""
@@ -265,7 +265,7 @@ with make(handle, await_termination_ms=1_500, pull_batch_size=1):
 def test_an_exception_of_the_start_leaves_nothing_open(
     rmq_cluster, rmq_topic, tmp_path, monkeypatch
 ):
-    """The file of its offsets cannot be read, which the start finds out."""
+    """The start fails because the file with the offsets cannot be read."""
     monkeypatch.setenv("HOME", str(tmp_path))
     settings = {
         "message_model": MessageModel.BROADCASTING,
@@ -285,7 +285,7 @@ def test_an_exception_of_the_start_leaves_nothing_open(
 
 
 def open_sockets():
-    """How many sockets this process has."""
+    """Return how many sockets this process has open."""
     links = []
     for each in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -293,7 +293,7 @@ def open_sockets():
     return sum(link.startswith("socket:") for link in links)
 
 
-# Forgetting
+# Missing close
 
 
 @pytest.mark.parametrize(
@@ -360,4 +360,4 @@ until(lambda: len(stuck) == 8)
 print("stuck", flush=True)
 """)
     assert running.line() == "stuck"
-    assert running.exit_code(25) == 0  # one after the other would take 32 s
+    assert running.exit_code(25) == 0  # closing one after the other would take 32 s

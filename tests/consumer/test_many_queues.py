@@ -1,7 +1,7 @@
-"""Many empty queues: each has a pull of its own at the broker, all at the same time.
+"""Many empty queues each have their own held pull at the broker at the same time.
 
-The broker's clock stands still, so no pull ends because its time is over: whatever is
-delivered came by its own queue's pull, without any other queue's pull ending first.
+The broker's clock stands still, so no held pull times out. Therefore each message that
+arrives was delivered by the pull of its own queue, before any other pull ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 QUEUES = 64
-#: Those that get a message, one after the other; the first and the last among them.
+#: The queues that get a message, one after the other, including the first and the last.
 CHOSEN = [*random.Random(64).sample(range(1, QUEUES - 1), 6), 0, QUEUES - 1]
 
 

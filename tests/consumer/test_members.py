@@ -1,4 +1,4 @@
-"""Many members, members that look alike, and brokers that come and go under them."""
+"""Many members, members with equal names, and brokers that restart or hang."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FAST: dict[str, Any] = {
 
 
 def test_a_client_id_has_address_process_and_a_unique_number(rmq_cluster, rmq_topic):
-    """So two members in containers with the same address and process number are not
-    taken for one."""
+    """So two members in containers that have the same address and process id are not
+    taken for one member."""
     ids = []
     for _ in range(5):
         with consumer(rmq_cluster, "g", rmq_topic, Seen()) as running:
@@ -38,13 +38,13 @@ def test_a_client_id_has_address_process_and_a_unique_number(rmq_cluster, rmq_to
     for client_id in ids:
         found = re.fullmatch(r"([0-9.]+)@([0-9]+)#([0-9]{10,})", client_id)
         assert found is not None, client_id
-        assert found[1] == "127.0.0.1"  # the address that the name server is seen from
+        assert found[1] == "127.0.0.1"  # the local address towards the name server
         assert found[2] == str(os.getpid())
 
 
 def test_a_second_consumer_with_the_same_client_id_is_refused(rmq_cluster, rmq_topic):
-    """Both would consume the same queues; and another group, or a name of its own, or
-    the end of the first one, makes it right."""
+    """Both would consume the same queues. It is accepted in another group, with another
+    instance name, or after the first consumer has closed."""
     named = {"instance_name": "worker"}
     with consumer(rmq_cluster, "g", rmq_topic, Seen(), **named) as first:
         second = consumer(rmq_cluster, "g", rmq_topic, Seen(), **named)
@@ -62,7 +62,7 @@ def test_a_second_consumer_with_the_same_client_id_is_refused(rmq_cluster, rmq_t
 def test_a_message_that_always_fails_is_a_dead_letter_after_16_retries(
     rmq_cluster_factory, rmq_clock
 ):
-    """Also with two members of the group."""
+    """This is also true with two members in the group."""
     levels = {"message_delay_level": " ".join(["1s"] * 18)}
     cluster = rmq_cluster_factory(clock=rmq_clock, settings=levels)
     topic = cluster.create_topic("T", queues=2)
@@ -89,7 +89,7 @@ def test_a_message_that_always_fails_is_a_dead_letter_after_16_retries(
 def test_after_a_broker_restarts_each_of_its_queues_has_an_owner(
     rmq_cluster_factory, orderly
 ):
-    """No member goes on believing that a queue is another member's."""
+    """No queue is left without an owner because each member takes it for another's."""
     cluster = rmq_cluster_factory(brokers=2)
     topic = cluster.create_topic("T", queues=4)
     seen = Seen()
@@ -131,21 +131,22 @@ NAMES = ("broker-a", "broker-b")
 
 @pytest.mark.slow
 def test_a_hundred_groups_are_not_affected_by_a_broker_that_hangs(rmq_cluster_factory):
-    """Each consumes, commits and sees a new queue while requests to it are waited for:
-    in other clients the commits to it, one after the other, held up all of that."""
+    """Each group consumes, commits and notices a new queue while requests to the hung
+    broker wait. In other clients, commits that are sent to it one after the other delay
+    all of that."""
     cluster = rmq_cluster_factory(brokers=2)
     topic = cluster.create_topic("T", queues=1)
     seen = Seen()
     groups = [f"g{number}" for number in range(100)]
-    # With the times of FAST a hundred members would ask a busy process more than it can
-    # answer, and ask again for what timed out.
+    # With the intervals of FAST a hundred members would send more requests than a busy
+    # process can answer, and repeat the ones that time out.
     slow = {name: 2_000 for name in FAST if name.endswith("interval_ms")}
     settings = FAST | slow | {"consume_threads": 1}
     members = [consumer(cluster, group, topic, seen, **settings) for group in groups]
     try:
         for member in members:
-            # A hundred clients in one process on a busy machine: an answer can take
-            # longer than the 3 s of a request.
+            # With a hundred clients in one process on a busy machine, an answer may
+            # take longer than the 3 s of a request's deadline.
             member.start(timeout_ms=400_000, wait_for_cluster=True)
         cluster.send(topic, ["first"], broker="broker-a")
         wait_until(lambda: seen.bodies.count("first") == 100)
@@ -159,7 +160,7 @@ def test_a_hundred_groups_are_not_affected_by_a_broker_that_hangs(rmq_cluster_fa
         cluster.send(topic, ["third"], broker="broker-a", queue_id=1)
         wait_until(lambda: seen.bodies.count("third") == 100)
     finally:
-        cluster.broker("broker-b").resume()  # the closes would wait for it
+        cluster.broker("broker-b").resume()  # otherwise the closes wait for it
         closing = [threading.Thread(target=each.close) for each in members]
         for thread in closing:
             thread.start()
@@ -175,7 +176,7 @@ def committed_at_a(cluster, group, topic):
 
 
 def test_a_close_gives_the_locks_back_at_once(rmq_cluster):
-    """Another client gets them without waiting for a minute."""
+    """Another client gets the locks without waiting for a minute."""
     topic = rmq_cluster.create_topic("T", queues=3)
     rmq_cluster.send(topic, ["x"])
     seen = Seen()
@@ -192,11 +193,11 @@ def test_a_close_gives_the_locks_back_at_once(rmq_cluster):
 def test_no_queue_waits_longer_for_its_turn_than_the_others_take(
     rmq_cluster, cached_bytes_max
 ):
-    """With one thread and 16 full queues: at any time the one that is furthest behind
-    has been served a few pulls less than the one that is furthest ahead.
+    """With one thread and 16 full queues, the queue that is furthest behind is never
+    more than a few pulls behind the queue that is furthest ahead.
 
-    No queue reaches its own limit of messages: one that does rests for 50 ms, in which
-    the thread serves as much of the others as it can.
+    No queue reaches its own limit of messages. Such a queue would pause for 50 ms, in
+    which the thread serves as many messages of the other queues as it can.
     """
     topic = rmq_cluster.create_topic("T", queues=16)
     count, pull = 320, 32

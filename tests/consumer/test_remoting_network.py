@@ -1,4 +1,4 @@
-"""The engine's network asks the right broker, and survives those that do not answer."""
+"""The engine's network sends requests to the right broker, and survives silent ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_ROUTE = faults.answer(ResponseCode.TOPIC_NOT_EXIST, "no route")
 EMPTY_ROUTE = faults.answer(
     ResponseCode.SUCCESS, body=b'{"brokerDatas":[],"queueDatas":[]}'
 )
-#: a master's suggestion to pull from its slave next
+#: the answer of a master that suggests its slave for the next pull
 GO_TO_SLAVE = faults.answer(
     ResponseCode.PULL_NOT_FOUND,
     ext_fields={
@@ -49,7 +49,7 @@ def asking(rmq_cluster):
 
 @pytest.fixture
 def pair(rmq_cluster_factory):
-    """Two masters with topic T of one queue each, and who asks them."""
+    """Two masters, each with one queue of topic T, and a network that knows them."""
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_topic("T", queues=1)
     with Asking(cluster.namesrv) as network:
@@ -62,7 +62,7 @@ def pair(rmq_cluster_factory):
 
 @pytest.fixture
 def with_slave(rmq_cluster):
-    """A master and a slave with topic T, and who asks them."""
+    """A master and a slave with topic T, and a network that knows them."""
     rmq_cluster.create_topic("T", queues=1)
     rmq_cluster.send("T", ["x"])
     rmq_cluster.add_slave()
@@ -75,7 +75,7 @@ A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
 
 
 def flags(rule):
-    """What each pull said of committing: sysFlag and commitOffset."""
+    """Return the fields of each pull that concern commits: sysFlag and commitOffset."""
     fields = [observed.command.ext_fields for observed in rule.requests]
     return [(each["sysFlag"], each["commitOffset"]) for each in fields]
 
@@ -116,7 +116,7 @@ def test_no_name_server_is_an_error():
 
 
 def test_a_broker_s_address_is_that_of_the_newest_route(rmq_cluster, asking):
-    """A route that is kept for want of a better one must not hide a new address."""
+    """A route that is kept because no newer one arrived must not hide a new address."""
     for topic in ("old", "new"):
         rmq_cluster.create_topic(topic)
         asking.fetch_queues(topic)
@@ -146,7 +146,7 @@ def test_a_broker_s_address_is_that_of_the_newest_route(rmq_cluster, asking):
     ],
 )
 def test_a_pull_goes_to_the_wanted_broker_id_else_to_another_one(ids, wanted, chosen):
-    """A master that is not there has no next one: any other stands in for it."""
+    """When the master is missing, any other broker id replaces it."""
     addresses = {each: f"host:{each}" for each in ids}
     broker = BrokerData(cluster="C", broker_name="b", addresses=addresses)
     assert reading_address(broker, wanted) == (chosen, f"host:{chosen}")
@@ -274,8 +274,8 @@ def test_offsets_are_committed_and_queried(asking, rmq_cluster, rmq_topic):
 def test_a_missing_offset_is_none_where_the_broker_says_so(
     asking, rmq_cluster, rmq_topic
 ):
-    """It answers 0 for a queue that still has its first message, so nothing is
-    skipped."""
+    """The broker answers 0 for a queue that still has its first message, so that no
+    message is skipped."""
     rmq_cluster.send(rmq_topic, ["x", "y", "z"], queue_id=0)
     queue = asking.fetch_queues(rmq_topic)[0]
     assert asking.query_offset("g", queue) == 0
@@ -286,7 +286,7 @@ def test_a_missing_offset_is_none_where_the_broker_says_so(
 def test_a_failed_query_is_an_error_and_not_a_missing_offset(
     asking, rmq_cluster, rmq_topic
 ):
-    """A consumer that took it for a missing offset would begin anew."""
+    """A consumer that took it for a missing offset would begin the queue again."""
     queue = asking.fetch_queues(rmq_topic)[0]
     for fault in (BUSY, NO_ROUTE, faults.disconnect(), faults.corrupt("header")):
         rmq_cluster.faults.next(fault, code=RequestCode.QUERY_CONSUMER_OFFSET)
@@ -353,7 +353,7 @@ def test_a_suggested_slave_is_pulled_from_and_not_asked_to_commit(with_slave):
     seen = cluster.faults.observe(code=PULL)
     for _ in range(3):
         network.pull(pull_of(A, commit_offset=1))
-    # The slave, that is not slow, suggests the master again.
+    # The slave is not slow, so it suggests the master again.
     assert flags(seen) == [("7", "1"), ("6", "0"), ("7", "1")]
 
 
@@ -459,7 +459,7 @@ def test_a_retry_is_sent_with_the_fields_that_java_sends(asking, rmq_cluster):
     sends = rmq_cluster.faults.observe(code=RequestCode.SEND_MESSAGE_V2)
     assert asking.send_retry(RETRY) is None
     (fields,) = [each.command.ext_fields for each in sends.requests]
-    assert fields.pop("g").isdecimal()  # born
+    assert fields.pop("g").isdecimal()  # bornTimestamp
     assert fields == {
         "a": "CLIENT_INNER_PRODUCER",
         "b": "%RETRY%g",

@@ -1,4 +1,4 @@
-"""The engine's network with real brokers: each request once, and its answer."""
+"""Each request of the engine's network, and its answer, with real brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.consumer.asking import Asking, heartbeat_of, pull_of
 
 @pytest.fixture
 def member(real_cluster, new_topic):
-    """A member c1 of a new group that subscribes to a new topic of one queue."""
+    """A member c1 of a new group that subscribes to a new topic with one queue."""
     topic, group = new_topic(queues=1), f"G-{uuid.uuid4().hex[:12]}"
     with Asking(real_cluster.namesrv) as network:
         queues = network.fetch_queues(topic)
@@ -29,7 +29,7 @@ def member(real_cluster, new_topic):
 
 
 def send(network, group, topic, body):
-    """Send one message, as one goes into a retry topic."""
+    """Send one message in the same way as a message to a retry topic."""
     message = RetryMessage(
         group=group,
         topic=topic,
@@ -43,7 +43,7 @@ def send(network, group, topic, body):
 
 
 def messages_of(answer) -> list[Any]:
-    """Its messages; all of them could be read."""
+    """Return the messages of a pull answer, all of which must be decodable."""
     return decode_messages(answer.body)
 
 

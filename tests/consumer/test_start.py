@@ -1,4 +1,4 @@
-"""Starts while a topic, name server or broker is missing: an error, or a wait."""
+"""A start without a topic, name server or broker raises an error or waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.engine_threads("plain", "leasing")
 
-#: Much less than the 30 s for which a start waits, and enough for a busy machine.
+#: Much less than the 30 s for which a start may wait, but enough on a busy machine.
 AT_ONCE_S = 10
 
 
@@ -38,13 +38,13 @@ def at_once():
 
 @contextmanager
 def silence():
-    """A peer that takes connections and says nothing."""
+    """A peer that accepts connections and never answers; yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def refused():
-    """An address at which nobody listens."""
+    """Return an address at which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -70,7 +70,7 @@ def test_several_topics_that_are_all_unknown_are_an_error_at_once(rmq_cluster):
 
 
 def test_an_unknown_topic_among_others_causes_a_warning(rmq_cluster, rmq_topic, caplog):
-    """And is consumed once it is there."""
+    """The topic is consumed as soon as it exists."""
     seen = Seen()
     fast = {"poll_namesrv_interval_ms": 100}
     topics = [rmq_topic, "comes-later"]
@@ -113,7 +113,7 @@ def test_a_silent_name_server_is_an_error_after_its_deadline():
 
 
 def test_one_name_server_that_has_the_topic_is_enough(rmq_cluster, rmq_cluster_factory):
-    """Whether the others refuse connections or do not know the topic."""
+    """The other name servers may refuse connections or not know the topic."""
     other = rmq_cluster_factory()
     rmq_cluster.create_topic("orders")
     rmq_cluster.send("orders", ["one"])
@@ -173,7 +173,7 @@ def test_a_start_that_waited_in_vain_says_what_was_missing():
 
 
 def test_a_start_waits_for_a_broker_of_the_route_that_is_not_up(rmq_cluster, rmq_topic):
-    """Brokers restart."""
+    """The broker may be restarting."""
     rmq_cluster.send(rmq_topic, ["one"])
     rule = rmq_cluster.faults.add(
         faults.disconnect(), code=RequestCode.HEART_BEAT, times=3
@@ -217,7 +217,7 @@ def test_a_setting_of_a_wrong_type_is_refused_where_it_is_set(settings, message)
         ConsumerConfig(**settings)
 
 
-# Questions
+# Queries
 
 
 def test_a_query_that_fails_inside_the_engine_raises_its_own_error(

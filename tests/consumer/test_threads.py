@@ -1,7 +1,7 @@
-"""Which thread owns the engine: while listeners are quick, the one that runs them.
+"""The thread that owns the engine: while listeners are quick, the one that runs them.
 
-How quick a listener is, and so when the engine is handed off, is up to the machine: the
-tests send messages until it happens.
+How quick a listener is, and therefore when the engine is handed off, depends on the
+machine. So the tests send messages until a hand-off happens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ORDERLY = pytest.mark.parametrize("orderly", [False, True])
 
 
 class Gated(Seen):
-    """A listener that returns at once, but at a body of "stay" waits for `gate`."""
+    """A listener that returns at once, but waits for `gate` at the body "stay"."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ class Gated(Seen):
 
 
 def test_threads_without_a_job_end_however_little_time_there_is(caplog):
-    """On a busy machine it takes them long to wake, but no listener keeps them."""
+    """On a busy machine threads may wake up late, but no listener holds them."""
     threads = ConsumeThreads(64, Listener(call=lambda *_: None), SystemClock())
     before = set(threading.enumerate())
     threads.start()
@@ -102,7 +102,7 @@ def test_a_listener_that_does_not_return_holds_up_no_other_queue(
     rmq_cluster, rmq_topic, orderly
 ):
     """The engine's own thread takes the event loop back, and other consume threads get
-    the messages that the listener has not seen."""
+    the messages that this listener call has not begun."""
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, orderly=orderly) as running:
         sent = hand_off(running, rmq_cluster, rmq_topic, seen)
@@ -119,7 +119,7 @@ def test_a_listener_that_does_not_return_holds_up_no_other_queue(
 
 
 def waiting(running):
-    """How many messages have not been consumed."""
+    """Return how many cached messages have not been consumed."""
     infos = running.running_info().process_queues.values()
     return sum(each.cached_msg_count + each.transaction_msg_count for each in infos)
 
@@ -128,7 +128,7 @@ def waiting(running):
 def test_no_more_listeners_run_at_once_than_there_are_consume_threads(
     rmq_cluster, rmq_topic, orderly
 ):
-    """One that does not return counts: with one thread nothing else is consumed."""
+    """While the only thread's listener does not return, nothing else is consumed."""
     seen = Gated()
     with consumer(
         rmq_cluster, "g", rmq_topic, seen, orderly=orderly, consume_threads=1
@@ -195,8 +195,8 @@ def test_a_close_does_not_wait_longer_than_asked_for_the_listener_of_a_lease(
 def test_a_message_that_a_broker_sends_is_consumed_although_the_only_thread_has_a_lease(
     rmq_cluster, rmq_topic
 ):
-    """`call`, which serves CONSUME_MESSAGE_DIRECTLY, ends the lease: the thread is free
-    after that."""
+    """`call`, which serves CONSUME_MESSAGE_DIRECTLY, ends the lease, and so the thread
+    becomes free."""
     called = threading.Event()
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, consume_threads=1) as running:
@@ -206,7 +206,7 @@ def test_a_message_that_a_broker_sends_is_consumed_although_the_only_thread_has_
 
 
 def test_a_listener_may_close_its_consumer(rmq_cluster, rmq_topic):
-    """The close returns at once, and what the listener has is committed once the
+    """The close returns at once, and the listener's message is committed when the
     listener has returned."""
     before = set(threading.enumerate())
 

@@ -25,9 +25,10 @@ FROM_FIRST = ConsumerConfig(
 def test_a_trimmed_queue_is_consumed_from_what_is_left_and_an_empty_one_waits(
     fresh_cluster, caplog
 ):
-    """What is sent to the empty queue is consumed, too. Until the broker has seen that
-    its first files are gone (up to a minute) it answers a pull at 0 with a message of
-    another offset, from the first file that is left: that is not believed."""
+    """Messages that are later sent to the empty queue are consumed, too. Until the
+    broker notices that its first files are missing (up to a minute), it answers a pull
+    at offset 0 with a message of another offset, from the first file that is left. The
+    consumer must reject this answer."""
     caplog.set_level(logging.WARNING)
     cluster = fresh_cluster(
         conf={"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 6000}
@@ -69,7 +70,7 @@ def test_a_trimmed_queue_is_consumed_from_what_is_left_and_an_empty_one_waits(
 
 
 def end_of(consumer, topic):
-    """How far the topic's one queue is consumed."""
+    """Return the offset up to which the topic's only queue is consumed."""
     offsets = [at for queue, at in consumer.offsets().items() if queue.topic == topic]
     return max(offsets, default=0)
 

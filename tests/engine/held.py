@@ -1,4 +1,4 @@
-"""Messages and rules for the tests of `HeldMessages`."""
+"""Messages and a retry policy for the tests of `HeldMessages`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BROKER = MessageQueue("orders", "broker-a", -1)
 
 @dataclass(eq=False)
 class Delivery:
-    """One delivery of a message, as a proxy makes it."""
+    """One delivery of a message by a proxy."""
 
     queue_offset: int
     queue_id: int = 0
@@ -32,7 +32,7 @@ class Delivery:
 
 @dataclass
 class Retry:
-    """Three attempts, after 1 s and after 5 s."""
+    """A retry policy: three attempts, with delays of 1 s and 5 s."""
 
     max_attempts: int = 3
 

@@ -1,4 +1,4 @@
-"""Queues are shared out as Java's own strategies share them."""
+"""Queues are shared out in the same way as by Java's strategies."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_a_negative_number_of_virtual_nodes_is_refused():
 
 
 def test_allocate_by_machine_room_shares_queues_as_clients_before_4_8_do():
-    """The first part of a member's share is taken from the list of all queues, not of
-    its machine room's."""
+    """The first part of a member's share is taken from the list of all queues, not from
+    the queues of its machine room."""
     queues = many(5, "room1@broker-a") + [
         MessageQueue("t", "room2@broker-b", n) for n in range(5, 10)
     ]
@@ -161,7 +161,8 @@ def test_a_member_without_a_machine_room_is_an_error():
 
 
 def test_client_ids_are_sorted_by_their_utf_16_units():
-    """Java compares chars: U+10000 is two of them, which come before U+FFFD."""
+    """Java compares chars: U+10000 consists of two, the first of which is before
+    U+FFFD."""
     assert sort_client_ids(["\ufffd", "\U00010000", "a"]) == [
         "a",
         "\U00010000",
@@ -201,13 +202,13 @@ def test_a_member_that_leaves_a_hash_ring_moves_only_its_own_queues(
 
 
 def test_names_that_are_no_unicode_text_are_sorted_and_hashed_as_java_does():
-    """Java keeps half a surrogate pair in a string, and writes it as a '?'."""
+    """Java keeps a lone surrogate in a string, and encodes it as '?'."""
     assert sort_client_ids(["\ue000", "\ud800"]) == ["\ud800", "\ue000"]
     assert md5_hash("\ud800") == md5_hash("?") == 3_510_991_730
 
 
 class Recorder:
-    """An inner strategy that keeps what it was asked."""
+    """An inner strategy that records the arguments of its calls."""
 
     name = "RECORDER"
 

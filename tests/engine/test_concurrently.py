@@ -1,4 +1,4 @@
-"""Messages consumed in any order: handed out, acknowledged, given up on."""
+"""Concurrent consumption: messages are handed out, acknowledged and sent back."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ MINUTE_MS = 60_000
     ],
 )
 def test_a_listener_gets_the_messages_of_a_pull_in_batches(size, calls):
-    """Batches of one message by default. Source: testPullMessage_Success."""
+    """A batch has one message by default. Source: testPullMessage_Success."""
     world = started(consume_message_batch_max_size=size)
     world.found(range(5))
     assert [offsets for _, offsets in world.seen] == calls
 
 
 def test_requests_that_wait_for_a_thread_are_never_refused_or_put_back():
-    """Only the thresholds of the cache hold pulls back."""
+    """Only the thresholds of the cache delay pulls."""
     world = started(consume_threads=1)
     world.holds_work = True
     for start in range(0, 960, 32):
@@ -68,8 +68,8 @@ def test_a_listener_gets_no_message_of_a_dropped_queue():
 
 
 def test_a_drop_while_a_listener_works_ends_the_request():
-    """The result for the message that the listener has does not count, and the listener
-    gets no further message of the request."""
+    """The result of the running call does not count, and the listener gets no further
+    message of the request."""
     world = started()
 
     def act(messages, _):
@@ -88,7 +88,7 @@ def test_the_context_has_the_queue_that_was_pulled():
 
 
 def test_a_listener_may_change_the_list_of_messages_that_it_gets():
-    """It is a copy. Java's list cannot be changed."""
+    """The list is a copy. In Java it cannot be changed."""
 
     def act(messages, _):
         messages.clear()
@@ -100,7 +100,7 @@ def test_a_listener_may_change_the_list_of_messages_that_it_gets():
 
 
 def test_a_retried_message_has_the_topic_to_which_it_was_first_sent():
-    """The context of the call has the retry topic."""
+    """Only the context of the call has the retry topic."""
     topics = []
 
     def act(messages, context):
@@ -114,13 +114,13 @@ def test_a_retried_message_has_the_topic_to_which_it_was_first_sent():
     assert topics == [(TOPIC, RETRY)]
 
 
-# What a listener says
+# Results of a listener
 
 
 @pytest.mark.parametrize("result", [SUCCESS, True, None])
 def test_success_moves_the_offset_and_sends_nothing_else_to_the_broker(result):
-    """Success shows in the offset alone. None counts as done (Java takes null for a
-    failure)."""
+    """Success is visible only in the offset. None means success, while in Java null is
+    a failure."""
     world = started(act=lambda *_: result)
     world.found([0, 1])
     assert world.offset() == 2
@@ -129,7 +129,7 @@ def test_success_moves_the_offset_and_sends_nothing_else_to_the_broker(result):
 
 
 def test_the_offset_is_that_of_the_lowest_message_that_is_not_consumed():
-    """Offsets 10, 11 and 12, as in the example of Java's documentation."""
+    """The offsets 10, 11 and 12 are the example in Java's documentation."""
     world = started(act=failing(10))
     world.network.hold.add("send_back")
     world.found([10, 11, 12])
@@ -161,8 +161,8 @@ def raises(error):
 def test_a_listener_that_returns_anything_else_has_failed_and_its_message_is_sent_back(
     act,
 ):
-    """By CONSUMER_SEND_MSG_BACK (36). The message leaves the cache once the broker has
-    it."""
+    """The request is CONSUMER_SEND_MSG_BACK (36). The message leaves the cache when the
+    broker has confirmed that it has it."""
     world = started(act=act)
     world.found([3])
     (request,) = sent_back(world)
@@ -176,14 +176,14 @@ def test_a_listener_that_returns_anything_else_has_failed_and_its_message_is_sen
 
 
 def test_none_is_a_failure_with_none_is_failure():
-    """As null is in Java."""
+    """In Java null is a failure, too."""
     world = started(none_is_failure=True)
     world.found([0])
     assert offsets_of(sent_back(world)) == [0]
 
 
 def test_a_listener_that_raises_ends_no_thread_and_leaves_nothing_cached():
-    """Only a listener that blocks occupies its thread."""
+    """A thread is occupied only while a listener blocks."""
     world = started(act=failing(*range(64)))
     world.found(range(64))
     assert len(sent_back(world)) == 64
@@ -193,7 +193,7 @@ def test_a_listener_that_raises_ends_no_thread_and_leaves_nothing_cached():
 
 
 def test_a_listener_that_took_longer_than_the_consume_timeout_still_succeeds():
-    """TIME_OUT is a label in Java; what counts is what the listener returned."""
+    """TIME_OUT is only a label in Java; the listener's result counts."""
     world = started()
 
     def act(*_):
@@ -219,7 +219,7 @@ def test_a_listener_that_took_longer_than_the_consume_timeout_still_succeeds():
     ],
 )
 def test_ack_index_says_how_many_messages_of_a_batch_were_consumed(ack_index, failed):
-    """An index outside the batch is clamped at both ends."""
+    """An index outside the batch is clamped to the batch."""
 
     def act(_, context):
         context.ack_index = ack_index
@@ -235,7 +235,7 @@ def test_ack_index_says_how_many_messages_of_a_batch_were_consumed(ack_index, fa
 
 @pytest.mark.parametrize("level", [-1, 0, 5])
 def test_the_delay_level_of_the_context_is_sent_to_the_broker(level):
-    """Level -1 asks for the dead-letter queue."""
+    """Level -1 means the dead-letter queue."""
 
     def act(_, context):
         context.delay_level_when_next_consume = level
@@ -255,14 +255,14 @@ def test_a_message_that_failed_is_not_tried_again_when_broadcasting():
 
 
 def test_results_that_come_after_the_queue_was_dropped_have_no_effect():
-    """They move no offset, and no message is sent back."""
+    """No offset moves, and no message is sent back."""
     world = started(act=failing(1))
     world.holds_work = True
     world.found([0, 1])
     world.consume()
     world.network.members = [OTHER]
     world.engine.rebalances.soon()
-    world.run(1_000 + HANDOVER_MS)  # longer than the work is waited for
+    world.run(1_000 + HANDOVER_MS)  # longer than the member waits for its listeners
     world.settle()
     world.run(30_000)
     assert not sent_back(world)
@@ -281,17 +281,17 @@ def test_a_send_back_that_ends_after_a_drop_commits_nothing():
     assert not world.network.of("update_offset")
 
 
-# Threads that help, and a listener that leaves
+# Sharing of slow requests, and LeaveRest
 
 
 def test_a_request_whose_listener_is_slow_is_shared_with_other_threads():
-    """A call that blocks occupies its thread, and does not hold up the messages behind
-    it."""
+    """A call that blocks occupies its thread, but does not delay the messages after
+    its own."""
     world = started()
     world.holds_work = True
     world.found(range(5))
     (request,) = world.workers.requests
-    request.begun.append(None)  # a thread took it, and does not come back
+    request.begun.append(None)  # a thread has taken the request, and blocks
     taken = next(request.batches)
     world.workers.requests.clear()
     world.run(39)
@@ -305,7 +305,7 @@ def test_a_request_whose_listener_is_slow_is_shared_with_other_threads():
 
 
 def test_a_slow_request_is_not_shared_with_share_slow_pulls_off():
-    """Of two threads the one with the later message could finish first."""
+    """Otherwise, of two threads, the one with the later message could finish first."""
     world = started(share_slow_pulls=False)
     world.holds_work = True
     world.found(range(5))
@@ -319,8 +319,8 @@ def test_a_slow_request_is_not_shared_with_share_slow_pulls_off():
 
 
 def test_a_listener_that_raises_leave_rest_has_consumed_as_many_messages_as_it_says():
-    """The other messages are neither acknowledged nor sent back. Java has no such
-    exception."""
+    """The other messages are neither acknowledged nor sent back. There is no such
+    exception in Java."""
 
     def act(messages, _):
         raise LeaveRest(2)
@@ -339,7 +339,7 @@ def test_a_listener_that_raises_leave_rest_has_consumed_as_many_messages_as_it_s
 
 @pytest.mark.parametrize(("batch_size", "count"), [(1, 1), (4, 4), (4, 3)])
 def test_a_single_batch_is_not_shared_however_long_it_takes(batch_size, count):
-    """There is nothing that another thread could take."""
+    """Another thread would find no batch that it could take."""
     world = started(consume_message_batch_max_size=batch_size)
     world.holds_work = True
     world.found(range(count))
@@ -354,7 +354,7 @@ def test_a_single_batch_is_not_shared_however_long_it_takes(batch_size, count):
     ("batch_size", "is_shared"), [(1, False), (1, True), (2, True)]
 )
 def test_the_messages_of_a_failed_listener_are_counted_in_all(batch_size, is_shared):
-    """Over several pulls, and whether other threads help or not."""
+    """They are counted over several pulls, and with or without sharing."""
     world = started(
         act=failing(1, 4),
         consume_message_batch_max_size=batch_size,
@@ -369,7 +369,7 @@ def test_the_messages_of_a_failed_listener_are_counted_in_all(batch_size, is_sha
 
 
 def test_a_queue_is_consumed_again_after_an_outcome_that_cannot_be_settled(caplog):
-    """Its messages held the offset for ever, and no listener got them again."""
+    """The messages used to hold the offset for ever, and no listener got them again."""
     world = started()
     world.holds_work = True
     world.found([0, 1])

@@ -1,4 +1,4 @@
-"""Messages that failed, or that a listener has for too long: sent back, or kept."""
+"""Messages that failed, or that a listener has had for too long, are sent back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MINUTE_MS = 60_000
 
 
 def test_a_message_that_no_broker_takes_back_is_consumed_here_again_after_5_s():
-    """Meanwhile it holds the offset, and its count of retries grows by one."""
+    """Meanwhile it holds the offset, and its count of retries increases by one."""
     times = []
 
     def act(messages, _):
@@ -52,7 +52,7 @@ def test_a_message_that_no_broker_takes_back_is_consumed_here_again_after_5_s():
 
 
 def test_only_messages_that_could_not_be_sent_back_are_consumed_again():
-    """Exactly those, in batches."""
+    """They are consumed again in batches."""
     world = started(act=failing(1, 2), consume_message_batch_max_size=1)
     world.network.hold.add("send_back")
     world.network.fail["send_retry"] = refusal()
@@ -69,7 +69,7 @@ def test_only_messages_that_could_not_be_sent_back_are_consumed_again():
 
 
 def test_a_message_is_not_retried_here_once_its_queue_is_lost():
-    """By then another member has it."""
+    """By then another member owns the queue."""
     world = started(act=failing(0))
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.found([0])
@@ -85,8 +85,8 @@ def test_a_message_is_not_retried_here_once_its_queue_is_lost():
 def test_a_message_that_its_broker_refuses_goes_to_the_retry_topic_as_a_copy(
     level, times, expected
 ):
-    """The member sends it as a producer does. Delay level -1 still means the
-    dead-letter queue, and the first message id is kept."""
+    """The member sends the copy as a producer does. Delay level -1 still means the
+    dead-letter queue, and the original message id is kept."""
     kept = []
 
     def act(messages, context):
@@ -123,7 +123,7 @@ def test_a_message_that_fails_again_keeps_its_first_id():
 
 
 def test_sending_back_holds_up_no_thread_and_no_other_message():
-    """Java's consume thread waits for up to 5 s; here none waits."""
+    """In Java the consume thread waits for up to 5 s; here no thread waits."""
     world = started(act=failing(0))
     world.network.hold.add("send_back")
     world.found([0])
@@ -132,11 +132,11 @@ def test_sending_back_holds_up_no_thread_and_no_other_message():
     assert world.offset() == 0
 
 
-# The sweep of what a listener has for too long
+# The sweep of messages that a listener has had for too long
 
 
 def with_a_stuck_listener(**options):
-    """20 messages that were shown and of which no outcome comes."""
+    """Return a world whose listener has 20 messages and reports no outcome."""
     world = started(consume_message_batch_max_size=32, **options)
     world.holds_work, world.hold_ms = True, 15_000
     world.found(range(20))
@@ -146,7 +146,7 @@ def with_a_stuck_listener(**options):
 
 def test_messages_that_a_listener_has_for_15_minutes_are_sent_back_with_delay_level_3():
     """The sweep runs every 15 minutes and sends back at most 16 messages of a queue: of
-    20 expired ones 16 are sent and 4 are left. The offset stays where it is."""
+    20 expired ones it sends 16 and leaves 4. The offset does not move."""
     world = with_a_stuck_listener()
     world.run(15 * MINUTE_MS)
     assert not sent_back(world)
@@ -160,7 +160,7 @@ def test_messages_that_a_listener_has_for_15_minutes_are_sent_back_with_delay_le
 
 
 def test_a_message_that_the_sweep_sent_back_is_not_sent_back_when_it_fails():
-    """Its listener returns with a failure at last."""
+    """Its listener returns later, with a failure."""
     world = with_a_stuck_listener(act=lambda *_: LATER)
     world.run(30 * MINUTE_MS)
     assert len(sent_back(world)) == 16
@@ -170,8 +170,8 @@ def test_a_message_that_the_sweep_sent_back_is_not_sent_back_when_it_fails():
 
 
 def test_a_sweep_keeps_messages_that_it_cannot_send_back():
-    """It tries 16 times, each time with the first message, and all 20 are left, as in
-    Java."""
+    """As in Java, it tries 16 times, each time with the first message, and all 20 are
+    left."""
     world = with_a_stuck_listener()
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.run(30 * MINUTE_MS)
@@ -180,7 +180,7 @@ def test_a_sweep_keeps_messages_that_it_cannot_send_back():
 
 
 def test_a_sweep_ends_at_a_message_that_no_listener_has_and_later_sweeps_go_on():
-    """In 4.6 no sweep ran after that one."""
+    """In 4.6 no further sweep runs after such a message."""
     world = started()
     world.holds_work, world.hold_ms = True, 15_000
     world.found([0, 1])
@@ -192,7 +192,8 @@ def test_a_sweep_ends_at_a_message_that_no_listener_has_and_later_sweeps_go_on()
 
 
 def test_a_sweep_ends_when_the_first_message_is_not_expired():
-    """Messages behind it stay, however old, as in Java. Source: testPopRequest."""
+    """As in Java, later messages stay even if they are expired. Source:
+    testPopRequest."""
     world = with_a_stuck_listener()
     world.process_queue().first().consume_start_ms += 20 * MINUTE_MS
     world.run(30 * MINUTE_MS)
@@ -201,8 +202,8 @@ def test_a_sweep_ends_when_the_first_message_is_not_expired():
 
 
 def test_a_queue_is_kept_while_its_listener_works_for_150_s():
-    """Its cache is over the threshold all the time: a pull that is held back is not
-    taken for a forgotten one."""
+    """Its cache is over the threshold all the time, so its pull is delayed, but that is
+    not taken for a lost pull."""
     world = started(pull_threshold_for_queue=10)
     before = world.process_queue()
     world.holds_work = True
@@ -215,7 +216,7 @@ def test_a_queue_is_kept_while_its_listener_works_for_150_s():
     assert world.offset() == 20
 
 
-# What the listener's owner hears of failures
+# Reports to on_failed
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_a_queue_is_kept_while_its_listener_works_for_150_s():
     ],
 )
 def test_on_failed_is_called_with_the_retry_of_a_failed_message(level, times, expected):
-    """Once the broker has taken the message, and not before."""
+    """It is called only when the broker has accepted the message."""
 
     def act(_, context):
         context.delay_level_when_next_consume = level
@@ -318,7 +319,7 @@ def test_on_failed_is_not_called_for_an_unreadable_message(ending):
     world = started(on_undecodable=refuse, on_failed=failed.append, **options)
     world.holds_work = True
     bad = bytearray(stored(queue_of(), 0))
-    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    bad[4:8] = b"\x11\x22\x33\x44"  # an unknown magic
     world.answer(PullStatus.FOUND, 1, body=bytes(bad), max_offset=1)
     world.consume()
     if ending == "dropped":

@@ -1,4 +1,4 @@
-"""Which settings of a consumer are accepted, and what the others raise."""
+"""The settings of a consumer that are accepted, and the errors for others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqcli.wire.subscription import parse_subscription
 
 TOPICS = {"orders": parse_subscription("orders", "*")}
 
-#: As checkConfig of 4.6.0 has them; Java's -1 is None here.
+#: The ranges of checkConfig in 4.6.0; None takes the place of Java's -1.
 RANGES = [
     ("consume_threads", 1, 1_000),
     ("consume_concurrently_max_span", 1, 65_535),
@@ -24,7 +24,7 @@ RANGES = [
     ("consume_message_batch_max_size", 1, 1_024),
     ("suspend_current_queue_time_ms", 10, 30_000),
     ("heartbeat_broker_interval_ms", 100, 100_000),
-    # These are ours.
+    # Java does not have these settings, or does not check them.
     ("consume_timestamp_ms", 0, 253_402_300_799_999),
     ("max_reconsume_times", 0, 2_147_483_647),
     ("consume_timeout_ms", 1, 86_400_000),

@@ -1,7 +1,7 @@
-"""One message at a time: the quick way and the way of batches do the same.
+"""One message at a time: the fast path and the code for batches have the same effect.
 
-A listener of one message without a context is called by short code of its own, for its
-calls are most of what a consumer does. Here the same listener is called both ways.
+A listener of one message without a context is called by separate, shorter code, because
+its calls are most of a consumer's work. Here the same listener is called in both ways.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ RESULTS = (
     *ConsumeConcurrentlyStatus,
     *ConsumeOrderlyStatus,
 )
-#: What else may happen in a call; the request ends sooner for it.
+#: Events that may happen during a call and end the request early.
 EVENTS = ("", "", "", "", "", "cancel", "drop", "unlock")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one call does, and how long it takes."""
+    """The result and the duration of one call."""
 
     result: Any
     ms: int
@@ -78,7 +78,7 @@ steps = st.lists(
 
 @dataclass
 class Script:
-    """A listener that does as `steps` say, and what was seen of it."""
+    """A listener that carries out `steps`, and a record of its calls."""
 
     steps: list[Step]
     clock: ManualClock = field(default_factory=lambda: ManualClock(START_MS))
@@ -122,7 +122,7 @@ class Script:
         for offset, step in enumerate(self.steps):
             raw = bytearray(stored(QUEUE, offset))
             if not step.is_readable:
-                raw[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+                raw[4:8] = b"\x11\x22\x33\x44"  # an unknown magic
             messages += decode_pulled(
                 bytes(raw), origin, start_offset=offset, subscription=ALL
             )
@@ -213,7 +213,7 @@ def test_orderly_messages_one_by_one(steps, none_is_failure, needs_lock):
 
 
 def test_a_request_that_succeeds_as_a_whole_ends_without_a_special_batch():
-    """For one message at a time and for batches: how many succeeded, and the time."""
+    """The outcome has only the number of successes and the time."""
     steps = [Step(None, 3, "", is_readable=True)] * 2
     for is_quick in (True, False):
         told, calls, is_cancelled = in_order(
@@ -235,7 +235,8 @@ def test_a_failure_ends_a_request_with_the_message_that_failed():
 
 
 def test_concurrent_outcomes_are_reported_after_50_ms_at_the_latest():
-    """With the messages that failed. A slow call asks other threads for help, once."""
+    """The report includes failed messages. After a slow call, the request is shared
+    with other threads, once."""
     steps = [
         Step(None, 49, "", is_readable=True),
         Step(False, 1, "", is_readable=True),

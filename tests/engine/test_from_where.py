@@ -1,4 +1,4 @@
-"""From which offset a queue is consumed that was just assigned."""
+"""The offset from which a newly assigned queue is consumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRY_QUEUE = queue_of(topic=RETRY)
 
 
 def first_pulls(world):
-    """Queue to the offset it was first pulled from."""
+    """Return the offset of each queue's first pull."""
     found: dict[Any, int] = {}
     for call in world.network.of("pull"):
         ask = call.args["ask"]
@@ -36,7 +36,7 @@ def first_pulls(world):
 @pytest.mark.parametrize("where", POLICIES)
 @pytest.mark.parametrize("stored", [0, 400])
 def test_a_committed_offset_counts_whatever_consume_from_where_says(where, stored):
-    """Also offset 0, which brokers answer for young topics. Source:
+    """This includes offset 0, which brokers answer for new topics. Source:
     testComputePullFromWhereWithException_ne_minus1."""
     world = World(consume_from_where=where)
     world.network.committed[queue_of()] = stored
@@ -51,7 +51,7 @@ def test_a_committed_offset_counts_whatever_consume_from_where_says(where, store
     [(FROM_LAST, 12_345), (FROM_FIRST, 0), (FROM_TIMESTAMP, 23_456)],
 )
 def test_without_a_committed_offset_consume_from_where_decides(where, expected):
-    """The broker corrects a first offset that is trimmed. Source:
+    """If the first offset was trimmed, the broker corrects it later. Source:
     testComputePullFromWhereWithException_eq_minus1_last, _first, _timestamp."""
     world = World(consume_from_where=where)
     world.network.ends[queue_of()] = 12_345
@@ -62,8 +62,8 @@ def test_without_a_committed_offset_consume_from_where_decides(where, expected):
 
 @pytest.mark.parametrize("where", POLICIES)
 def test_a_retry_queue_without_an_offset_begins_at_0(where):
-    """Also with CONSUME_FROM_TIMESTAMP, where Java begins at the end and skips the
-    retries that wait."""
+    """This is also true with CONSUME_FROM_TIMESTAMP, where Java begins at the end and
+    skips the waiting retries."""
     world = World(consume_from_where=where, has_retry_route=True)
     world.network.ends[RETRY_QUEUE] = world.network.at_times[RETRY_QUEUE] = 9
     world.start()
@@ -92,7 +92,7 @@ def test_consume_timestamp_is_half_an_hour_before_the_start_unless_it_is_set(
 @pytest.mark.parametrize("where", POLICIES)
 @pytest.mark.parametrize("error", [refusal(1), refusal(17), no_answer()])
 def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, error):
-    """The rule of 5.0. Source: testReadOffset_WithException."""
+    """This has been the rule since 5.0. Source: testReadOffset_WithException."""
     world = World(consume_from_where=where)
     world.network.fail["query_offset"] = error
     world.start()
@@ -103,7 +103,7 @@ def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, e
     ("where", "name"), [(FROM_LAST, "max_offset"), (FROM_TIMESTAMP, "search_offset")]
 )
 def test_a_queue_waits_while_its_end_or_the_offset_of_a_time_is_not_known(where, name):
-    """It does not begin at a guess."""
+    """It does not begin at a guessed offset."""
     world = World(consume_from_where=where)
     world.network.fail[name] = no_answer()
     world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 7
@@ -115,7 +115,7 @@ def test_a_queue_waits_while_its_end_or_the_offset_of_a_time_is_not_known(where,
 
 
 def test_a_negative_committed_offset_is_an_error():
-    """No queue begins below 0."""
+    """A queue never begins below 0."""
     world = World()
     world.network.committed[queue_of()] = -3
     world.start()
@@ -123,7 +123,7 @@ def test_a_negative_committed_offset_is_an_error():
 
 
 def test_a_broadcasting_member_begins_at_the_offset_in_its_file():
-    """It asks no broker for the offset."""
+    """It queries no broker for the offset."""
     world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
     world.network.ends[queue_of()] = 50
     world.file.offsets[queue_of()] = 33
@@ -133,7 +133,7 @@ def test_a_broadcasting_member_begins_at_the_offset_in_its_file():
 
 
 def test_the_offset_of_an_orderly_queue_is_queried_again_under_its_lock():
-    """Its last owner may have committed since the first query."""
+    """The previous owner may have committed since the first query."""
     world = World(orderly=True)
     world.network.hold.add("query_offset")
     world.start()
@@ -149,7 +149,7 @@ def test_the_offset_of_an_orderly_queue_is_queried_again_under_its_lock():
 
 
 def test_an_orderly_queue_waits_while_its_offset_under_the_lock_is_not_known():
-    """For the delay of a failed pull."""
+    """It waits for the delay of a failed pull."""
     world = World(orderly=True)
     world.network.hold.add("query_offset")
     world.start()
@@ -164,7 +164,7 @@ def test_an_orderly_queue_waits_while_its_offset_under_the_lock_is_not_known():
 @pytest.mark.parametrize("where", [FROM_LAST, FROM_TIMESTAMP])
 @pytest.mark.parametrize("orderly", [False, True])
 def test_messages_sent_between_two_starts_are_not_lost(where, orderly):
-    """A member that is closed before its first message has committed where it began."""
+    """A member that closes before its first message has committed its first offset."""
     world = World(consume_from_where=where, orderly=orderly)
     world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 5
     world.start()
@@ -190,7 +190,7 @@ def test_messages_sent_while_a_queue_is_being_locked_are_not_lost():
 
 
 def test_a_broadcasting_member_stores_where_it_began():
-    """In its file, before its first message."""
+    """It writes the offset to its file before its first message."""
     world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
     world.network.ends[queue_of()] = 5
     world.start()
@@ -199,7 +199,7 @@ def test_a_broadcasting_member_stores_where_it_began():
     assert world.file.offsets == {queue_of(): 5}
 
 
-# What the listener's owner hears of it
+# Reports to on_start
 
 
 def starts_of(found):
@@ -230,7 +230,7 @@ def test_on_start_is_called_with_the_first_offset_of_a_queue_and_the_reason(
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_on_start_is_called_once_for_a_queue_with_a_committed_offset(orderly):
-    """Also when the offset is queried again under the queue's lock."""
+    """This is also true when the offset is queried again under the queue's lock."""
     found: list[Any] = []
     world = World(orderly=orderly, on_start=found.append)
     world.network.committed[queue_of()] = 400

@@ -1,4 +1,4 @@
-"""What goes wrong in groups of several members: client ids, subscriptions, retries."""
+"""Groups of several members: client ids, subscriptions, restarts and retries."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.engine.world import (
     ("code", "level"), [(23, "WARNING"), (24, "WARNING"), (25, "DEBUG")]
 )
 def test_a_subscription_that_a_broker_refuses_is_logged(code, level, caplog):
-    """A broker refuses pulls of members that subscribe to different things; its reason
-    is logged. Code 25 (SUBSCRIPTION_NOT_LATEST) is usual after a change."""
+    """A broker refuses pulls of members whose subscriptions differ, and its reason is
+    logged. Code 25 (SUBSCRIPTION_NOT_LATEST) is normal after a change."""
     caplog.set_level(logging.DEBUG)
     world = started()
     world.fail_pull(refusal(code, "the consumer's subscription not exist"))
@@ -38,8 +38,8 @@ def test_a_subscription_that_a_broker_refuses_is_logged(code, level, caplog):
 
 
 def test_two_consumers_of_one_process_are_two_members():
-    """Each has a client id of its own, also in containers with the same address and
-    process number."""
+    """Their client ids differ, even in containers with the same address and process
+    id."""
     ids = {
         make_client_id(
             ip="172.17.0.1",
@@ -55,7 +55,7 @@ def test_two_consumers_of_one_process_are_two_members():
 
 
 def test_a_client_id_that_is_listed_twice_is_one_member():
-    """Brokers list a client id twice that has two connections."""
+    """Brokers list a client id twice when it has two connections."""
     assert sort_client_ids([ME, OTHER, ME]) == [ME, ME, OTHER]
     world = World(queues=4)
     world.network.members = [ME, OTHER]
@@ -74,7 +74,7 @@ def test_each_message_sent_back_asks_the_broker_for_16_retries_at_most():
 
 
 def test_a_member_that_restarts_goes_on_at_its_committed_offset():
-    """It knows nothing but what the broker has."""
+    """It knows only the offset that the broker has."""
     world = started(act=lambda messages, _: messages[0].queue_offset != 5)
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.found(range(10))
@@ -86,7 +86,7 @@ def test_a_member_that_restarts_goes_on_at_its_committed_offset():
 
 
 def test_queues_of_all_topics_are_pulled():
-    """No queue waits for another one: each has its own pull at the broker."""
+    """No queue waits for another one, as each has its own pull at the broker."""
     world = started(queues=64, has_retry_route=True)
     assert len({call.args["ask"].queue for call in world.pulls()}) == 65
     world.found([0], call=world.pull(63))
@@ -95,8 +95,8 @@ def test_queues_of_all_topics_are_pulled():
 
 
 def test_messages_that_a_member_did_not_commit_are_consumed_by_the_next_owner():
-    """While members come and go two of them may own a queue, so messages may come
-    twice; none is lost."""
+    """While members join and leave, two of them may own a queue, so messages may be
+    consumed twice, but none is lost."""
     world = started()
     world.holds_work = True
     world.found([0, 1, 2])
@@ -114,7 +114,7 @@ def test_messages_that_a_member_did_not_commit_are_consumed_by_the_next_owner():
 
 
 def test_pulls_of_the_retry_topic_use_its_own_subscription():
-    """Its expression and its version, not those of the topic."""
+    """They have the expression and version of the retry topic's subscription."""
     world = started(has_retry_route=True, tags="A")
     (call,) = world.pulls(queue_of(topic=RETRY))
     ask = call.args["ask"]

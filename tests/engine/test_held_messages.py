@@ -1,4 +1,4 @@
-"""What a member decides about the messages that a proxy gave it."""
+"""The decisions of a member about the messages that a proxy has delivered to it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_in_order_one_message_of_a_group_is_out_at_a_time():
     assert [offsets(each) for each in first] == [[0], [2], [3], []]
     (zero,) = first[0]
     held.succeeded(zero)
-    assert held.next_batch(0) == []  # not before the ack has ended
+    assert held.next_batch(0) == []  # the ack has not ended yet
     held.settled(zero)
     held.validate()
     assert offsets(held.next_batch(0)) == [1]
@@ -137,7 +137,7 @@ def test_a_lease_is_renewed_half_a_minute_before_its_end():
     assert held.next_due_ms() == 30_000
     assert held.run_due(29_999).renew == []
     (each,) = held.run_due(30_000).renew
-    assert held.run_due(30_001).renew == []  # one at a time
+    assert held.run_due(30_001).renew == []  # only one renewal at a time
     assert held.renewed(each, "second", now_ms=30_100) == []
     assert (each.receipt_handle, each.until_ms) == ("second", 90_100)
     assert held.next_due_ms() == 60_100
@@ -164,7 +164,7 @@ def test_a_renewal_that_was_not_sent_is_tried_again():
 
 
 def test_a_message_with_a_doubtful_handle_is_not_changed_again():
-    """The server may have made another handle, and each one brings the message."""
+    """The server may have made another handle, and every handle causes a delivery."""
     held = make()
     deliver(held, Delivery(0))
     (each,) = held.next_batch(0)
@@ -220,7 +220,7 @@ def test_in_order_a_message_that_is_held_takes_the_handle_of_its_new_delivery():
     verdicts = deliver(
         held, Delivery(0, message_group="a", receipt_handle="third"), now_ms=70_000
     )
-    assert told(verdicts) == [(ACK, 0, 0)]  # consumed already
+    assert told(verdicts) == [(ACK, 0, 0)]  # the message was already consumed
     assert verdicts[0].held.receipt_handle == "third"
 
 
@@ -257,7 +257,7 @@ def test_a_queue_holds_no_more_messages_than_its_limit():
     held.end_receive(BROKER, 1, [], now_ms=0)
     (each,) = held.next_batch(0)
     held.succeeded(each)
-    assert held.begin_receive(BROKER, 5) == 2  # until it is settled it counts
+    assert held.begin_receive(BROKER, 5) == 2  # a message counts until it is settled
     held.settled(each)
     assert held.begin_receive(BROKER, 5) == 1
 

@@ -1,8 +1,8 @@
-"""`HeldMessages` beside a model of the broker, in any order of events.
+"""`HeldMessages` together with a model of the broker, in any order of events.
 
-The model delivers as RocketMQ does: a message is hidden while its lease lasts, a queue
-of a FIFO group gives out nothing while one of its messages is hidden, and a handle is
-valid until another delivery or a renewal replaces it.
+The model delivers messages as RocketMQ does: a message is hidden while its lease lasts,
+a queue of a FIFO group delivers no message while one of its messages is hidden, and a
+handle is valid until another delivery or a renewal replaces it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stored:
         self.handle = ""
         self.hidden_until_ms = 0
         self.is_acked = False
-        #: a listener has consumed it, or it became a dead letter
+        #: whether a listener has consumed it or it has become a dead letter
         self.is_done = False
 
 
@@ -57,18 +57,18 @@ class Model(RuleBasedStateMachine):
         self.now_ms = 0
         self.stored = []
         self.numbers = 0
-        #: what is with listeners
+        #: messages that listeners have
         self.running = []
         self.renewing = []
         self.settling = []
-        #: receives under way: how many messages each asked for
+        #: the number of messages that each receive under way requested
         self.asked = []
 
     # --- the broker ---
 
     @rule(queue_id=st.integers(0, QUEUES - 1), group=st.sampled_from(GROUPS))
     def send(self, queue_id, group):
-        # A message group has one queue, as a proxy chooses it.
+        # As with a proxy, all messages of a message group are in one queue.
         queue_id = {"a": 0, "b": 1}.get(group, queue_id)
         offset = sum(each.queue_id == queue_id for each in self.stored)
         self.stored.append(Stored(queue_id, offset, group))
@@ -180,7 +180,7 @@ class Model(RuleBasedStateMachine):
             else:
                 stored.is_acked = stored.is_done = True
         elif verdict.settlement is Settlement.DEAD_LETTER:
-            # The member keeps a message for which that fails until its lease is over.
+            # If that fails, the member keeps the message until its lease has ended.
             if self.in_order and stored is not None:
                 self.settling.append(verdict)
                 return
@@ -223,7 +223,7 @@ class Model(RuleBasedStateMachine):
         self.renewing += due.renew
         self.carry_out(due.verdicts)
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def tables_agree(self):
@@ -233,7 +233,7 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def limits_hold(self):
         if hasattr(self, "held"):
-            # Each delivery was asked for before, and room kept for it.
+            # Room was reserved for each delivery when it was requested.
             assert self.held.held_count + sum(self.asked) <= COUNT_MAX
 
     @invariant()
@@ -242,7 +242,7 @@ class Model(RuleBasedStateMachine):
             assert self.held.count(HeldState.RUNNING) == len(self.running)
 
     def teardown(self):
-        """Nothing is lost: with a network and listeners that work all is consumed."""
+        """Check that all messages are consumed once network and listeners work."""
         if not hasattr(self, "held"):
             return
         for _ in range(40 + 20 * len(self.stored)):

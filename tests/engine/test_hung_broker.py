@@ -1,6 +1,6 @@
-"""A broker that takes connections and answers nothing: the others are not affected.
+"""A broker that accepts connections but never answers does not affect other brokers.
 
-Pure: what is asked of the hung broker is never answered here, not even by a deadline.
+Pure: requests to the hung broker never end here, not even by a deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPICS = [f"topic-{number:02}" for number in range(40)]
 
 
 def world_of_two_brokers(*, topics=TOPICS, **options):
-    """A member of many topics with two queues at each of two brokers."""
+    """Return a world with many topics, each with two queues on each of two brokers."""
     world = World(**options)
     world.network.queues.clear()
     world.member.subscriptions.pop("orders")
@@ -68,7 +68,7 @@ def test_a_start_consumes_from_the_healthy_broker_within_a_second(options):
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_queues_of_the_healthy_broker_that_come_with_a_rebalance_begin_at_once(orderly):
-    """Another member leaves while a broker hangs: its queues are consumed again."""
+    """Another member leaves while a broker hangs, and its queues are taken over."""
     world = world_of_two_brokers(orderly=orderly)
     world.network.members = [ME, OTHER]
     world.begin()
@@ -83,7 +83,7 @@ def test_queues_of_the_healthy_broker_that_come_with_a_rebalance_begin_at_once(o
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_queues_of_the_healthy_broker_are_given_up_at_once(orderly):
-    """A member that joins while a broker hangs gets its share."""
+    """A member that joins while a broker hangs gets its share of the queues."""
     world = world_of_two_brokers(orderly=orderly, topics=TOPICS[:6])
     world.network.hung.add(HUNG)
     world.begin()
@@ -92,7 +92,7 @@ def test_queues_of_the_healthy_broker_are_given_up_at_once(orderly):
     world.engine.rebalances.members_changed()
     world.run(900)
     owned = {q for q in world.member.process_queues if q.broker_name == "broker-a"}
-    assert len(owned) == 12  # of AVG: broker-a's two are the first half of each topic
+    assert len(owned) == 12  # AVG: broker-a's queues are the first half of each topic
     assert all(not world.member.process_queues[queue].dropped for queue in owned)
     world.network.members = [OTHER + "0", ME]
     world.engine.rebalances.members_changed()
@@ -122,7 +122,7 @@ def test_heartbeats_and_commits_to_the_healthy_broker_go_on():
         for call in world.network.of("update_offset")
         if call.args["queue"] == queue
     ]
-    assert commits == [3] * 11  # each 5 s, after the first 10 s
+    assert commits == [3] * 11  # every 5 s, after the first 10 s
 
 
 def test_locks_of_the_healthy_broker_are_renewed():
@@ -202,7 +202,7 @@ def test_a_late_answer_begins_no_queue_that_was_lost_meanwhile(held):
 
 @pytest.mark.parametrize("held", ["lock", "query_offset"])
 def test_a_late_answer_begins_no_queue_of_a_member_that_closes(held):
-    """And the broker does not keep its lock for a minute."""
+    """The queue is unlocked, so the broker does not keep its lock for a minute."""
     world = World(orderly=True)
     world.network.hold.add(held)
     world.start()

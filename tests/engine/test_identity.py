@@ -1,4 +1,4 @@
-"""Client ids, as Java clients since 4.9 make them."""
+"""Client ids have the form that Java clients have used since 4.9."""
 
 from __future__ import annotations
 

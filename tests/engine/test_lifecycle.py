@@ -33,7 +33,7 @@ from tests.engine.world import (
 
 
 def test_a_start_fetches_routes_then_sends_a_heartbeat_then_rebalances():
-    """The rebalance follows the heartbeat's answer. Source:
+    """The rebalance waits for the heartbeat's answer. Source:
     testStart_OffsetShouldNotNUllAfterStart."""
     world = World()
     world.network.hold |= {"heartbeat", "fetch_queues"}
@@ -51,7 +51,7 @@ def test_a_start_fetches_routes_then_sends_a_heartbeat_then_rebalances():
 
 
 def test_a_heartbeat_has_the_settings_and_subscriptions_of_the_member():
-    """The retry topic's subscription, too."""
+    """It includes the subscription of the retry topic."""
     world = started(tags="A || B")
     heartbeat = world.network.of("heartbeat")[0].args["heartbeat"]
     assert heartbeat.client_id == ME
@@ -73,7 +73,7 @@ def test_broadcasting_has_no_retry_topic():
 
 @pytest.mark.parametrize("reason", ["no broker is known", "no broker accepts"])
 def test_a_start_waits_for_a_broker_that_accepts_a_heartbeat(reason):
-    """It tries once a second, and fetches the routes before each try."""
+    """It tries once a second, and fetches the routes before each attempt."""
     world = World()
     if reason == "no broker is known":
         queues, world.network.queues = world.network.queues, {}
@@ -94,8 +94,8 @@ def test_a_start_waits_for_a_broker_that_accepts_a_heartbeat(reason):
 
 @pytest.mark.parametrize("expression_type", ["SQL92", "TAG"])
 def test_a_start_lets_a_broker_check_sql_before_anything_else(expression_type):
-    """With CHECK_CLIENT_CONFIG (46). What the broker refuses is the start's error, and
-    nothing else is sent."""
+    """The request is CHECK_CLIENT_CONFIG (46). If the broker refuses it, the start
+    raises that error, and nothing else is sent."""
     world = World(tags="a > 1", expression_type=expression_type)
     world.network.fail["check_subscription"] = refusal(23, "no such syntax")
     world.start()
@@ -109,7 +109,7 @@ def test_a_start_lets_a_broker_check_sql_before_anything_else(expression_type):
 
 
 def test_routes_are_fetched_and_heartbeats_sent_every_30_s():
-    """Independently of each other."""
+    """They do not depend on each other."""
     world = started()
     world.network.calls.clear()
     world.run(60_000)
@@ -128,7 +128,7 @@ def test_routes_are_fetched_and_heartbeats_sent_every_30_s():
 
 @pytest.mark.parametrize("name", ["fetch_queues", "consumer_ids", "lock"])
 def test_heartbeats_go_on_while_another_request_is_not_answered(name):
-    """In Java one thread does both."""
+    """In Java one thread sends both."""
     world = started(orderly=True)
     world.found([0])
     world.network.hold.add(name)
@@ -145,14 +145,14 @@ def test_heartbeats_go_on_while_another_request_is_not_answered(name):
         ("heartbeat", 30_000, {}),
         ("update_offset", 5_000, {}),
         ("lock", 20_000, {"orderly": True}),
-        ("consumer_ids", 1_000, {}),  # one that failed is tried again after a second
+        ("consumer_ids", 1_000, {}),  # a failed rebalance is repeated after a second
         ("send_back", 60_000, {"consume_timeout_ms": 60_000}),
     ],
 )
 def test_a_periodic_task_goes_on_after_an_unexpected_exception(
     name, interval_ms, options, caplog
 ):
-    """The exception is logged, and the task runs again when it is due."""
+    """The exception is logged, and the task runs again at its next time."""
     world = started(**options)
     if name == "send_back":
         world.holds_work = True
@@ -184,7 +184,7 @@ def test_a_periodic_task_goes_on_after_an_unexpected_exception(
     ["fetch_queues", "heartbeat", "consumer_ids", "query_offset", "lock", "pull"],
 )
 def test_a_start_goes_on_after_an_unexpected_exception_in_one_of_its_steps(name):
-    """The step is tried again until it works."""
+    """The step is repeated until it works."""
     world = World(orderly=True)
     world.network.broken[name] = ZeroDivisionError("injected")
     world.start()
@@ -197,7 +197,7 @@ def test_a_start_goes_on_after_an_unexpected_exception_in_one_of_its_steps(name)
 
 
 class Moody:
-    """An allocation strategy that raises, or answers nonsense, while `mood` is set."""
+    """An allocation strategy that raises or returns nonsense while `mood` is set."""
 
     name = "MOODY"
 
@@ -217,7 +217,7 @@ class Moody:
 def test_an_allocation_strategy_that_raises_once_is_called_again(
     mood, is_before_start, caplog
 ):
-    """After a second; other topics are not affected."""
+    """It is called again after a second, and earlier queues are not affected."""
     strategy = Moody()
     world = World(strategy=strategy, queues=2)
     if not is_before_start:
@@ -250,7 +250,7 @@ def test_rate_samples_and_the_check_for_slow_listeners_survive_an_exception(capl
     assert sampled == [10_000, 20_000, 30_000]
     world.found(range(5))
     (request,) = world.workers.requests
-    request.begun.append(None)  # a thread took it, and does not come back
+    request.begun.append(None)  # a thread has taken the request, and blocks
     next(request.batches)
     world.workers.requests.clear()
     world.workers.error = ZeroDivisionError("injected")
@@ -264,7 +264,7 @@ def test_rate_samples_and_the_check_for_slow_listeners_survive_an_exception(capl
 def test_a_message_that_could_neither_be_sent_back_nor_handed_out_is_tried_again(
     caplog,
 ):
-    """It is not forgotten."""
+    """The message is not lost."""
     calls = itertools.count()
     world = started(act=lambda *_: next(calls) > 0)
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
@@ -324,7 +324,7 @@ def test_a_close_waits_for_the_listener_that_works_and_commits():
 
 
 def test_a_close_does_not_wait_for_messages_that_no_listener_got():
-    """The next owner gets them."""
+    """The queue's next owner gets them."""
     world = started()
     world.holds_work = True
     world.found(range(32))
@@ -337,7 +337,7 @@ def test_a_close_does_not_wait_for_messages_that_no_listener_got():
 
 
 def closing_with_a_pull_that_commits_2():
-    """Consumed to 4; the pull that waits was sent when that was 2."""
+    """Return a world that has consumed up to 4, and an open pull that commits 2."""
     world = started()
     world.found([0, 1])
     world.found([2, 3])
@@ -348,8 +348,8 @@ def closing_with_a_pull_that_commits_2():
 
 
 def test_a_close_waits_for_a_pull_that_could_undo_its_commit():
-    """The pull carries an older offset, and a broker's threads may read it after the
-    commit (seen with 5.5.0)."""
+    """The pull carries an older offset, which the broker's threads may store after the
+    commit (observed with 5.5.0)."""
     world, _ = closing_with_a_pull_that_commits_2()
     world.close()
     world.run(CARRIED_MS - 10)
@@ -393,7 +393,7 @@ def test_a_close_does_not_read_its_commit_back_when_no_pull_could_undo_it():
 
 
 def test_a_close_gives_up_on_a_listener_after_its_timeout():
-    """Python cannot interrupt a listener. What it returns later has no effect, and its
+    """Python cannot interrupt a listener. Its later result has no effect, and its
     message is not committed."""
     world = started()
     world.holds_work = True
@@ -413,7 +413,7 @@ def test_a_close_gives_up_on_a_listener_after_its_timeout():
 
 
 def test_a_close_waits_until_a_failed_message_is_in_the_retry_topic():
-    """The offset moves only after that."""
+    """Only then does the offset move."""
     world = started(act=lambda *_: False)
     world.network.hold.add("send_back")
     world.found([0])
@@ -427,7 +427,7 @@ def test_a_close_waits_until_a_failed_message_is_in_the_retry_topic():
 
 
 def test_a_closed_member_sends_nothing():
-    """No pull, commit or heartbeat."""
+    """It sends no pull, commit or heartbeat."""
     world = started(orderly=True)
     held = world.pull()
     world.close()
@@ -436,7 +436,7 @@ def test_a_closed_member_sends_nothing():
     world.found([0, 1], call=held)
     world.engine.rebalances.soon()
     world.run(200_000)
-    world.engine.rebalances.soon()  # long after the last one
+    world.engine.rebalances.soon()  # long after the last rebalance
     world.engine.rebalances.members_changed()
     assert world.network.names() == []
     assert not world.seen
@@ -463,7 +463,7 @@ def test_a_close_does_not_wait_for_ever_for_brokers_that_do_not_answer():
 
 
 def test_a_thousand_members_leave_no_thread():
-    """The engine starts none, and a closed member has no timer left."""
+    """The engine starts no thread, and a closed member has no timer left."""
     before = threading.active_count()
     for _ in range(1_000):
         world = started()
@@ -482,7 +482,7 @@ def test_the_number_of_timers_does_not_grow_in_a_day_without_messages():
     assert len(world.member.timers._heap) <= plans + 4 < 64
 
 
-# What a broker asks of a member
+# Requests of a broker to a member
 
 
 def a_message():
@@ -504,7 +504,8 @@ def a_message():
     ],
 )
 def test_a_message_shown_directly_in_order(result, expected):
-    """ConsumeMessageOrderlyServiceTest.testConsumeMessageDirectly_WithNoException."""
+    """Source: ConsumeMessageOrderlyServiceTest
+    .testConsumeMessageDirectly_WithNoException."""
     world = World(orderly=True, none_is_failure=True, act=lambda *_: result)
     answer = consume_directly(
         a_message(), world.member.listener, queue_of(), world.clock
@@ -531,7 +532,7 @@ def test_a_message_shown_directly_in_any_order(result, expected):
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_message_shown_directly_whose_listener_raises(orderly):
-    """testConsumeMessageDirectly_WithException; offsets do not move."""
+    """Offsets do not move. Source: testConsumeMessageDirectly_WithException."""
 
     def act(*_):
         raise ValueError("no")
@@ -546,7 +547,8 @@ def test_a_message_shown_directly_whose_listener_raises(orderly):
 
 
 def test_get_consumer_status_returns_the_offsets_of_one_topic():
-    """GET_CONSUMER_STATUS_FROM_CLIENT (221). Source: ClientRemotingProcessorTest."""
+    """The request is GET_CONSUMER_STATUS_FROM_CLIENT (221). Source:
+    ClientRemotingProcessorTest."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
     world.member.offsets.table.put(queue_of(topic="other"), 9)
@@ -554,7 +556,7 @@ def test_get_consumer_status_returns_the_offsets_of_one_topic():
 
 
 def test_the_rates_of_the_running_info_are_those_of_the_last_minute():
-    """ConsumeMessageConcurrentlyServiceTest.testPullMessage_ConsumeSuccess: OK TPS."""
+    """Source: ConsumeMessageConcurrentlyServiceTest.testPullMessage_ConsumeSuccess."""
     world = started()
     world.found([0])
     world.run(10_000)
@@ -566,7 +568,7 @@ def test_the_rates_of_the_running_info_are_those_of_the_last_minute():
 
 
 def test_two_members_share_and_one_that_leaves_gives_its_queues_back():
-    """Its queues are free as soon as brokers notify the other member."""
+    """The other member gets the queues as soon as brokers notify it."""
     world = World(queues=4)
     world.network.members = [ME, OTHER]
     world.start()
@@ -585,7 +587,7 @@ def no_route(topic):
 
 
 def start_without_waiting(*topics):
-    """A start whose questions for routes wait for the test."""
+    """Start a member whose requests for routes wait for the test."""
     world = World()
     del world.member.subscriptions[TOPIC]
     for topic in topics:
@@ -604,7 +606,7 @@ def answer_routes(world, answers):
 
 
 def test_a_start_that_does_not_wait_fails_where_no_topic_has_a_route():
-    """With the error of a topic that the user named, never with the retry topic's."""
+    """The error is that of a topic that the user named, never of the retry topic."""
     world = start_without_waiting("a", "b")
     error = no_route("a")
     answer_routes(world, {RETRY: no_answer(), "a": error, "b": no_route("b")})
@@ -614,7 +616,7 @@ def test_a_start_that_does_not_wait_fails_where_no_topic_has_a_route():
 
 
 def test_a_start_that_does_not_wait_fails_with_the_worst_error():
-    """Name servers that do not answer matter more than a topic that is not there."""
+    """Unanswered requests matter more than a topic that does not exist."""
     world = start_without_waiting("a", "b")
     error = no_answer()
     answer_routes(world, {RETRY: no_route(RETRY), "a": no_route("a"), "b": error})
@@ -672,7 +674,7 @@ def test_the_route_of_the_retry_topic_is_fetched_at_growing_intervals():
         for call in world.network.of("fetch_queues")
         if call.args["topic"] == RETRY
     ]
-    assert times[:2] == [0, 0]  # by the start, and by its first rebalance
+    assert times[:2] == [0, 0]  # for the start, and for its first rebalance
     assert times[2:] == [0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700]
 
 
@@ -709,7 +711,7 @@ def test_an_expression_that_no_broker_checked_is_sent_again_after_a_second():
     assert world.started == [None]
 
 
-# How long a close takes, and what it says
+# The duration of a close, and its log messages
 
 
 @pytest.mark.parametrize(
@@ -766,7 +768,7 @@ def test_a_close_can_be_made_to_wait_less():
     world.close(60_000)
     world.run(1_000)
     world.engine.close_sooner(500)
-    world.engine.close_sooner(30_000)  # never longer again
+    world.engine.close_sooner(30_000)  # this does not extend the time again
     world.run(499)
     assert world.closed == []
     world.run(6)
@@ -794,7 +796,7 @@ def test_a_close_waits_until_resets_at_each_broker_are_stored():
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_close_begins_no_further_orderly_batch(batch_size):
-    """Messages that no listener got go to the queue's next owner."""
+    """Messages that no listener has got go to the queue's next owner."""
     world = started(orderly=True, consume_message_batch_max_size=batch_size)
     world.holds_work = True
     world.found(range(5))

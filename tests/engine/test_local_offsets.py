@@ -1,4 +1,4 @@
-"""The offsets file of broadcasting members, in Java's form."""
+"""The offsets file of broadcasting members has Java's format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqcli.consumer.local_offsets import (
 from rmqcli.errors import ConfigError
 from rmqcli.model import MessageQueue
 
-#: As fastjson writes it: the keys of the table are objects.
+#: A file as fastjson writes it: the keys of the table are objects.
 JAVA = (
     '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":3,\n'
     '\t\t\t"topic":"TopicTest"\n\t\t}:13,{\n\t\t\t"brokerName":"broker-b",\n'
@@ -90,7 +90,7 @@ def test_a_damaged_backup_is_an_error(file):
 def test_a_name_that_no_folder_can_have_is_an_error_before_anything_is_read(
     client, group
 ):
-    with pytest.raises(ConfigError, match="offsets have no file"):
+    with pytest.raises(ConfigError, match="cannot create a path"):
         local_offset_path(Path("/h"), client, group)
 
 
@@ -122,7 +122,7 @@ def test_nothing_is_left_beside_the_file(file):
 
 
 def test_names_outside_ascii_are_written_as_they_are():
-    """As fastjson does; Java reads the file as UTF-8."""
+    """fastjson does the same, and Java reads the file as UTF-8."""
     offsets = {MessageQueue("größe", "博客", 0): 5}
     text = format_local_offsets(offsets)
     assert text == (

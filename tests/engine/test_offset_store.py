@@ -1,4 +1,4 @@
-"""The last commits of a member: answered, and the first of a topic by itself."""
+"""The last commits of a member are answered, and a topic's first one is sent alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engine.world import GROUP, World, queue_of
 
 
 def commits(world):
-    """Queues of commits that wait for an answer."""
+    """Return the queues of the commits that wait for an answer."""
     return [call.args["queue"] for call in open_commits(world)]
 
 
@@ -29,7 +29,7 @@ def world():
 
 
 def persist_last(world, queues):
-    """The outcome of `persist_last`, in a list once there is one."""
+    """Start `persist_last`; return a list to which its outcome is added at the end."""
     for number, queue in enumerate(queues):
         world.member.offsets.table.put(queue, 10 + number)
     ended: list[Any] = []
@@ -42,7 +42,8 @@ def persist_last(world, queues):
 def test_the_first_commit_of_a_topic_at_a_broker_is_answered_before_the_others_go_out(
     world, outcome
 ):
-    """Of four first commits at once RocketMQ 4.6.0 lost one, in one run of ten."""
+    """When four first commits are sent at once, RocketMQ 4.6.0 lost one in every tenth
+    run."""
     ended = persist_last(world, [queue_of(n) for n in range(4)])
     assert commits(world) == [queue_of(0)]
     open_commits(world)[0].answer(outcome)

@@ -1,4 +1,4 @@
-"""How far queues are consumed: kept, stored, corrected."""
+"""Offsets of queues: the table, commits, and corrections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_NEW = PullStatus.NO_NEW_MSG
 
 
 def commits(world):
-    """Every commit by itself: when, of which queue, how far."""
+    """Return time, queue id and offset of every commit."""
     return [
         (call.at_ms - 1_000_000, call.args["queue"].queue_id, call.args["offset"])
         for call in world.network.of("update_offset")
@@ -29,8 +29,9 @@ def commits(world):
 
 
 def test_an_offset_is_set_or_only_moved_forward():
-    """RemoteBrokerOffsetStoreTest.testUpdateOffset, LocalFileOffsetStoreTest
-    .testUpdateOffset: 1024, set to 1023, and 1022 does not move it forward."""
+    """The offset 1024 can be set to 1023, but 1022 does not move it forward. Source:
+    RemoteBrokerOffsetStoreTest.testUpdateOffset, LocalFileOffsetStoreTest
+    .testUpdateOffset."""
     table = OffsetTable()
     table.put(queue_of(), 1_024)
     assert table.get(queue_of()) == 1_024
@@ -49,7 +50,7 @@ def test_a_removed_offset_is_unknown():
 
 
 def test_a_frozen_offset_moves_no_more_until_it_is_removed():
-    """ControllableOffsetTest, testUpdateAndFreezeOffset, ...WithRemove."""
+    """Source: ControllableOffsetTest, testUpdateAndFreezeOffset, ...WithRemove."""
     table = OffsetTable()
     table.freeze(queue_of(), 1_024)
     table.put(queue_of(), 1_023)
@@ -69,7 +70,8 @@ def test_all_returns_a_copy():
 
 
 def test_offsets_are_committed_after_10_s_and_then_every_5_s():
-    """One-way, whether they changed or not. Source: testPersist."""
+    """Commits are one-way, and are sent even if no offset changed. Source:
+    testPersist."""
     world = started()
     world.found([0, 1])
     world.answer(NO_NEW, 2)
@@ -80,7 +82,7 @@ def test_offsets_are_committed_after_10_s_and_then_every_5_s():
 
 
 def test_an_offset_whose_commit_was_lost_is_committed_again():
-    """That is why periodic commits need no answer. Source: testReadOffset_Success."""
+    """So periodic commits need no answer. Source: testReadOffset_Success."""
     world = started()
     world.network.fail["update_offset"] = no_answer()
     world.found([0, 1])
@@ -101,7 +103,7 @@ def test_offsets_of_queues_of_other_members_are_forgotten_and_not_committed():
 
 
 def test_the_offset_of_a_concurrent_consumer_only_grows():
-    """A broker accepts a smaller offset, so only the member guards it."""
+    """A broker accepts a smaller offset, so the member must not send one."""
     world = started(consume_message_batch_max_size=1)
     world.holds_work = True
     world.found([0])
@@ -119,7 +121,7 @@ def test_the_offset_of_a_concurrent_consumer_only_grows():
 
 
 def test_a_member_that_loses_a_queue_commits_once_no_pull_can_undo_that():
-    """The pull under way commits 2, and a broker may read it after a commit of 4."""
+    """The pull under way commits 2, which a broker may store after a commit of 4."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
     world.found([2, 3], call=world.pull(1))
@@ -139,7 +141,7 @@ def test_a_member_that_loses_a_queue_commits_once_no_pull_can_undo_that():
 
 
 def test_a_broadcasting_member_reads_and_writes_its_file():
-    """Nothing is stored at first, 1024 after the write. Source:
+    """At first no offset is stored, and after the write 1024. Source:
     testReadOffset_FromStore."""
     world = World()
     file = MemoryFile()
@@ -151,7 +153,7 @@ def test_a_broadcasting_member_reads_and_writes_its_file():
 
 
 def test_offsets_of_other_queues_in_the_file_are_kept():
-    """As since 5.2. Source: testPersistAll, testPersist."""
+    """Java keeps them since 5.2. Source: testPersistAll, testPersist."""
     file = MemoryFile()
     file.offsets[queue_of(1)] = 7
     store = LocalFileOffsetStore(file)

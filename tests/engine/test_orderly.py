@@ -1,4 +1,4 @@
-"""Messages consumed in the order of their queue, under its lock."""
+"""Orderly consumption: messages in the order of their queue, under its lock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def orderly(act=lambda *_: SUCCESS, **options):
 
 
 def script(*results, **context_settings):
-    """A listener that says these one after the other, then SUCCESS."""
+    """Return a listener that returns these results in turn, and then SUCCESS."""
     left = list(results)
 
     def act(_, context):
@@ -60,7 +60,8 @@ def test_messages_come_in_their_order_one_call_at_a_time():
 
 
 def test_a_queue_that_is_being_consumed_is_not_begun_again():
-    """There is one request, and the next one takes the messages that came meanwhile."""
+    """There is one request at a time; the next one takes the messages that arrived
+    meanwhile."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -96,7 +97,7 @@ def test_two_queues_are_consumed_side_by_side():
     ids=["suspend", "false", "raises"],
 )
 def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it(act):
-    """The queue is suspended for 1000 ms."""
+    """The queue is suspended for 1,000 ms."""
     failures: list[int] = []
 
     def first_two(messages, context):
@@ -122,7 +123,7 @@ def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it
 
 
 def test_none_is_a_failure_with_none_is_failure():
-    """As null is in Java."""
+    """In Java null is a failure, too."""
     world = orderly(act=lambda *_: None, none_is_failure=True)
     world.found([0, 1])
     assert world.offsets_seen() == [0]
@@ -135,7 +136,7 @@ def test_none_is_a_failure_with_none_is_failure():
 def test_a_queue_is_suspended_for_as_long_as_the_context_or_the_setting_says(
     asked_ms, delay_ms
 ):
-    """Within 10 to 30000 ms."""
+    """The time is limited to the range of 10 to 30,000 ms."""
     act = script(SUSPEND, suspend_current_queue_time_ms=asked_ms)
     world = orderly(act)
     world.found([0])
@@ -176,7 +177,7 @@ def test_without_auto_commit_a_rollback_brings_back_all_messages_not_committed()
 
 
 def test_without_auto_commit_a_suspend_brings_back_its_batch_only():
-    """Messages that succeeded before it stay taken."""
+    """Messages that succeeded before it are not consumed again."""
     act = script(SUCCESS, SUSPEND, COMMIT, auto_commit=False)
     world = orderly(act)
     world.found([0, 1])
@@ -187,8 +188,8 @@ def test_without_auto_commit_a_suspend_brings_back_its_batch_only():
 
 
 def test_a_listener_that_never_commits_stops_the_pulls():
-    """As in Java: its queue is not pulled while it has more than a thousand
-    messages."""
+    """As in Java, the queue is not pulled while more than a thousand of its messages
+    are cached."""
     world = orderly(script(*[SUCCESS] * 3_000, auto_commit=False))
     world.found(range(1_001))
     assert world.process_queue().msg_count == 1_001
@@ -196,7 +197,7 @@ def test_a_listener_that_never_commits_stops_the_pulls():
     assert not world.pulls()
 
 
-# Giving up
+# Giving messages up
 
 
 def retries(world):
@@ -204,7 +205,7 @@ def retries(world):
 
 
 def test_without_max_reconsume_times_a_message_is_tried_without_end():
-    """A limit of -1 is 2^31-1 in requests."""
+    """A limit of -1 is sent as 2^31-1 in requests."""
     world = orderly(lambda *_: SUSPEND)
     world.found([0, 1])
     world.run(100_000)
@@ -213,9 +214,9 @@ def test_without_max_reconsume_times_a_message_is_tried_without_end():
 
 
 def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
-    """The listener gets it exactly 1 + N times. Then the member sends it as a producer
-    would, with a count for which brokers of all versions make it a dead letter, and
-    never by CONSUMER_SEND_MSG_BACK (36)."""
+    """The listener gets the message exactly 1 + N times. Then the member sends it as a
+    producer would, never by CONSUMER_SEND_MSG_BACK (36), with a count that makes it a
+    dead letter in brokers of all versions."""
 
     def act(messages, _):
         return messages[0].queue_offset != 1
@@ -240,7 +241,7 @@ def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
 
 
 def test_a_message_that_no_broker_takes_stays_and_holds_its_queue():
-    """The listener gets it again and again, until a broker takes it."""
+    """The listener gets the message repeatedly until a broker accepts it."""
     world = orderly(lambda *_: SUSPEND, max_reconsume_times=0)
     world.network.fail["send_retry"] = no_answer()
     world.found([0])
@@ -253,7 +254,7 @@ def test_a_message_that_no_broker_takes_stays_and_holds_its_queue():
 
 
 def test_a_batch_comes_again_as_a_whole_when_one_of_its_messages_is_to_be_retried():
-    """As in Java, messages of it that were given up are given up again."""
+    """As in Java, messages of the batch that were given up are given up again."""
     world = orderly(
         lambda *_: SUSPEND, max_reconsume_times=1, consume_message_batch_max_size=2
     )
@@ -270,7 +271,7 @@ def test_a_batch_comes_again_as_a_whole_when_one_of_its_messages_is_to_be_retrie
 
 
 def test_locks_are_renewed_after_1_s_and_then_each_20_s():
-    """And each renewal counts from when it was granted."""
+    """The age of the lock counts from the last renewal."""
     world = orderly()
     world.run(60_000)
     times = [call.at_ms - 1_000_000 for call in world.network.of("lock")]
@@ -279,7 +280,7 @@ def test_locks_are_renewed_after_1_s_and_then_each_20_s():
 
 
 def test_a_lock_that_is_30_s_old_is_not_trusted():
-    """The broker does not answer renewals; they are tried again every 3 s."""
+    """The broker does not answer renewals, which are repeated every 3 s."""
     world = orderly()
     world.network.fail["lock"] = no_answer()
     world.run(30_000)
@@ -296,7 +297,7 @@ def test_a_lock_that_is_30_s_old_is_not_trusted():
 
 
 def test_a_lock_lost_to_another_member_ends_consumption_between_two_calls():
-    """Messages that the listener did not get go back."""
+    """Messages that the listener has not got go back to the queue."""
     world = orderly()
 
     def act(*_):
@@ -318,10 +319,10 @@ def test_a_lock_lost_to_another_member_ends_consumption_between_two_calls():
 
 
 def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes():
-    """Five minutes of consuming, with a message each second and renewals that are
-    answered after half a second; a lock is never older than 21 s."""
+    """In five minutes with a message each second and renewals that are answered after
+    half a second, the lock is never older than 21 s."""
     world = started(orderly=True)
-    for offset in range(300):  # one a second
+    for offset in range(300):  # one message each second
         world.network.hold.add("lock")
         world.run(500)
         for call in world.network.of("lock"):
@@ -342,7 +343,7 @@ def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes(
 
 
 def test_a_lock_whose_renewal_is_refused_is_lost():
-    """One whose renewal is not answered is not."""
+    """A lock whose renewal is not answered is not lost."""
     world = orderly()
     world.network.fail["lock"] = refusal()
     world.run(1_000)
@@ -354,7 +355,7 @@ def test_a_lock_whose_renewal_is_refused_is_lost():
 
 
 def test_broadcasting_needs_no_lock():
-    """As in 5.3.2; in 4.6 such a member never pulls."""
+    """It is so in 5.3.2; in 4.6 such a member never pulls."""
     world = orderly(message_model=BROADCASTING)
     world.found([0, 1])
     world.run(60_000)
@@ -364,7 +365,7 @@ def test_broadcasting_needs_no_lock():
 
 
 def test_a_message_that_failed_comes_again_also_when_broadcasting():
-    """It is retried in its place, and needs no retry topic."""
+    """It is retried in its place in the queue, and needs no retry topic."""
     world = orderly(script(SUSPEND), message_model=BROADCASTING)
     world.found([0])
     world.run(1_000)
@@ -401,7 +402,7 @@ def test_a_queue_dropped_between_two_calls_gets_no_further_one():
 
 
 def test_the_next_process_queue_waits_for_the_work_of_the_one_before():
-    """The queue was moved to another offset while a listener had its messages."""
+    """The queue is moved to another offset while a listener has its messages."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -431,7 +432,7 @@ def test_a_queue_that_was_moved_is_consumed_once_its_old_work_has_ended():
 
 
 def test_a_listener_that_raises_leave_rest_has_consumed_as_many_messages_as_it_says():
-    """The other messages go back into their place. Java has no such exception."""
+    """The other messages go back to their place. There is no such exception in Java."""
 
     def act(messages, _):
         raise LeaveRest(1)
@@ -457,7 +458,7 @@ def test_pulls_go_on_while_a_queue_is_suspended():
 def test_without_auto_commit_nothing_is_committed_that_the_listener_does_not_commit(
     status,
 ):
-    """Also when the batch was given up and is not consumed again."""
+    """This is also true when the batch is given up and not consumed again."""
 
     def act(_, context):
         context.auto_commit = False
@@ -478,7 +479,7 @@ def test_without_auto_commit_nothing_is_committed_that_the_listener_does_not_com
 def test_no_message_is_consumed_after_the_lock_was_lost_or_became_stale(
     locked, age_ms, expected
 ):
-    """Within the messages that were taken at once: the listener gets only the first."""
+    """This holds within the messages that a thread has taken at once."""
 
     def act(messages, _):
         if messages[0].queue_offset == 0:
@@ -495,7 +496,7 @@ def test_no_message_is_consumed_after_the_lock_was_lost_or_became_stale(
 
 
 def test_the_lock_of_a_dropped_queue_is_not_renewed():
-    """Its next owner waits no longer than the broker keeps the lock."""
+    """So its next owner waits at most as long as the broker keeps the lock."""
     world = started(orderly=True, queues=2)
     world.process_queue(1).drop("by the test")
     world.network.calls.clear()
@@ -545,7 +546,7 @@ def test_a_renewed_lock_is_as_old_as_the_renewal_that_was_asked_for():
     assert world.process_queue().last_lock_ms == asked_ms
 
 
-# How much is handed out, and what is counted of it
+# The size of requests, and the counts
 
 
 @pytest.mark.parametrize(
@@ -567,7 +568,7 @@ def test_a_listener_of_one_message_gets_each_message_whatever_the_batch_size():
 
 
 def test_consumed_and_failed_messages_are_counted_with_the_time_of_the_listener():
-    """A batch that the listener commits by itself counts as consumed, too."""
+    """A batch that the listener itself commits counts as consumed, too."""
 
     def act(messages, context):
         world.clock.advance(5)
@@ -587,7 +588,7 @@ def test_consumed_and_failed_messages_are_counted_with_the_time_of_the_listener(
     assert world.offset() == 6
 
 
-# What the owner of the listener hears of failures
+# Reports to on_failed
 
 
 def test_on_failed_is_called_with_messages_of_a_batch_that_brokers_refused_to_take():
@@ -642,15 +643,15 @@ def test_on_failed_says_that_a_failed_message_is_left_to_the_next_owner(
 
 def unreadable(offset):
     bad = bytearray(stored(queue_of(), offset))
-    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    bad[4:8] = b"\x11\x22\x33\x44"  # an unknown magic
     return bytes(bad)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_an_unreadable_message_is_shown_again_when_on_undecodable_raises(batch_size):
-    """The queue used to stand still, because its work ended with an AttributeError.
-    Until on_undecodable returns, no message behind it is shown, counted as failed or
-    given up."""
+    """The queue used to stand still, because its consumption ended with an
+    AttributeError. Until on_undecodable returns, no later message is shown, counted as
+    failed or given up."""
     failed: list[object] = []
     shown: list[int] = []
 
@@ -677,7 +678,8 @@ def test_an_unreadable_message_is_shown_again_when_on_undecodable_raises(batch_s
 
 
 def test_a_failing_message_is_given_up_also_beside_an_unreadable_one():
-    """The queue used to stand still, because its work ended with an AttributeError."""
+    """The queue used to stand still, because its consumption ended with an
+    AttributeError."""
     failed: list[object] = []
     shown: list[int] = []
     world = orderly(
@@ -712,7 +714,7 @@ def test_a_close_waits_for_an_orderly_message_that_is_being_given_up():
     assert world.committed() == 1
 
 
-# When a lock is asked for again
+# Repeated requests for a lock
 
 
 def lock_times(world):
@@ -722,7 +724,7 @@ def lock_times(world):
 @pytest.mark.parametrize("refused", ["locked by another", "no answer"])
 def test_a_missing_lock_is_asked_for_after_100_ms_and_then_each_3_s(refused):
     world = orderly()
-    world.run(2_000)  # past the first renewal
+    world.run(2_000)  # until after the first renewal
     if refused == "no answer":
         world.network.fail["lock"] = no_answer()
     else:
@@ -765,7 +767,7 @@ def test_no_lock_is_asked_for_when_its_queue_was_lost_meanwhile(ending):
     world.found([0], call=world.pull(0))
     world.network.calls.clear()
     if ending == "closing":
-        world.network.hold.add("update_offset")  # so that the close takes its time
+        world.network.hold.add("update_offset")  # so that the close does not end
         world.found([0], call=world.pull(1))
         world.close()
     else:
@@ -775,7 +777,8 @@ def test_no_lock_is_asked_for_when_its_queue_was_lost_meanwhile(ending):
 
 
 def test_a_moved_queue_begins_at_once_when_its_old_work_fails():
-    """Not after the second for which the old ProcessQueue would have been suspended."""
+    """It does not wait for the second for which the old ProcessQueue would have been
+    suspended."""
     world = orderly(lambda *_: SUSPEND)
     world.holds_work = True
     world.found([0, 1])
@@ -805,8 +808,9 @@ def test_a_warning_about_a_listener_names_the_queue(caplog):
 
 
 def test_a_queue_is_consumed_again_after_an_unexpected_error(caplog):
-    """The queue stood still for good when giving up a message raised something that is
-    not an RmqError: its messages were handed out, and neither settled nor returned."""
+    """The queue used to stand still for ever when giving up a message raised an
+    exception other than RmqError: its messages had been handed out, and were neither
+    settled nor put back."""
     world = orderly(failing(1), max_reconsume_times=0)
     world.network.broken["send_retry"] = ZeroDivisionError("injected")
     world.found([0, 1, 2])
@@ -820,7 +824,8 @@ def test_a_queue_is_consumed_again_after_an_unexpected_error(caplog):
 
 
 def test_a_queue_is_consumed_again_after_its_messages_could_not_be_handed_out(caplog):
-    """The queue used to count as being consumed although no thread had its messages."""
+    """The queue used to count as being consumed, although no thread had its
+    messages."""
     world = orderly()
     world.workers.error = ZeroDivisionError("injected")
     world.found([0, 1])

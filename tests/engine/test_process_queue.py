@@ -1,4 +1,4 @@
-"""ProcessQueue does what Java's did, operation by operation."""
+"""ProcessQueue has the same results as Java's, operation by operation."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def state_of(queue):
 
 
 class Replay:
-    """Carries a trace's operations out.
+    """Carries out the operations of a trace.
 
-    What is removed is the message that was put first, what is consumed again the one
-    that was taken: as where the traces were made.
+    As in the program that recorded the traces, `remove` passes the message that was put
+    first, and `consume_again` the message that was taken.
     """
 
     def __init__(self):
@@ -94,8 +94,8 @@ class Replay:
 @pytest.mark.parametrize("trace", TRACES, ids=lambda t: f"{t['rocketmq']}-{t['trace']}")
 def test_each_operation_gives_what_java_s_gave(trace):
     replay = Replay()
-    # Messages that were replaced leave a difference, which 4.9.8 forgets when nothing
-    # is left, and 4.6.0 keeps.
+    # Replaced messages make the size wrong. 4.9.8 resets it when the queue is empty,
+    # 4.6.0 keeps the difference.
     kept_bytes = 0
     for number, op in enumerate(trace["ops"]):
         returned = getattr(replay, op["op"])(op)
@@ -120,7 +120,7 @@ def filled(*offsets, body_bytes=1):
 
 
 def test_the_lowest_cached_offset_is_committed():
-    """When all messages are gone, the highest offset plus one."""
+    """When no message is left, it is the highest offset plus one."""
     queue = filled(10, 11, 12)
     assert queue.remove_message([Cached(12)], 5) == 10
     assert queue.remove_message([Cached(10)], 6) == 11
@@ -134,7 +134,7 @@ def test_removing_nothing_returns_the_lowest_cached_offset():
 
 
 def test_only_the_first_put_asks_for_consumption():
-    """`consuming` stays set until a take finds nothing."""
+    """`consuming` stays set until a take finds no message."""
     queue: ProcessQueue[Cached] = ProcessQueue(0)
     assert queue.put_message([]) is False
     assert queue.put_message([Cached(1)]) is True
@@ -149,7 +149,7 @@ def test_only_the_first_put_asks_for_consumption():
 
 
 def test_cached_count_and_size_are_as_in_java():
-    """ProcessQueueTest#testCachedMessageCount and #testCachedMessageSize."""
+    """Source: ProcessQueueTest#testCachedMessageCount and #testCachedMessageSize."""
     queue = filled(*range(100), body_bytes=123)
     assert (queue.msg_count, queue.msg_size_bytes) == (100, 12_300)
     queue.take_messages(10, 0)
@@ -160,7 +160,7 @@ def test_cached_count_and_size_are_as_in_java():
 
 
 def test_process_queue_info_is_as_in_java():
-    """ProcessQueueTest#testFillProcessQueueInfo."""
+    """Source: ProcessQueueTest#testFillProcessQueueInfo."""
     queue = filled(*range(102_400), body_bytes=123)
     assert info_of(queue).cached_msg_size_in_mib == 12
     for taken, mib in ((10_000, 10), (10_000, 9), (80_000, 0)):
@@ -194,7 +194,7 @@ def test_times_of_the_running_info_are_epoch_ms():
 
 
 def summary_of(queue):
-    """What the tables of the specification list of a state."""
+    """Return the parts of a state that the expected tables list."""
     return (
         queue.msg_count,
         queue.msg_size_bytes,
@@ -265,7 +265,8 @@ def test_an_orderly_trace_recorded_with_java_4_6_gives_the_same_states():
 
 
 def test_contains_and_rollback_are_as_in_java():
-    """ProcessQueueTest#testContainsMessage, #testHasTempMessage and #testRollback."""
+    """Source: ProcessQueueTest#testContainsMessage, #testHasTempMessage and
+    #testRollback."""
     queue = filled(0, 1, 2)
     assert queue.contains(Cached(2))
     assert not queue.contains(Cached(3))
@@ -298,8 +299,8 @@ def test_a_message_returned_twice_is_there_once():
 
 
 def test_the_size_of_a_replaced_message_is_subtracted_as_given_back():
-    """Java counts the message that was put first and subtracts the one it is given; in
-    a real queue they are equal."""
+    """Java adds the size of the message that was put first and subtracts that of the
+    message that it is given; in a real queue both are equal."""
     queue, other = filled(1, body_bytes=10), Cached(1, 12)
     queue.put_message([Cached(2, 100)])
     queue.put_message([other])
@@ -309,8 +310,8 @@ def test_the_size_of_a_replaced_message_is_subtracted_as_given_back():
 
 
 def test_a_negative_size_is_rounded_towards_zero_as_in_java():
-    """A larger message in the place of a smaller one adds nothing when it comes, and
-    its own size is subtracted when it goes."""
+    """A larger message that replaces a smaller one adds nothing when it is put, but its
+    own size is subtracted when it is removed."""
     queue = filled(10, 11, body_bytes=5)
     queue.put_message([Cached(10, 100)])
     queue.remove_message([Cached(10, 100)], 0)
@@ -323,7 +324,8 @@ def test_a_negative_size_is_rounded_towards_zero_as_in_java():
 
 
 def test_the_process_queue_info_has_epoch_times():
-    """Times of a ProcessQueue are monotonic, those on the wire epoch milliseconds."""
+    """A ProcessQueue has monotonic times, but the wire format has epoch
+    milliseconds."""
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     queue.put_message([Cached(n, 600_000) for n in range(5, 10)])
     queue.take_messages(2, 1_500)

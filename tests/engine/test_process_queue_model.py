@@ -1,6 +1,7 @@
-"""A ProcessQueue, by runs, is Java's two TreeMaps: any operations in any order.
+"""A ProcessQueue, which keeps runs of messages, behaves like Java's two TreeMaps.
 
-The model below is ProcessQueue.java (5.5.0) with dicts, as short as it can be said.
+Operations are called in any order. The model below is ProcessQueue.java (5.5.0) in its
+shortest form, with dicts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from hypothesis import strategies as st
 
 from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
-
-# How long an example takes says more of the machine than of the queue.
 
 
 @dataclass(eq=False)
@@ -84,7 +83,7 @@ class TreeMaps:
 
 
 class Both:
-    """A ProcessQueue and its model, which get the same calls."""
+    """A ProcessQueue and its model, on which the same methods are called."""
 
     def __init__(self, data):
         self.data = data
@@ -97,7 +96,7 @@ class Both:
         return Cached(offset, self.data.draw(st.integers(0, 9)))
 
     def pull(self):
-        """Put what a pull usually brings: ascending offsets above all earlier ones."""
+        """Put messages as a pull does: ascending offsets above all earlier ones."""
         steps = self.data.draw(st.lists(st.sampled_from([1, 1, 1, 4]), max_size=8))
         offsets = [self.next_offset]
         for step in steps:
@@ -117,7 +116,7 @@ class Both:
         self.pulls.append(messages)
 
     def remove_a_pull(self):
-        """The list itself, or another one of the same or some of the same messages."""
+        """Remove the list of a pull itself, or a copy or a slice of it."""
         if self.pulls:
             pull = self.data.draw(st.sampled_from(self.pulls))
             start = self.data.draw(st.integers(0, len(pull)))
@@ -201,7 +200,7 @@ def follow(data, operations):
     for _ in range(data.draw(st.integers(1, 15))):
         data.draw(st.sampled_from(operations))(both)
         both.check()
-    # Whatever is left comes out in order, each the object that was put last.
+    # The remaining messages are taken in order; each is the object that was put last.
     rest = [both.model.cached[each] for each in sorted(both.model.cached)]
     assert both.queue.take_messages(1_000, 0) == rest
 
@@ -227,7 +226,7 @@ def test_any_use_is_as_with_tree_maps(data):
 @settings(max_examples=100)
 @given(st.data())
 def test_the_commit_offset_never_passes_a_cached_message(data):
-    """The commit offset is at most the lowest cached one, and never goes back."""
+    """The commit offset is at most the lowest cached offset, and never decreases."""
     both, committed = Both(data), 0
     for _ in range(data.draw(st.integers(1, 15))):
         data.draw(st.sampled_from((Both.pull, Both.remove_a_pull)))(both)
@@ -240,7 +239,7 @@ def test_the_commit_offset_never_passes_a_cached_message(data):
 @settings(max_examples=100)
 @given(st.data())
 def test_counts_and_sizes_are_of_what_is_cached_or_taken(data):
-    """Where no offset was put twice, counts and sizes are the cached messages'."""
+    """If no offset is put twice, counts and sizes are those of the cached messages."""
     operations = (
         Both.pull,
         Both.remove_a_pull,

@@ -1,10 +1,11 @@
-"""What holds for a member in every order of events.
+"""The invariants of a member, checked in every order of events.
 
 A queue has at most one live pull. Its committed offset is at most the lowest offset
-that was not consumed, and moves back only by a correction of the broker. Counts and
-sizes are those of the cached messages. Nothing is committed after a drop. Orderly calls
-of a queue never overlap, and an offset is consumed again only after a failure or a new
-beginning. A message that failed is in the retry topic or still cached.
+that was not consumed, and moves back only by a reset or a correction of the broker.
+Counts and sizes are those of the cached messages. Nothing is committed after a drop.
+Orderly calls of a queue never overlap, and an offset is consumed again only after a
+failure or when the queue begins again. A message that failed is in the retry topic or
+still cached.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class AnyOrder:
     is_orderly = False
 
     def __init__(self):
-        #: messages of such offsets, modulo 4, fail
+        #: messages fail whose offsets modulo 4 are among these
         self.fails: tuple[int, ...] = ()
-        #: messages of which a listener said that they are done, or that are taken back
+        #: (queue, offset) of each message that is consumed or need not be
         self.done: set[tuple[Any, int]] = set()
         self.high: Counter[Any] = Counter()
-        #: where it was begun anew, and that was not seen in what is committed
+        #: queue -> the offset at which it begins again, until a commit shows that
         self.back_to: dict[Any, int] = {}
         self.world = World(
             queues=QUEUES,
@@ -62,7 +63,7 @@ class AnyOrder:
         self.done |= {(queue, each.queue_offset) for each in messages}
         return None
 
-    # what may happen
+    # events
 
     def messages_come(self, draw):
         call = draw(st.sampled_from(self.world.pulls()))
@@ -70,7 +71,7 @@ class AnyOrder:
         begin = call.args["ask"].queue_offset + gap
         queue = call.args["ask"].queue
         for offset in range(call.args["ask"].queue_offset, begin):
-            self.done.add((queue, offset))  # of other tags: nobody waits for them
+            self.done.add((queue, offset))  # messages with other tags
         self.world.found(range(begin, begin + count), call=call)
 
     def nothing_comes(self, draw):
@@ -139,7 +140,7 @@ class AnyOrder:
         self.world.run(draw(st.sampled_from(times)))
 
     def step(self, draw):
-        """Carry out one event, most often that messages are consumed."""
+        """Carry out one event, most often the consumption of messages."""
         actions = [self.time_passes, self.time_passes, self.members_change]
         actions += [self.a_listener_changes_its_mind, self.offsets_are_reset]
         actions += [self.brokers_begin_to_fail, self.brokers_are_well_again]
@@ -152,7 +153,7 @@ class AnyOrder:
             actions += [self.an_outcome_is_told] * 6
         draw(st.sampled_from(actions))(draw)
 
-    # what is true all the same
+    # invariants
 
     def check(self):
         self.committed_is_done()
@@ -169,7 +170,7 @@ class AnyOrder:
         return pulls[-1] if pulls else None
 
     def begin_anew(self, queue, offset):
-        """From now on, or a little later, it may be committed there, once."""
+        """Allow the committed offset to move back to `offset` once, now or later."""
         self.done |= {(queue, each) for each in range(offset)}
         self.back_to[queue] = offset
 
@@ -198,7 +199,7 @@ class AnyOrder:
             assert each.msg_size_bytes == 10 * count
 
     def a_queue_has_one_pull(self):
-        """Others are of queues that were dropped, and waited for to their end."""
+        """Check that no queue has two live pulls; dropped queues may have others."""
         for queue in self.world.member.process_queues:
             if self.is_live(queue):
                 live = [
@@ -211,13 +212,13 @@ class AnyOrder:
 
 
 class InOrder(AnyOrder):
-    """The same with an orderly consumer."""
+    """The same as AnyOrder with an orderly consumer."""
 
     is_orderly = True
 
     def __init__(self):
         self.shown: dict[Any, int] = {}
-        #: what an orderly listener must not see; an error of its own were a failure
+        #: violations of the order; an exception would count as a failed message
         self.wrong: list[str] = []
         super().__init__()
 
@@ -247,7 +248,7 @@ class InOrder(AnyOrder):
 @settings(max_examples=20)
 @given(data=st.data())
 def test_the_invariants_hold_in_every_order_of_events(kind, data):
-    """The properties of the module's docstring, checked after every event."""
+    """The invariants in the module's docstring are checked after every event."""
     life = kind()
     for _ in range(data.draw(st.integers(10, 40))):
         life.step(data.draw)

@@ -1,4 +1,4 @@
-"""When a queue is pulled, what is asked, and what an answer leads to."""
+"""When a queue is pulled, and with which request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ILLEGAL = PullStatus.OFFSET_ILLEGAL
 
 
 def test_each_queue_has_one_pull():
-    """It goes out as soon as the queue is assigned."""
+    """The pull is sent as soon as the queue is assigned."""
     world = started(queues=3)
     asked = [call.args["ask"].queue for call in world.pulls()]
     assert sorted(asked) == [queue_of(0), queue_of(1), queue_of(2)]
@@ -41,7 +41,7 @@ def test_queues_do_not_wait_for_each_other():
 
 
 def test_a_pull_asks_for_32_messages_held_15_s_and_waits_30_s():
-    """It has no expression unless post_subscription_when_pull is set."""
+    """The pull has no expression unless post_subscription_when_pull is set."""
     world = started()
     assert world.asked() == [
         PullAsk(
@@ -66,15 +66,15 @@ def test_post_subscription_when_pull_puts_the_expression_into_the_pull():
 
 
 def test_a_pull_s_timeout_is_longer_than_a_broker_holds_it():
-    """30 s, against 15 s that the broker holds it, up to 5 s until it notices, and 1 s
-    of ours."""
+    """The timeout is 30 s. The broker holds a pull for 15 s and may notice its end up
+    to 5 s later, and we allow 1 s more."""
     (ask,) = started().asked()
     assert (ask.suspend_ms, ask.timeout_ms) == (15_000, 30_000)
     assert ask.timeout_ms > ask.suspend_ms + 5_000 + 1_000
 
 
 def test_messages_found_are_cached_and_consumed_and_the_next_pull_goes_out():
-    """Before the listener is done. Source: testHook."""
+    """The next pull does not wait for the listener. Source: testHook."""
     world = started(tags="A")
     world.holds_work = True
     world.found([0, 1, 2], next_offset=5, tags="A")
@@ -94,7 +94,8 @@ def test_the_next_pull_waits_for_pull_interval():
 
 
 def test_messages_have_the_bounds_that_their_queue_had_when_they_were_pulled():
-    """Source: PullAPIWrapperTest.testProcessPullResult."""
+    """The bounds are min_offset and max_offset. Source:
+    PullAPIWrapperTest.testProcessPullResult."""
     bounds = []
 
     def act(messages, _):
@@ -109,8 +110,8 @@ def test_messages_have_the_bounds_that_their_queue_had_when_they_were_pulled():
 
 
 def test_messages_of_tags_with_the_same_hash_are_left_out():
-    """Brokers compare hashes: "Aa" and "BB" have the same one. A message without tags
-    is left out, too."""
+    """Brokers compare only hashes, which are equal for "Aa" and "BB". A message without
+    tags is left out, too."""
     world = started(tags="Aa")
     body = b"".join(
         stored(queue_of(), offset, tags=tag)
@@ -122,7 +123,7 @@ def test_messages_of_tags_with_the_same_hash_are_left_out():
 
 
 def test_a_pull_of_which_no_message_has_the_tags_is_followed_by_the_next_at_once():
-    """The commit moves with the next message that is consumed."""
+    """The commit offset moves with the next message that is consumed."""
     world = started(tags="Aa")
     world.found([0, 1, 2], tags="BB")
     assert world.elapsed_ms == 0
@@ -137,7 +138,7 @@ def test_a_pull_of_which_no_message_has_the_tags_is_followed_by_the_next_at_once
 
 
 def test_a_queue_with_more_than_1000_cached_messages_is_not_pulled():
-    """It is checked every 50 ms, and then pulled once. Source:
+    """The count is checked every 50 ms; then the queue is pulled once. Source:
     testPullMessageWithMsgCountFlowControl."""
     world = started()
     world.holds_work = True
@@ -155,7 +156,7 @@ def test_a_queue_with_more_than_1000_cached_messages_is_not_pulled():
 
 
 def test_messages_over_the_threshold_are_cached_when_their_pull_was_sent_before():
-    """The thresholds are checked before a pull, not when its messages come."""
+    """The thresholds are checked before a pull, not when its messages arrive."""
     world = started(pull_threshold_for_queue=10)
     world.holds_work = True
     world.found(range(10))
@@ -165,7 +166,7 @@ def test_messages_over_the_threshold_are_cached_when_their_pull_was_sent_before(
 
 
 def test_no_message_is_dropped_by_flow_control():
-    """Pulls follow the listener's pace, and all messages arrive."""
+    """Pulls adapt to the listener's pace, and all messages arrive."""
     world = started(pull_threshold_for_queue=10)
     for start in range(0, 320, 32):
         if not world.pulls():
@@ -177,7 +178,7 @@ def test_no_message_is_dropped_by_flow_control():
 
 @pytest.mark.parametrize(("last", "delay_ms"), [(MIB - 1, 0), (MIB, 50)])
 def test_a_queue_with_more_cached_mib_than_set_is_not_pulled(last, delay_ms):
-    """Whole MiB are compared: a byte less than 2 MiB is not over 1 MiB. Source:
+    """Whole MiB are compared: one byte less than 2 MiB is not over 1 MiB. Source:
     testPullMessageWithMsgSizeFlowControl."""
     world = started(pull_threshold_size_for_queue_mib=1)
     world.holds_work = True
@@ -193,7 +194,7 @@ def test_a_queue_with_more_cached_mib_than_set_is_not_pulled(last, delay_ms):
 def test_a_queue_whose_cached_offsets_span_more_than_2000_is_not_pulled(
     second, is_pulled
 ):
-    """Two messages are enough for that. Source:
+    """Two messages can have such a span. Source:
     testPullMessageWithMaxSpanFlowControl."""
     world = started(pull_threshold_for_queue=65_535)
     world.holds_work = True
@@ -209,7 +210,7 @@ def test_a_queue_whose_cached_offsets_span_more_than_2000_is_not_pulled(
 
 
 def test_the_span_does_not_hold_back_orderly_pulls():
-    """It is a setting of concurrent consumers."""
+    """The limit of the span is only for concurrent consumers."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1, 9_000])
@@ -217,7 +218,7 @@ def test_the_span_does_not_hold_back_orderly_pulls():
 
 
 def test_settings_changed_by_a_rebalance_count_from_the_next_pull():
-    """Thresholds and subscriptions are read for every pull."""
+    """Thresholds and subscriptions are read before every pull."""
     world = started()
     world.holds_work = True
     world.found(range(20))
@@ -233,8 +234,8 @@ def cached_bytes(world):
 
 
 def test_cached_bytes_max_limits_the_messages_of_all_queues_together():
-    """Besides RocketMQ's limits for each queue. Messages that come when there is no
-    room are pulled again once there is."""
+    """RocketMQ's limits for each queue apply, too. Messages that arrive when there is
+    no room are pulled again once there is room."""
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
@@ -258,7 +259,7 @@ def test_cached_bytes_max_is_64_mib_unless_set():
 
 @pytest.mark.parametrize("size", [64 * 1024, MIB, 4 * MIB])
 def test_64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib(size):
-    """Also when every one of them was under way before the limit was reached."""
+    """This is also true when all pulls were sent before the limit was reached."""
     world = started(queues=64)
     world.holds_work = True
     count = max(1, 2 * MIB // size)
@@ -274,7 +275,7 @@ def test_64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib(size):
                 peak_bytes = max(peak_bytes, cached_bytes(world))
         world.run(60)
     assert 57 * MIB < peak_bytes <= 64 * MIB
-    # And all of them have a turn once listeners go on.
+    # All queues get a turn when the listeners continue.
     for _ in range(200):
         world.work()
         world.run(60)
@@ -302,13 +303,13 @@ def test_a_message_larger_than_the_limit_is_consumed(size):
 
 
 def test_a_pull_that_needs_much_room_gets_it_before_later_pulls():
-    """It waits for more room than the others need, and keeps its place in the line."""
+    """It waits for more room than the others need, and keeps its place in the queue."""
     world = started(queues=3, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=600, call=world.pull(0))
-    world.found([0], size=600, call=world.pull(1), max_offset=9)  # no room
+    world.found([0], size=600, call=world.pull(1), max_offset=9)  # there is no room
     world.found([0], size=200, call=world.pull(2))
-    world.run(60)  # from now on it waits for room
+    world.run(60)  # from now on queue 1 waits for room
     world.found([1], size=10, call=world.pull(2))
     world.run(500)
     assert not world.pulls(queue_of(1))
@@ -337,11 +338,11 @@ def test_without_cached_bytes_max_no_pull_waits_for_room():
     assert world.pulls(queue_of(0))
 
 
-# What is not pulled now
+# Queues that are not pulled
 
 
 def test_a_dropped_queue_is_not_pulled_any_more():
-    """Its PullRequest has ended."""
+    """Its PullRequest ends."""
     world = started()
     world.holds_work = True
     world.found(range(1_001))
@@ -361,8 +362,8 @@ def test_an_answer_for_a_dropped_queue_is_ignored():
 
 
 def test_an_answer_for_a_member_that_closes_is_ignored():
-    """Messages consumed after the close has stopped waiting for listeners would not be
-    committed."""
+    """Messages that are consumed after the close has stopped waiting for listeners
+    would not be committed."""
     world = started()
     world.member.is_running = False
     world.found([0])
@@ -433,7 +434,7 @@ def test_a_queue_without_a_subscription_retries_its_pull_after_a_second():
 
 
 def test_a_pull_has_the_subscription_of_the_moment_it_is_sent():
-    """Its version and its type."""
+    """This includes its version and its type."""
     world = started()
     world.member.subscriptions[TOPIC] = parse_subscription(
         TOPIC, "a > 1", expression_type="SQL92", sub_version=77
@@ -444,8 +445,8 @@ def test_a_pull_has_the_subscription_of_the_moment_it_is_sent():
 
 
 def test_the_first_pull_of_a_queue_reserves_no_room():
-    """What it will bring is not known yet: with 999 of 1,000 bytes in use another pull
-    goes out."""
+    """The size of its messages is not known yet: with 999 of 1,000 bytes in use,
+    another pull is sent."""
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     assert world.pulls(queue_of(0))
@@ -458,7 +459,7 @@ def test_the_first_pull_of_a_queue_reserves_no_room():
 def test_a_pull_reserves_what_the_last_one_brought_if_the_queue_has_more(
     max_offset, is_pulled
 ):
-    """2,000 of 3,000 bytes are in use: no room is left if 1,000 are reserved."""
+    """With 2,000 of 3,000 bytes in use, no room is left when 1,000 are reserved."""
     world = started(queues=2, cached_bytes_max=3_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0), max_offset=max_offset)

@@ -1,4 +1,4 @@
-"""What an answer to a pull leads to: messages, nothing, another offset, an error."""
+"""The effects of the answers to a pull: messages, none, another offset, an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ILLEGAL = PullStatus.OFFSET_ILLEGAL
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(16), refusal(24), no_answer()])
 def test_a_failed_pull_is_tried_again_after_a_second(error):
-    """From the same offset. Source: testPullMessageWithException."""
+    """It begins at the same offset. Source: testPullMessageWithException."""
     world = started()
     world.found([0, 1])
     world.fail_pull(error)
@@ -40,7 +40,7 @@ def test_the_delay_after_a_failure_is_a_setting():
 
 
 def test_a_broker_s_flow_control_delays_the_next_pull_by_20_ms():
-    """Code 215, since 4.9.5."""
+    """The broker answers code 215, since 4.9.5."""
     world = started()
     world.fail_pull(refusal(215))
     assert world.next_pull_after_ms() == 20
@@ -76,8 +76,8 @@ def test_a_pull_that_could_not_be_sent_is_tried_again():
 def test_an_answer_with_offsets_outside_the_queue_counts_as_a_failed_pull(
     status, next_offset, body
 ):
-    """The queue states bounds of 0 to 10. The next offset, or the messages, cannot be
-    in it."""
+    """The answer states bounds of 0 to 10, and the next offset or the messages lie
+    outside of them."""
     world = started()
     world.answer(status, next_offset, body=body, max_offset=10)
     assert world.next_pull_after_ms() == 1_000
@@ -91,7 +91,7 @@ def test_an_answer_with_offsets_outside_the_queue_counts_as_a_failed_pull(
 
 @pytest.mark.parametrize("status", [NO_NEW, NO_MATCHED])
 def test_a_pull_without_matching_messages_is_followed_by_the_next_at_once(status):
-    """The commit moves over messages with other tags. Source:
+    """The commit offset passes messages with other tags. Source:
     testPullMessageWithNoMatchedMsg."""
     world = started()
     world.answer(status, 40)
@@ -125,8 +125,8 @@ def test_neither_pull_nor_commit_move_back_when_nothing_is_found(status):
 
 
 def test_a_broker_that_answers_nothing_new_at_once_is_pulled_less_and_less_often():
-    """Eight times at once, then after 50 ms, 100 ms, up to 1 s. Java repeats the pull
-    in a tight loop."""
+    """Eight pulls follow at once, later ones after 50 ms, 100 ms, up to 1 s. Java
+    repeats the pull in a tight loop."""
     world, delays = started(), []
     for _ in range(40):
         world.answer(NO_NEW, 0)
@@ -160,7 +160,7 @@ def test_offset_0_is_committed_by_the_timer_and_by_no_pull():
 
 
 def test_pulls_of_a_broadcasting_member_commit_nothing():
-    """Its offsets are in its own file."""
+    """It stores its offsets in a local file."""
     world = started(message_model=BROADCASTING)
     world.found([0])
     world.found([1])
@@ -172,8 +172,8 @@ def test_pulls_of_a_broadcasting_member_commit_nothing():
 
 
 def test_offset_illegal_begins_the_queue_anew_at_the_broker_s_offset():
-    """The offset is stored, and the queue begins with the next rebalance, a second
-    later, as in 5.2. Source: testPullMessageWithOffsetIllegal."""
+    """The offset is stored, and as in 5.2 the queue begins with the next rebalance, a
+    second later. Source: testPullMessageWithOffsetIllegal."""
     world = started()
     world.found([0, 1, 2])
     before = world.process_queue()
@@ -214,9 +214,10 @@ def test_with_like_4_6_offset_illegal_a_corrected_queue_rests_for_10_s():
 
 
 def test_a_correction_to_a_lower_offset_inside_the_bounds_is_followed():
-    """After a fail-over to a broker that has fewer messages, new ones are stored at
-    offsets that were consumed before. The consumer follows, as Java does: staying would
-    lose those silently, following only repeats old ones."""
+    """After a fail-over to a broker that has fewer messages, new messages are stored at
+    offsets that were consumed before. The consumer follows the correction, as in Java:
+    otherwise it would silently lose the new messages, while following only repeats old
+    ones."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -230,7 +231,7 @@ def test_a_correction_to_a_lower_offset_inside_the_bounds_is_followed():
 
 @pytest.mark.parametrize("next_offset", [0, 99, 401, 2**63 - 1])
 def test_a_correction_outside_the_bounds_is_not_followed(next_offset):
-    """The queue states bounds of 100 to 400. The offset stays, and nothing is
+    """The answer states bounds of 100 to 400. The offset does not move, and nothing is
     committed."""
     world = World()
     world.network.committed[queue_of()] = 500
@@ -251,7 +252,7 @@ def test_an_answer_with_impossible_bounds_moves_no_offset(minimum, maximum):
 
 
 def test_offset_illegal_with_the_offset_that_was_asked_for_repeats_the_pull():
-    """Slaves of 4.6.0 answer so."""
+    """Slaves of 4.6.0 answer in this way."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -261,7 +262,7 @@ def test_offset_illegal_with_the_offset_that_was_asked_for_repeats_the_pull():
 
 
 def test_an_empty_queue_stays_at_0():
-    """4.6.0 answers nothing new at 0, with bounds of 0."""
+    """4.6.0 answers that nothing is new at 0, with bounds of 0."""
     world = started()
     world.answer(NO_NEW, 0, min_offset=0, max_offset=0)
     assert world.pull().args["ask"].queue_offset == 0
@@ -271,7 +272,7 @@ def test_an_empty_queue_stays_at_0():
     ("offset", "said"), [(7, "493 offsets are consumed again"), (0, None)]
 )
 def test_a_correction_is_logged(offset, said, caplog):
-    """With both offsets and the bounds that the broker states."""
+    """The log line has both offsets and the bounds that the broker states."""
     world = World()
     world.network.committed[queue_of()] = 500 if said else 0
     world.start()
@@ -305,10 +306,10 @@ def test_a_pull_is_repeated_less_and_less_often_after_invalid_answers(caplog):
 @pytest.mark.parametrize(
     ("tags", "next_offset", "expected"),
     [
-        ("*", 3, 3),  # as it should be
-        ("*", 9, 3),  # nothing filters: what is between is asked for
+        ("*", 3, 3),  # the usual answer
+        ("*", 9, 3),  # without a filter, the offsets in between are pulled
         ("*", 1_000_000, 3),
-        ("A", 9, 9),  # the broker left others out
+        ("A", 9, 9),  # the broker has left out messages with other tags
         ("A", 10, 10),
         ("A", 11, 3),
         ("A", 1_000_000, 3),
@@ -325,7 +326,7 @@ def test_the_next_offset_may_skip_messages_only_with_a_filter(
 
 
 def test_messages_newer_than_the_stated_end_are_believed_if_none_is_left_out():
-    """A broker reads its highest offset first, and then messages that came since."""
+    """A broker first reads its highest offset, and then messages that arrived since."""
     world = started()
     world.found([0, 1, 2], max_offset=1)
     assert world.offsets_seen() == [0, 1, 2]
@@ -333,7 +334,7 @@ def test_messages_newer_than_the_stated_end_are_believed_if_none_is_left_out():
 
 
 def test_a_next_offset_beyond_the_stated_end_is_asked_for_again_after_50_ms():
-    """For NO_MATCHED_MSG: by then the broker states the new end."""
+    """This is for NO_MATCHED_MSG: by then the broker states the new end."""
     world = started(tags="A")
     world.answer(NO_MATCHED, 12, max_offset=10)
     assert world.next_pull_after_ms() == 50
@@ -344,7 +345,7 @@ def test_a_next_offset_beyond_the_stated_end_is_asked_for_again_after_50_ms():
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_messages_before_the_offset_asked_for_are_left_out(orderly):
-    """An inner batch comes as a whole, also when only its end was asked for."""
+    """An inner batch is delivered as a whole, even if only its end was pulled."""
     world = World(orderly=orderly)
     world.network.committed[queue_of()] = 5
     world.start()
@@ -354,7 +355,7 @@ def test_messages_before_the_offset_asked_for_are_left_out(orderly):
 
 
 def test_a_queue_begins_anew_after_an_answer_that_raised_an_unexpected_error(caplog):
-    """The queue does not stand still, and no message is lost."""
+    """The queue does not stop, and no message is lost."""
     world = started()
 
     world.workers.error = ZeroDivisionError()
@@ -368,7 +369,7 @@ def test_a_queue_begins_anew_after_an_answer_that_raised_an_unexpected_error(cap
 
 
 def test_repeated_corrections_follow_each_other_after_a_second():
-    """Each needs a rebalance."""
+    """Each correction needs a rebalance."""
     world = started()
     for _ in range(5):
         world.answer(ILLEGAL, 700)
@@ -377,15 +378,15 @@ def test_repeated_corrections_follow_each_other_after_a_second():
     assert world.offsets_seen() == [700]
 
 
-# What cannot be read
+# Undecodable messages
 
 
 def test_an_undecodable_message_is_reported_and_its_neighbours_are_consumed():
-    """It is never skipped silently."""
+    """The message is never skipped silently."""
     told: list[Any] = []
     world = started(on_undecodable=told.append)
     bad = bytearray(stored(queue_of(), 1))
-    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    bad[4:8] = b"\x11\x22\x33\x44"  # an unknown magic
     body = stored(queue_of(), 0) + bytes(bad) + stored(queue_of(), 2)
     world.answer(PullStatus.FOUND, 3, body=body, max_offset=3)
     assert world.offsets_seen() == [0, 2]
@@ -419,7 +420,7 @@ def test_the_offset_does_not_pass_an_undecodable_message_whose_callback_raised()
 
 
 def test_a_queue_that_was_lost_and_came_back_has_one_pull():
-    """The pull that was under way when it was lost ends."""
+    """The pull that was under way when the queue was lost ends."""
     world = started()
     old = world.pull()
     world.network.members = [OTHER]
@@ -440,7 +441,7 @@ def test_a_queue_that_was_lost_and_came_back_has_one_pull():
 def test_an_answer_of_other_tags_only_must_move_forward_inside_the_queue(
     next_offset,
 ):
-    """Otherwise such answers would be asked for without end."""
+    """Otherwise the same pull would be repeated for ever."""
     world = started(tags="A")
     body = stored(queue_of(), 0, tags="B")
     world.answer(PullStatus.FOUND, next_offset, body=body, max_offset=10)
@@ -460,25 +461,25 @@ def test_messages_newer_than_the_stated_end_are_believed_at_any_offset():
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (0, 6),  # before its neighbour: its place counts
+        (0, 6),  # an offset before its neighbour is not used
         (5, 6),
         (6, 6),
-        (7, 7),  # the broker left others out
+        (7, 7),  # the broker has left out messages with other tags
         (99, 99),
-        (100, 6),  # the queue ends there
+        (100, 6),  # the end of the queue
         (2**40, 6),
     ],
 )
 def test_an_unreadable_message_has_the_offset_that_it_states_if_that_is_possible(
     stated, expected
 ):
-    """In a queue of 0 to 100, behind the message with offset 5."""
+    """The queue has offsets from 0 to 100, and the message follows offset 5."""
     told: list[Any] = []
     world = World(on_undecodable=told.append, tags="A")
     world.network.committed[queue_of()] = 5
     world.start()
     bad = bytearray(stored(queue_of(), stated))
-    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    bad[4:8] = b"\x11\x22\x33\x44"  # an unknown magic
     body = stored(queue_of(), 5, tags="A") + bytes(bad)
     world.answer(PullStatus.FOUND, 100, body=body, max_offset=100)
     assert [each.queue_offset for each in told] == [expected]

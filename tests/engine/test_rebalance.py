@@ -1,4 +1,4 @@
-"""Which queues a member gets and gives up, when, and what that costs it."""
+"""Rebalances: which queues a member acquires and gives up, and when."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def numbers_of(world):
 
 
 def rebalance(world):
-    """Let one happen now: a notification (code 40), after the second between two."""
+    """Request a rebalance, and run until it has ended, a second after the last one."""
     world.engine.rebalances.soon()
     world.run(1_000)
 
 
 def test_queues_are_shared_by_the_allocation_strategy():
-    """All queues of the topic's route, by AVG."""
+    """The strategy is AVG, and shares all queues of the topic's route."""
     world = World(queues=5)
     world.network.members = [OTHER, ME]
     world.start()
@@ -48,7 +48,7 @@ def test_queues_are_shared_by_the_allocation_strategy():
 
 
 def test_a_rebalance_leaves_queues_alone_that_stay():
-    """With their pulls under way."""
+    """Their pulls under way continue."""
     world = World(queues=4)
     world.network.members = [ME, OTHER]
     world.start()
@@ -72,7 +72,7 @@ def test_a_queue_that_is_lost_is_dropped_committed_and_forgotten():
 
 
 def test_each_topic_is_rebalanced_every_20_s():
-    """Nothing else shows that a member vanished without unregistering."""
+    """Otherwise a member that vanished without unregistering would not be noticed."""
     world = World(queues=2)
     world.network.members = [ME, OTHER]
     world.start()
@@ -84,7 +84,8 @@ def test_each_topic_is_rebalanced_every_20_s():
 
 
 def test_many_changes_cause_one_rebalance_a_second():
-    """Requests that come while one runs, or within the second, become one."""
+    """Requests during a rebalance, or within a second after its start, cause one
+    rebalance."""
     world = started()
     assert world.engine.rebalances.runs == 1
     for _ in range(100):
@@ -94,7 +95,7 @@ def test_many_changes_cause_one_rebalance_a_second():
 
 
 def test_only_one_rebalance_runs_at_a_time():
-    """Whether resume, a notification or the timer asks for it."""
+    """It may be requested by resume, by a notification or by the timer."""
     world = World(queues=2)
     world.network.hold.add("consumer_ids")
     world.start()
@@ -166,7 +167,7 @@ def test_one_queue_without_an_offset_does_not_hold_the_others():
     assert numbers_of(world) == [0, 1, 2, 3]
 
 
-# What cannot be allocated
+# Allocations that are not possible
 
 
 @pytest.mark.parametrize("members", [[], [OTHER]])
@@ -182,7 +183,7 @@ def test_a_member_that_is_not_in_the_list_of_members_gives_its_queues_up(members
 
 
 def test_a_route_without_queues_changes_nothing():
-    """It is taken for a mistake."""
+    """Such a route is taken for a mistake."""
     world = started(queues=2)
     world.network.queues[TOPIC] = []
     world.run(40_000)
@@ -213,7 +214,7 @@ def test_name_servers_that_do_not_answer_change_nothing():
 
 
 def test_new_queues_are_consumed_as_soon_as_the_route_shows_them():
-    """In Java they wait for the next rebalance, up to 20 s."""
+    """In Java they wait for the next rebalance, for up to 20 s."""
     world = started(queues=2)
     world.network.queues[TOPIC] = [queue_of(n) for n in range(4)]
     world.run(30_000)
@@ -231,7 +232,7 @@ def test_queues_that_are_gone_are_given_up():
 def test_queues_of_a_topic_that_is_no_longer_subscribed_are_committed_and_unlocked(
     orderly,
 ):
-    """Java only drops them."""
+    """In Java they are only dropped."""
     world = started(orderly=orderly)
     world.found([0, 1])
     del world.member.subscriptions[TOPIC]
@@ -242,7 +243,7 @@ def test_queues_of_a_topic_that_is_no_longer_subscribed_are_committed_and_unlock
     assert unlocked == ([[queue_of()]] if orderly else [])
 
 
-# What a change brings with it
+# Effects of a change
 
 
 @pytest.mark.parametrize(
@@ -252,8 +253,9 @@ def test_queues_of_a_topic_that_is_no_longer_subscribed_are_committed_and_unlock
 def test_a_topic_s_threshold_is_divided_by_the_number_of_queues(
     limit, queues, expected
 ):
-    """It is at least 1. Without it the queue's own threshold counts, and the setting is
-    never overwritten. Source: testMessageQueueChanged_CountThreshold."""
+    """The result is at least 1. Without a topic's threshold the queue's own setting
+    counts, which is never overwritten. Source:
+    testMessageQueueChanged_CountThreshold."""
     world = started(queues=queues, pull_threshold_for_topic=limit)
     assert world.member.pull_threshold_for_queue == expected
     assert world.member.config.pull_threshold_for_queue == 1_000
@@ -271,7 +273,7 @@ def test_a_topic_s_size_threshold_is_divided_by_the_number_of_queues(
 
 
 def test_a_topic_s_threshold_is_divided_by_retry_queues_too():
-    """By all queues of the member, whatever their topic."""
+    """It is divided by the number of all queues of the member, of any topic."""
     world = started(queues=2, pull_threshold_for_topic=1_024, has_retry_route=True)
     assert len(world.member.process_queues) == 3
     assert world.member.pull_threshold_for_queue == 341
@@ -279,7 +281,7 @@ def test_a_topic_s_threshold_is_divided_by_retry_queues_too():
 
 @pytest.mark.parametrize(("queues", "expected"), [(1, "1024"), (2, "512"), (3, "341")])
 def test_the_running_info_has_the_divided_threshold(queues, expected):
-    """testMessageQueueChanged_ConsumerRuntimeInfo, testConsumerRunningInfo."""
+    """Source: testMessageQueueChanged_ConsumerRuntimeInfo, testConsumerRunningInfo."""
     world = started(queues=queues, pull_threshold_for_topic=1_024)
     info = running_info(
         world.member, namesrv="127.0.0.1:9876", version_name="V", started_epoch_ms=5
@@ -294,7 +296,7 @@ def test_the_running_info_has_the_divided_threshold(queues, expected):
 
 
 def test_a_changed_subscription_is_sent_in_a_heartbeat_before_the_first_pull():
-    """The pull goes out when the heartbeat is answered; 5.x waits for 500 ms."""
+    """The pull is sent when the heartbeat is answered; 5.x waits for 500 ms instead."""
     world = World()
     world.network.hold.add("heartbeat")
     world.start()
@@ -329,7 +331,7 @@ def test_a_heartbeat_that_no_broker_accepts_does_not_stop_the_pulls():
 
 
 def test_the_retry_queue_is_consumed_as_soon_as_it_is_there():
-    """The first heartbeat makes the broker create it. A Java member has it with its
+    """The first heartbeat makes the broker create it. A Java member begins it with its
     next rebalance."""
     world = World()
     world.start()
@@ -340,7 +342,7 @@ def test_the_retry_queue_is_consumed_as_soon_as_it_is_there():
 
 
 def test_a_paused_member_keeps_its_queues_and_does_not_rebalance():
-    """Until it resumes. Source: testSuspend."""
+    """It rebalances when it resumes. Source: testSuspend."""
     world = started(queues=2)
     world.engine.pause()
     world.network.members = [ME, OTHER]
@@ -363,7 +365,7 @@ def test_a_broadcasting_member_has_all_queues():
 
 
 def test_new_orderly_queues_are_locked_with_one_request_for_each_broker():
-    """And consumed at once, because their ProcessQueue begins with the lock."""
+    """They are consumed at once, because their ProcessQueue begins with the lock."""
     world = World(orderly=True)
     world.network.queues[TOPIC] = [
         queue_of(0),
@@ -379,7 +381,7 @@ def test_new_orderly_queues_are_locked_with_one_request_for_each_broker():
 
 
 def test_a_queue_that_another_member_has_locked_is_requested_again_after_500_ms():
-    """As far as the second between two rebalances allows."""
+    """It may be later, because rebalances are at least a second apart."""
     world = World(orderly=True, queues=2)
     world.network.locked_by_others.add(queue_of(1))
     world.start()
@@ -390,7 +392,7 @@ def test_a_queue_that_another_member_has_locked_is_requested_again_after_500_ms(
 
 
 def test_an_orderly_queue_is_given_up_when_its_listener_has_ended():
-    """Until then it is kept and stays locked, and the next owner waits."""
+    """Until then it stays locked, and the next owner waits."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -411,8 +413,7 @@ def test_an_orderly_queue_is_given_up_when_its_listener_has_ended():
 
 
 def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal():
-    """Source: UNLOCK_DELAY_TIME_MILLS. What the listener returns later has no
-    effect."""
+    """The listener's later result has no effect. Source: UNLOCK_DELAY_TIME_MILLS."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -432,7 +433,7 @@ def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal
 
 
 def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended():
-    """In Java it stands still for 120 s. There are never two calls at once."""
+    """In Java it is not consumed for 120 s. There are never two calls at once."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -451,7 +452,7 @@ def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended
 
 
 def test_a_member_that_loses_a_queue_commits_what_its_listener_is_consuming():
-    """With quick listeners no message comes twice because a member joined."""
+    """With quick listeners, no message is consumed twice because a member joins."""
     world = started(queues=2)
     world.holds_work = True
     world.found([0, 1, 2], call=world.pull(1))
@@ -469,7 +470,8 @@ def test_a_member_that_loses_a_queue_commits_what_its_listener_is_consuming():
 
 
 def test_a_member_that_loses_a_locked_queue_commits_before_it_unlocks():
-    """The batch under way ends, no other one begins, and no message comes twice."""
+    """The batch under way ends, no other batch begins, and no message is consumed
+    twice."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1, 2])
@@ -523,19 +525,19 @@ def test_results_for_a_queue_that_was_given_up_have_no_effect(orderly):
     world.settle()
     assert world.offset() is None or world.offset() == 0
     assert world.committed() is None
-    world.engine.rebalance.give_up(queue_of())  # once more is nothing
+    world.engine.rebalance.give_up(queue_of())  # a second call has no effect
 
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_queue_that_goes_to_another_member_is_neither_pulled_nor_handed_out(orderly):
-    """The listener's call under way ends and counts."""
+    """The listener's call under way ends, and its result counts."""
     world = World(orderly=orderly, queues=2, share_slow_pulls=False)
     world.start()
     world.holds_work = True
     world.found(range(5), call=world.pull(1))
     (request,) = world.workers.requests
     if not orderly:
-        request.begun.append(None)  # a thread took it
+        request.begun.append(None)  # a thread has taken the request
     waiting = world.pull(1)
     world.network.members = [ME, OTHER]
     world.engine.rebalances.members_changed()
@@ -554,7 +556,7 @@ def test_a_queue_that_goes_to_another_member_is_neither_pulled_nor_handed_out(or
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("held", ["consumer_ids", "fetch_queues"])
 def test_a_member_that_closes_acquires_no_queue(orderly, held):
-    """Not even when the answer that a rebalance waited for comes."""
+    """It acquires none even when the answer arrives for which a rebalance waited."""
     world = World(orderly=orderly)
     world.start()
     world.run(5_000)
@@ -575,7 +577,7 @@ def test_a_member_that_closes_acquires_no_queue(orderly, held):
 
 
 def test_a_reset_does_not_make_the_lock_of_a_queue_newer():
-    """The queue begins again without asking for the lock."""
+    """The queue begins again without a new request for the lock."""
     world = started(orderly=True)
     world.found([0, 1])
     world.run(10_000)
@@ -590,7 +592,7 @@ def test_a_reset_does_not_make_the_lock_of_a_queue_newer():
 
 
 def test_a_reset_of_a_locked_queue_does_not_query_the_offset_again():
-    """A broker that has not stored it yet could answer with the old one."""
+    """A broker that has not stored the new offset yet could answer with the old one."""
     world = started(orderly=True)
     world.found([0, 1])
     world.network.calls.clear()
@@ -601,7 +603,7 @@ def test_a_reset_of_a_locked_queue_does_not_query_the_offset_again():
 
 
 def test_the_age_of_a_lock_counts_from_its_request():
-    """However late the answer, or the offset of the queue, comes."""
+    """The answer, or the offset of the queue, may arrive much later."""
     world = World(orderly=True)
     world.network.hold |= {"lock", "query_offset"}
     world.start()
@@ -615,7 +617,7 @@ def test_the_age_of_a_lock_counts_from_its_request():
 
 
 def test_a_lock_that_is_refused_late_is_asked_for_again_within_a_second():
-    """The rebalance that asked has ended by then."""
+    """The rebalance that requested the lock has ended by then."""
     world = World(orderly=True)
     world.network.hold.add("lock")
     world.start()
@@ -640,7 +642,7 @@ def test_a_queue_is_tried_again_after_an_impossible_offset(caplog):
     assert numbers_of(world) == [0]
 
 
-# Plans, and what brokers are told of a change
+# Schedules, and heartbeats after a change
 
 
 def times_of(world, name):
@@ -648,7 +650,7 @@ def times_of(world, name):
 
 
 def test_the_next_regular_rebalance_is_20_s_after_the_last_one():
-    """Also when the last one was asked for in between."""
+    """This is also true when the last one was requested and not regular."""
     world = started()
     world.run(5_000)
     world.engine.rebalances.soon()
@@ -672,7 +674,7 @@ def test_of_two_requests_during_a_rebalance_the_more_urgent_one_counts():
 
 
 def test_a_queue_that_cannot_begin_causes_one_heartbeat():
-    """However often it is tried: the version of the subscription stays."""
+    """Further attempts do not change the version of the subscription."""
     world = World(queues=2)
     world.network.queues["more"] = [queue_of(topic="more")]
     world.member.subscriptions["more"] = world.member.subscriptions[TOPIC]

@@ -1,4 +1,4 @@
-"""Offsets from outside: a broker's reset (220) and `seek`."""
+"""Offsets that are set from outside: a broker's reset (220) and `seek`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ both = pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("target", [0, 5, 900])
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_reset_takes_effect_whatever_is_being_consumed(target, orderly):
-    """Work under way ends without effect, for resets in both directions, and nothing
-    pauses for 10 s as in Java. Source: testResetOffset, testResetOffsetByTimeStamp."""
+    """Consumption under way ends without effect, for resets in both directions. The
+    member does not pause for 10 s as in Java. Source: testResetOffset,
+    testResetOffsetByTimeStamp."""
     world = started(orderly=orderly)
     world.found(range(10))
     world.holds_work = True
@@ -65,7 +66,10 @@ def test_each_of_a_hundred_resets_while_consuming_takes_effect():
 
 
 def moving_with_a_pull_that_commits_2(target, *, orderly=False, **options):
-    """Consumed to 4; the pull that waits was sent when that was 2."""
+    """Return a world that moves a queue, and an open pull that commits 2.
+
+    The queue was consumed up to 4.
+    """
     world = started(orderly=orderly, **options)
     world.found([0, 1])
     world.found([2, 3])
@@ -78,8 +82,8 @@ def moving_with_a_pull_that_commits_2(target, *, orderly=False, **options):
 @both
 @pytest.mark.parametrize("target", [0, 900])
 def test_a_reset_waits_for_a_pull_that_could_undo_it(target, orderly):
-    """The pull carries an older offset, and a broker's threads may read it after the
-    commit (seen with 4.6.0)."""
+    """The pull carries an older offset, which the broker's threads may store after the
+    commit (observed with 4.6.0)."""
     world, _ = moving_with_a_pull_that_commits_2(target, orderly=orderly)
     world.run(CARRIED_MS - 10)
     world.network.committed[queue_of()] = 2
@@ -118,7 +122,7 @@ def test_the_last_of_two_resets_counts(orderly):
     world.run(CARRIED_MS)
     assert world.committed() == 700
     assert world.asked()[-1].queue_offset == 700
-    assert len(world.pulls(queue_of())) == 2  # the one that was under way, and one
+    assert len(world.pulls(queue_of())) == 2  # the old pull, and one new pull
 
 
 @both
@@ -126,7 +130,7 @@ def test_a_reset_of_a_queue_that_is_lost_meanwhile_is_stored_for_its_next_owner(
     orderly,
 ):
     world, waiting = moving_with_a_pull_that_commits_2(900, orderly=orderly)
-    world.network.members = ["10.0.0.0@1", ME]  # who comes first gets the only queue
+    world.network.members = ["10.0.0.0@1", ME]  # the first member gets the only queue
     world.engine.rebalances.members_changed()
     world.run(CARRIED_MS + 100)
     assert world.committed() == 900
@@ -146,7 +150,7 @@ def test_a_close_waits_until_a_reset_is_stored():
 
 
 def test_a_reset_whose_commit_fails_is_committed_later():
-    """With every commit that follows."""
+    """Every later commit includes it."""
     world = started()
     world.found(range(4))
     world.network.fail["update_offset"] = no_answer()
@@ -164,7 +168,7 @@ def test_a_reset_whose_commit_fails_is_committed_later():
 
 @pytest.mark.parametrize("target", [0, 5, 10])
 def test_a_broker_s_reset_moves_to_any_offset_that_the_queue_has(target):
-    """The end of the queue is queried, because it may have grown since the last
+    """The end of the queue is queried, because it may have moved since the last
     pull."""
     world = started()
     world.network.ends[queue_of()] = 10
@@ -254,7 +258,7 @@ def test_a_broker_s_reset_moves_nothing_once_the_member_closes():
 def test_a_moved_queue_is_consumed_although_its_commit_raised_an_unexpected_error(
     caplog,
 ):
-    """The queue used to rest for ever: nothing pulled it again."""
+    """The queue used to rest for ever, because it was not pulled again."""
     world = started(message_model=BROADCASTING)
     world.found(range(4))
     world.file.error = ZeroDivisionError("injected")

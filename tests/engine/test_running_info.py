@@ -1,4 +1,5 @@
-"""The running info of a member, and messages that a broker lets it consume directly."""
+"""The running info of a member, and messages that a broker makes it consume
+directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of a topic, and the rates that a member reports of it."""
+"""The counts of a topic, and the rates that a member reports for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.engine.world import TOPIC, started
 
 
 def count(stats, *, times=1):
-    """What ten pulls of two messages each bring, one of four of which fails."""
+    """Count ten pulls of two messages each, every fourth of which fails."""
     stats.pulls += 10 * times
     stats.pull_rt_ms += 40 * times
     stats.pulled += 20 * times
@@ -18,7 +18,7 @@ def count(stats, *, times=1):
 
 
 def test_rates_are_those_since_the_seventh_sample_from_the_end():
-    """Failed messages are those of the last hour, so earlier ones count, too."""
+    """The number of failed messages is that of the last hour, so it is larger."""
     stats = TopicStats()
     stats.sample(0)
     count(stats, times=100)
@@ -46,7 +46,7 @@ def test_failed_messages_are_counted_for_an_hour():
         stats.consume_failed += 1
         stats.sample(number * 10_000)
     assert stats.status(5_000_000).consume_failed_msgs == 360
-    assert len(stats._samples) == 361  # no more are kept
+    assert len(stats._samples) == 361  # the most that are kept
 
 
 def test_where_nothing_happened_all_rates_are_0():
@@ -96,7 +96,7 @@ def test_each_topic_has_its_own_counts_and_all_are_sampled():
 
 
 def test_a_member_counts_pulls_and_what_its_listener_did():
-    """How long a pull and a listener took, and failures, by topic."""
+    """It counts the times of pulls and of the listener, and failures, by topic."""
 
     def act(messages, _):
         world.clock.advance(7)

@@ -1,4 +1,4 @@
-"""A consumer warns when another member of its group subscribes to something else."""
+"""A consumer warns when another member of its group has a different subscription."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WARNING = "members subscribe differently, so messages get lost group=g: "
 
 
 def seen(*client_ids, **expressions):
-    """What a broker tells; `orders="A"` is an expression of that topic."""
+    """Return a broker's answer; `orders="A"` is the expression of that topic."""
     return ConsumerConnection(
         connections=tuple(
             Connection(client_id=c, client_addr="127.0.0.1:1", language=0, version=409)
@@ -34,8 +34,8 @@ def warnings_of(caplog):
 
 
 def test_a_different_subscription_is_logged_before_each_heartbeat(caplog):
-    """The broker is queried a second before the heartbeat, which replaces what it
-    has."""
+    """The broker is queried a second before the heartbeat, which replaces the
+    subscription that the broker has."""
     world = started()
     world.network.connection = seen(ME, OTHER, orders="A || B")
     world.run(28_999)
@@ -130,7 +130,7 @@ def test_a_warning_about_many_topics_is_cut(caplog):
 
 @pytest.mark.parametrize(("members", "turns"), [(49, 1), (50, 2), (149, 3), (150, 4)])
 def test_the_members_of_a_large_group_query_less_often(members, turns):
-    """Each answer lists all members."""
+    """The reason is that each answer lists all members."""
     world = started()
     ids = [ME, *(f"10.0.0.3@{n}" for n in range(members - 1))]
     world.network.connection = seen(*ids, orders="*")
@@ -178,7 +178,7 @@ def test_expressions_that_select_the_same_messages_do_not_differ(here, there, co
 def test_the_broker_is_queried_a_tenth_of_the_interval_before_a_heartbeat(
     interval_ms, first_ms
 ):
-    """At most a second before it."""
+    """It is queried at most a second before it."""
     world = started(heartbeat_broker_interval_ms=interval_ms)
     world.run(2 * interval_ms)
     asked = [call.at_ms - START_MS for call in world.network.of("consumer_connection")]

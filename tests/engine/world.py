@@ -1,8 +1,9 @@
-"""A scripted world around one engine: a clock that is set, a network that is told.
+"""A scripted world around one engine, with a manual clock and a scripted network.
 
-The network records what is asked. Unless a test says otherwise (`fail`, `hold`) it has
-good answers at once; pulls always wait for `World.found` and its like. Listeners run
-when the world does; `hold_work` keeps their outcomes back.
+The network records the requests. Unless a test wants otherwise (`fail`, `hold`), it
+answers successfully at once; but pulls always wait for `World.found` and similar
+methods. Listeners run when the world runs; with `holds_work` their requests wait for
+`work`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def no_answer():
 
 
 def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **properties):
-    """A stored message's bytes. Its commit log offset is 1,000 times its offset."""
+    """Return the bytes of a stored message.
+
+    Its commit log offset is 1,000 times its queue offset.
+    """
     if tags is not None:
         properties["TAGS"] = tags
     fields = MessageFields(
@@ -70,7 +74,7 @@ def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **propertie
 
 
 def _check_member(group, client_id=ME):
-    """Fail for a request that does not name the member that sends it."""
+    """Fail unless a request names this member and its group."""
     assert (group, client_id) == (GROUP, ME), f"request of {client_id} in {group}"
 
 
@@ -85,7 +89,7 @@ class Call:
 
     @property
     def is_open(self):
-        """Whether it waits for an answer."""
+        """Whether the request waits for an answer."""
         return self.pending is not None and not self.pending.is_done
 
     def answer(self, value):
@@ -100,7 +104,7 @@ class Call:
 
 @dataclass
 class ScriptedNetwork:
-    """Satisfies `Network`. What the brokers have are its plain fields."""
+    """Satisfies `Network`. Its public fields are the state of the brokers."""
 
     clock: ManualClock
     calls: list[Call] = field(default_factory=list)
@@ -123,7 +127,7 @@ class ScriptedNetwork:
     fail: dict[str, Exception] = field(default_factory=dict)
     #: names of calls that wait for the test
     hold: set[str] = field(default_factory=set)
-    #: whose network it is
+    #: the member that uses the network
     member: Member | None = None
     #: names of calls that raise when they are made, with the exception
     broken: dict[str, Exception] = field(default_factory=dict)
@@ -248,7 +252,7 @@ class ScriptedNetwork:
         return self._ask("send_retry", lambda: None, message=message)
 
     def pull(self, ask):
-        """A pull that waits for the test; the offset that it carries is committed."""
+        """Record a pull, which waits for the test; commit the offset it carries."""
         _check_member(ask.group)
         if "pull" in self.broken:
             raise self.broken["pull"]
@@ -266,7 +270,7 @@ class ScriptedNetwork:
 
 
 class ScriptedWorkers:
-    """Satisfies `Workers`: keeps requests until the world runs them."""
+    """Satisfies `Workers`. Keeps requests until the world runs them."""
 
     def __init__(self):
         self.requests: list[Any] = []
@@ -310,7 +314,7 @@ class MemoryFile:
 
 
 class World:
-    """One member of GROUP, subscribed to TOPIC with `queues` queues.
+    """One member of GROUP that subscribes to TOPIC, which has `queues` queues.
 
     `act(messages, context)` is the listener. `seen` has the offsets of each call.
     Settings of `ConsumerConfig` are keyword arguments.
@@ -330,7 +334,7 @@ class World:
         tags: str = "*",
         expression_type: str = "TAG",
         has_retry_route: bool = False,
-        **settings: Any,  # ConsumerConfig's
+        **settings: Any,  # fields of ConsumerConfig
     ) -> None:
         settings.setdefault("consume_from_where", FROM_FIRST)
         config = ConsumerConfig(**settings)
@@ -346,7 +350,7 @@ class World:
         self.outcomes: list[Any] = []
         #: whether requests wait for `work`
         self.holds_work = False
-        #: how long pulls wait before they are told that nothing is new; None: for good
+        #: after this time pulls get the answer that nothing is new; None: never
         self.hold_ms: int | None = None
         is_broadcasting = config.message_model is BROADCASTING
         subscriptions = {
@@ -391,16 +395,16 @@ class World:
         self.seen.append((message.message_queue, [message.queue_offset]))
         return self.act([message], None)
 
-    # what the engine's thread does
+    # the engine's thread
 
     def start(self) -> World:
         self.begin()
-        # A member of a larger group waits before it queries the first offsets.
+        # In a larger group a member waits before it queries the first offsets.
         self.run(0 if len(self.network.members) < 2 else TAKE_OVER_MS)
         return self
 
     def begin(self, **options):
-        """Start, and let no time pass."""
+        """Start the member without letting time pass."""
         pending = self.engine.start(**options)
         pending.on_done(lambda _: self.started.append(pending.outcome()))
 
@@ -409,7 +413,7 @@ class World:
         pending.on_done(lambda _: self.closed.append(pending.outcome()))
 
     def run(self, ms=0):
-        """Let that time pass; timers run at the moment they are due."""
+        """Let `ms` pass; timers run at their times."""
         end_ms = self.clock.now_ms + ms
         self._turn()
         while (due := self._due_ms()) is not None and due <= end_ms:
@@ -439,7 +443,7 @@ class World:
         self.validate()
 
     def validate(self):
-        """Fail when a queue's state contradicts itself; called after every event."""
+        """Fail when a queue's state is inconsistent; called after every event."""
         for process_queue in self.member.process_queues.values():
             process_queue.validate()
 
@@ -463,7 +467,7 @@ class World:
                 self.outcomes.append(outcome)
 
     def settle(self):
-        """Give the outcomes to the engine."""
+        """Pass the outcomes to the engine."""
         outcomes, self.outcomes = self.outcomes, []
         for outcome in outcomes:
             if hasattr(outcome.request, "batches"):
@@ -476,10 +480,10 @@ class World:
             self.consume()
             self.settle()
 
-    # what a broker does
+    # the broker
 
     def pulls(self, queue: MessageQueue | None = None) -> list[Call]:
-        """Pulls that wait for an answer."""
+        """Return the pulls that wait for an answer, of one queue or of all."""
         waiting = [call for call in self.network.pulls if call.is_open]
         self.network.pulls = waiting
         return [
@@ -487,14 +491,14 @@ class World:
         ]
 
     def pull(self, number=0):
-        """The one pull of a queue that waits."""
+        """Return the only pull of a queue that waits for an answer."""
         queue = queue_of(number)
         found = self.pulls(queue)
         assert len(found) == 1, f"{len(found)} pulls of {queue} wait"
         return found[0]
 
     def asked(self, number=0):
-        """What all pulls of a queue asked for."""
+        """Return the requests of all pulls of a queue so far."""
         queue = queue_of(number)
         asks = [call.args["ask"] for call in self.network.of("pull")]
         return [ask for ask in asks if ask.queue == queue]
@@ -508,7 +512,7 @@ class World:
         max_offset: int | None = None,
         **message: Any,  # of `stored`
     ) -> None:
-        """Answer a pull with these messages, and let listeners run."""
+        """Answer a pull with messages at these offsets, and let listeners run."""
         call = call or self.pull()
         queue, offsets = call.args["ask"].queue, list(offsets)
         end = offsets[-1] + 1 if offsets else call.args["ask"].queue_offset
@@ -520,7 +524,10 @@ class World:
     def answer(
         self, status, next_offset, *, call=None, body=b"", min_offset=0, max_offset=None
     ):
-        """Answer a pull with anything; without `max_offset` the queue ends there."""
+        """Answer a pull with any status.
+
+        Without `max_offset` the queue ends at `next_offset`.
+        """
         call = call or self.pull()
         max_offset = max(next_offset, 0) if max_offset is None else max_offset
         call.answer(PullAnswer(status, next_offset, min_offset, max_offset, 0, body))
@@ -530,31 +537,31 @@ class World:
         (call or self.pull()).answer(error or refusal())
         self.run()
 
-    # what a test looks at
+    # for the checks of a test
 
     @property
     def elapsed_ms(self) -> int:
         return self.clock.now_ms - START_MS
 
     def offsets_seen(self) -> list[int]:
-        """All offsets that listeners got, in the order of the calls."""
+        """Return all offsets that listeners have got, in the order of the calls."""
         return [offset for _, offsets in self.seen for offset in offsets]
 
     def offset(self, number: int = 0) -> int | None:
-        """How far a queue is consumed, as the member knows it."""
+        """Return the offset of a queue in the member's table."""
         return self.member.offsets.table.get(queue_of(number))
 
     def committed(self, number: int = 0) -> int | None:
-        """The offset that the broker has of a queue."""
+        """Return the offset of a queue that the broker has."""
         return self.network.committed.get(queue_of(number))
 
     def process_queue(self, number: int = 0) -> Any:  # ProcessQueue
         return self.member.process_queues[queue_of(number)]
 
     def next_pull_after_ms(self, number: int = 0, *, within_ms: int = 60_000) -> int:
-        """Let time pass until the queue is pulled again; how long that took.
+        """Let time pass until the queue is pulled again; return that time.
 
-        Exactly one pull: a request that was put back twice would be two.
+        Fails if there is more than one pull, as when a PullRequest was put back twice.
         """
         queue = queue_of(number)
         assert not self.pulls(queue)
@@ -569,13 +576,13 @@ class World:
         return self.clock.now_ms - began_ms
 
 
-def started(**options: Any) -> World:  # World's
-    """A world whose member has its queues and pulls them."""
+def started(**options: Any) -> World:  # arguments of World
+    """Return a world whose member has acquired its queues and pulls them."""
     return World(**options).start()
 
 
 def sent_back(world):
-    """The messages that were sent back by CONSUMER_SEND_MSG_BACK (36)."""
+    """Return the messages that were sent back by CONSUMER_SEND_MSG_BACK (36)."""
     return [call.args["message"] for call in world.network.of("send_back")]
 
 
@@ -584,7 +591,7 @@ def offsets_of(requests):
 
 
 def failing(*offsets):
-    """A listener that fails for messages with these offsets."""
+    """Return a listener that fails for messages with these offsets."""
 
     def act(messages, _):
         return not any(each.queue_offset in offsets for each in messages)
@@ -593,7 +600,7 @@ def failing(*offsets):
 
 
 def deliveries(failed):
-    """What `on_failed` got, in comparable form: the message by its offset."""
+    """Return the arguments of `on_failed` calls, with offsets in place of messages."""
     return [
         (
             each.message.queue_offset,

@@ -388,7 +388,7 @@ def test_an_unknown_topic_is_created_by_the_broker_or_an_error(rmq_cluster_facto
 
 def test_a_topic_that_may_not_be_written_is_denied(rmq_cluster, producer):
     rmq_cluster.create_topic("read-only", perm=4)
-    with pytest.raises(DeniedError, match="has no queue that can be written"):
+    with pytest.raises(DeniedError, match="has no writable queue"):
         producer.send(message(topic="read-only"))
 
 
@@ -459,7 +459,7 @@ def test_a_closed_producer_refuses_and_waits_for_what_was_sent(rmq_cluster, rmq_
     assert future.result(0).status is SendStatus.SEND_OK
     with pytest.raises(UsageError, match="the producer is closed"):
         producer.send(message())
-    with pytest.raises(UsageError, match="is started once"):
+    with pytest.raises(UsageError, match="can be started only once"):
         producer.start()
     assert not [t for t in threading.enumerate() if t.name.startswith("rmq-producer")]
 

@@ -83,7 +83,7 @@ def test_no_topic_and_nobody_who_creates_it():
 
 
 def test_a_topic_that_may_only_be_read():
-    with pytest.raises(DeniedError, match="no queue that can be written"):
+    with pytest.raises(DeniedError, match="no writable queue"):
         found_target(route_of(perm=4))
 
 

@@ -1,4 +1,4 @@
-"""The fixtures that other projects get, and that they cost nothing unless used."""
+"""The pytest fixtures for other projects work, and cost nothing unless used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLUGIN = ["-p", "rmqcli.testing.plugin", "-p", "no:cacheprovider"]
 
 
 def run_pytest(folder, text, *options):
-    """Run one test file in a process of its own, as another project would."""
+    """Run one test file in a separate process, as another project would."""
     path = folder / "test_it.py"
     path.write_text(textwrap.dedent(text), encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")

@@ -32,6 +32,6 @@ def unregister_producer(client_id: str, group: str) -> Call[None]:
     return make_call(
         RequestCode.UNREGISTER_CLIENT,
         nothing,
-        what=f"goodbye of {client_id}",
+        what=f"unregistration of producer {client_id}",
         header=UnregisterClientRequestHeader(client_id=client_id, producer_group=group),
     )

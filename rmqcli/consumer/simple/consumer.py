@@ -192,7 +192,10 @@ class SimpleConsumer:
         """
         with self._changed:
             if self._is_started or self._is_closed:
-                raise UsageError("a consumer is started once; make a new one")
+                raise UsageError(
+                    "a consumer can be started only once",
+                    hint="create a new SimpleConsumer",
+                )
             self._is_started = True
         self._network = network = self._make_network()
         self.client_id = network.client_id
@@ -260,11 +263,12 @@ class SimpleConsumer:
                 )
             except (RmqError, FutureTimeoutError) as error:
                 logger.warning(
-                    "goodbye not finished group=%s error=%s", self.group, error
+                    "request failed during close group=%s error=%s", self.group, error
                 )
         if not self._network.end():
             logger.error(
-                "thread rmq-simple of group %s does not end: is a name looked up?",
+                "thread rmq-simple has not ended; a name lookup may still be running"
+                " group=%s",
                 self.group,
             )
         _OPEN.discard(self)
@@ -445,13 +449,13 @@ def _check_for_proxy(begin: ConsumeFromWhere, *, orderly: bool) -> None:
     """Raise UsageError for settings that a proxy decides by itself."""
     if orderly:
         raise UsageError(
-            "orderly cannot be used with endpoints: the group's setting counts there",
+            "orderly cannot be used with endpoints: a proxy uses the group's setting",
             hint="set consume_message_orderly of the group",
         )
     if begin is not ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
         raise UsageError(
-            "consume_from_where cannot be used with endpoints: a proxy has new groups"
-            " begin near the end",
+            "consume_from_where cannot be used with endpoints: through a proxy, new"
+            " groups begin near the end",
             hint="reset the group with Admin and name servers before it begins",
         )
 
@@ -477,6 +481,8 @@ def _subscriptions(topics: Topics, clock: Clock) -> list[SubscriptionData]:
         if isinstance(each, str):
             each = parse_subscription(topic, each, sub_version=version)
         elif each.topic != topic:
-            raise UsageError(f"the subscription of {topic} is one of {each.topic}")
+            raise UsageError(
+                f"the subscription for topic {topic} is for topic {each.topic}"
+            )
         found.append(each)
     return found

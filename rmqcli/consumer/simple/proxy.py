@@ -117,7 +117,7 @@ class ProxyPop:
                 by_broker.setdefault(source, each)
         if not by_broker:
             raise DeniedError(
-                f"topic {topic} has no queue that can be read",
+                f"topic {topic} has no readable queue",
                 code=int(pb.Code.FORBIDDEN),
                 name="FORBIDDEN",
                 hint="read the topic's permissions with Admin.topic",
@@ -149,7 +149,7 @@ class ProxyPop:
         received: Received = yield self._session.receive(queue.endpoints, rpc)
         if received.error is not None:
             logger.warning(
-                "receive broke off topic=%s broker=%s messages=%d error=%s",
+                "receive ended early topic=%s broker=%s messages=%d error=%s",
                 source.topic,
                 source.broker_name,
                 len(received.messages),
@@ -248,7 +248,9 @@ def _content(message: ReceivedMessage) -> ProxyMessage:
 def _explained(error: RmqError) -> RmqError:
     """Return the error, as ReceiptHandleError if the proxy refuses the handle."""
     if isinstance(error, BrokerError) and error.code == _INVALID_HANDLE:
-        return ReceiptHandleError(error.message, hint="it will be delivered again")
+        return ReceiptHandleError(
+            f"{error.message}; the message will be delivered again"
+        )
     return error
 
 

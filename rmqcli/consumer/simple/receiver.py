@@ -216,8 +216,8 @@ class Receiver:
         for message, outcome in zip(stale, outcomes, strict=True):
             if isinstance(outcome, RmqError):
                 logger.warning(
-                    "received message lost before it was handed out, it will be"
-                    " delivered again queue=%s offset=%s error=%s",
+                    "could not hide a received message again before returning it; it"
+                    " will be delivered again queue=%s offset=%s error=%s",
                     message.message_queue,
                     message.queue_offset,
                     outcome.message,
@@ -490,17 +490,17 @@ class Receiver:
         lease = message.lease
         if lease.doubt is not None:
             return ReceiptHandleError(
-                f"the receipt handle of {_named(message)} may be void: the change of"
-                f" its invisible time was not answered ({lease.doubt.message})",
-                hint="it will be delivered again",
+                f"the receipt handle of {_named(message)} may be invalid: the change of"
+                f" its invisible time was not answered ({lease.doubt.message}); the"
+                " message will be delivered again",
             )
         if lease.is_acked or lease.left_ms(self._clock.monotonic_ms()):
             return None
         return ReceiptHandleError(
             f"the receipt handle of {_named(message)} has expired: its invisible time"
-            f" of {lease.invisible_ms} ms is over",
-            hint="it will be delivered again; receive it with a longer"
-            " invisible_duration_ms, or call change_invisible in time",
+            f" of {lease.invisible_ms} ms is over; the message will be delivered again",
+            hint="receive it with a longer invisible_duration_ms, or call"
+            " change_invisible in time",
         )
 
     # --- the end ---

@@ -148,8 +148,8 @@ class RemotingPop:
         sources = _sources(route)
         if not sources:
             raise DeniedError(
-                f"topic {topic} has no queue that can be read: no master is online, or"
-                " its permissions do not allow it",
+                f"topic {topic} has no readable queue: no master is online, or its"
+                " permissions do not allow it",
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
                 hint="read the topic's permissions with Admin.topic",
@@ -196,10 +196,10 @@ class RemotingPop:
         broker = self._client.known_routes.broker(broker_name)
         if broker is None or broker.master_address is None:
             raise NotFoundError(
-                f"broker {broker_name} has no master now",
+                f"broker {broker_name} currently has no master",
                 code=int(ResponseCode.BROKER_NOT_EXIST),
                 name=ResponseCode.BROKER_NOT_EXIST.name,
-                hint="see which brokers are there with: Admin.brokers()",
+                hint="list brokers with: Admin.brokers()",
             )
         return broker.master_address
 
@@ -263,13 +263,13 @@ class RemotingPop:
                 if isinstance(stored, DecodeFailure):
                     raise DecodeError(stored.error)
                 if isinstance(stored, InnerMessage):
-                    raise DecodeError("it is one of several in a record")
+                    raise DecodeError("it is an inner message of a batch record")
                 handle = answer.handle_of(stored, source.broker_name)
             except WireError as error:
                 # Without a handle it can be neither acknowledged nor given back.
                 logger.error(  # noqa: TRY400  # the message says it all
-                    "received message is left to be delivered again topic=%s"
-                    " broker=%s offset=%s error=%s",
+                    "received message cannot be returned; it will be delivered again"
+                    " topic=%s broker=%s offset=%s error=%s",
                     source.topic,
                     source.broker_name,
                     stored.queue_offset,

@@ -79,8 +79,8 @@ class ProxyPublisher:
         queues = [each for each in found if each.is_writable]
         if not queues:
             raise DeniedError(
-                f"topic {topic} has no queue that can be written: no master is online,"
-                " or its permissions do not allow it",
+                f"topic {topic} has no writable queue: no master is online, or its"
+                " permissions do not allow it",
                 code=int(pb.Code.FORBIDDEN),
                 name="FORBIDDEN",
                 hint="read the topic's permissions with Admin.topic",

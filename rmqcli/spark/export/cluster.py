@@ -50,7 +50,7 @@ class BrokerSource:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[ChunkReader]:
-        """Open a client for the time of the block."""
+        """Open a client for the duration of the block."""
         from rmqcli.api.client import Client  # workers and driver load it late
 
         with Client(self.config) as client:
@@ -96,9 +96,10 @@ class BrokerCluster:
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Resolve both ends of the range in each queue, now.
 
-        Raises NotFoundError for an unknown topic or group, UsageError for a queue it
-        lacks, and the first queue's error when one cannot be resolved. The queues are
-        those of the request, because it may be the one of an earlier run.
+        The queues are taken from the request, which may be that of an earlier run.
+        Raises NotFoundError for an unknown topic or group, and UsageError for a queue
+        that the topic does not have. When positions cannot be resolved, raises the
+        error of the first such queue.
         """
         from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.api.client import Client  # workers and driver load it late
@@ -119,9 +120,10 @@ class BrokerCluster:
         return [extent_of(found) for _, found in sorted(ranges.items())]
 
     def message_bytes(self, plan: ExportPlan) -> int | None:
-        """Return the average size of a stored message, from a few of each range.
+        """Return the average size of a stored message, from a sample of the ranges.
 
-        None when none could be read: it is an estimate, so no error is worth an end.
+        None when no message could be read. Errors are ignored, because this is only an
+        estimate.
         """
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.api.client import Client

@@ -1,10 +1,11 @@
 """An export from beginning to end: decide what to do, plan, run, verify, commit.
 
-It decides, in this order, to continue an unfinished run (`resume`, or the same request
-again), to follow the last run (`since_last`), that the same request is already
-finished, or to plan a new run. Nothing is read before its plan is on the disk, and the
-plan is written only when Spark runs: a run that cannot begin must not fix what a later
-one reads. A run counts only once the manifest lists it.
+The first of these choices that applies is taken: continue an unfinished run (`resume`,
+or the same request again), follow the last run (`since_last`), do nothing because the
+same request is already finished, or plan a new run. Nothing is exported before its plan
+is on the disk, and the plan is written only after Spark has started: a run that cannot
+begin must not determine what a later run reads. A run counts only when it is in the
+manifest.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SINCE_LAST = "since-last"
 
 
 class Cluster(Protocol):
-    """What an export needs of a cluster. Workers get its `source`."""
+    """The part of a cluster that an export uses. Workers get its `source`."""
 
     @property
     def source(self) -> ChunkSource: ...
@@ -55,7 +56,7 @@ class Cluster(Protocol):
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Resolve the request's positions for each of its queues, now.
 
-        With `SINCE_LAST` as `from_position` each queue starts at its min offset.
+        When `from_position` is `SINCE_LAST`, each queue starts at its min offset.
         """
 
     def message_bytes(self, plan: ExportPlan) -> int | None:
@@ -63,7 +64,7 @@ class Cluster(Protocol):
 
 
 class Workers(Protocol):
-    """Have parts written and return the outcome of each: `run_parts`, or a test."""
+    """Writes parts and returns the outcome of each: `run_parts`, or a test's fake."""
 
     def __call__(
         self,
@@ -76,9 +77,10 @@ class Workers(Protocol):
 
 
 class Runner(Protocol):
-    """Starts workers for the time of a block: `spark_workers`, or a test.
+    """Starts workers for the duration of a block: `spark_workers`, or a test's fake.
 
-    Nothing that lasts is in the directory yet. An error means that no run has begun.
+    When it is called, nothing permanent has been written to the directory. If it raises
+    an error, no run has begun.
     """
 
     def __call__(self, start: WorkersStart, /) -> AbstractContextManager[Workers]: ...
@@ -86,20 +88,20 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersStart:
-    """What workers need to know before they get parts. `parts` is how many there are.
+    """The data that is needed to start workers. `parts` is the number of parts.
 
-    The file at `log_path` may be renamed while it is written to.
+    The file at `log_path` may be renamed while Spark writes to it.
     """
 
     topic: str
     parts: int
     log_path: str
-    #: the folder that workers write to, unless the storage is a remote one
+    #: the folder to which workers write, unless the storage is remote
     temp: str
     disk: Storage
     is_secret: bool
     options: ExportOptions
-    #: called with what people should know while workers start
+    #: called with notes for the user while workers start
     note: Callable[[str], None]
     #: the Python packages that workers need
     packages: tuple[str, ...] = PACKAGES
@@ -109,7 +111,7 @@ class WorkersStart:
 def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
     """Start Spark, and stop it at the end of the block.
 
-    A cluster must grant an executor that can write parts before the block begins.
+    On a cluster, the block begins after an executor was granted that can write parts.
     """
     from rmqcli.spark.encryption import check_encrypted
     from rmqcli.spark.export.job import ContextJobs
@@ -138,7 +140,7 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
 
 @contextlib.contextmanager
 def _connect_workers(start: WorkersStart, url: str) -> Iterator[Workers]:
-    """Open a session of Spark Connect. The server's executors are checked always."""
+    """Open a session of Spark Connect, and always check the server's executors."""
     from rmqcli.spark.connect import check_private, connect_session, setting
     from rmqcli.spark.encryption import check_encrypted
     from rmqcli.spark.export.connect_job import ConnectJobs
@@ -153,9 +155,10 @@ def _connect_workers(start: WorkersStart, url: str) -> Iterator[Workers]:
 
 
 def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> Workers:
-    """Check the executors of a cluster, and return what has parts written there.
+    """Check the executors of a cluster, and return the function that writes parts.
 
-    `cluster` is how it is called; None stands for this machine.
+    `cluster` is the name of the cluster in errors; None stands for this machine, which
+    is not checked.
     """
     from rmqcli.spark.export.executors import ResourceWatch
     from rmqcli.spark.export.job import check_executors, run_parts
@@ -183,7 +186,7 @@ class ExportOptions:
     """How to export; what to export is in the request.
 
     `given` names the fields of the request that the caller chose. The other fields are
-    defaults, in place of which the values of a continued or followed run are taken.
+    defaults, which are replaced by the values of the run that is continued or followed.
     """
 
     path: str
@@ -195,16 +198,16 @@ class ExportOptions:
     since_last: bool = False
     allow_gaps: bool = False
     allow_undecodable: bool = False
-    #: settings of Spark, and archives for its executors, as in `SessionOptions`
+    #: settings of Spark, and archives for its executors; see `SessionOptions`
     conf: tuple[tuple[str, str], ...] = ()
     archives: tuple[str, ...] = ()
-    #: how long a cluster may run none of the export's tasks
+    #: how long a cluster may go without running any task of the export
     executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """One export. `run` does all of it."""
+    """One export, which `run` carries out."""
 
     request: ExportRequest
     options: ExportOptions
@@ -215,17 +218,18 @@ class Export:
     runner: Runner = spark_workers
     #: called before workers are started; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None
-    #: what errors call the settings of a Decoding
+    #: the names of the settings of a Decoding in errors
     decode_names: Names = ARGUMENT_NAMES
 
     def run(self) -> RunRecord:
         """Do what is left to do; return the finished run.
 
-        It is complete only when its `is_accepted` is true: gaps need `allow_gaps`, and
-        messages that cannot be decoded need `allow_undecodable`. Raises
-        RefusedError when the directory may not be written to, PartialError when some
-        parts could not be written or offsets are lost, UsageError when there is nothing
-        to resume or to follow. KeyboardInterrupt leaves a run that can be resumed.
+        The run is complete only when its `is_accepted` is true: gaps need `allow_gaps`,
+        and messages that cannot be decoded need `allow_undecodable`. Raises
+        RefusedError when the directory must not be written to, PartialError when some
+        parts could not be written or offsets are lost, and UsageError when there is
+        nothing to resume or to follow. KeyboardInterrupt leaves a run that can be
+        resumed.
         """
         goes_on = self.options.resume or self.options.since_last
         create = not goes_on or (self.options.resume and bool(self.options.given))
@@ -312,7 +316,7 @@ class Export:
             directory.commit(manifest.topic, record)
         if record.is_accepted:
             directory.set_success()
-        # A process that was killed right after it committed has not done this.
+        # This is left to do when a process was killed right after its commit.
         directory.drop_part_records(record.run_id)
         directory.sweep()
         return record
@@ -327,7 +331,7 @@ class Export:
         last = manifest.runs[-1].request
         request = replace(last, from_position=SINCE_LAST, to_position="latest")
         names = self.options.given
-        if "decode" in names:  # with all that belongs to it
+        if "decode" in names:  # with the settings that belong to it
             names = names | {"decode_schema", "decode_infer"}
         chosen = {name: getattr(self.request, name) for name in names}
         request = replace(request, **chosen)
@@ -352,9 +356,9 @@ class Export:
     def _with_schema_of(
         self, manifest: Manifest, request: ExportRequest, directory: ExportDirectory
     ) -> ExportRequest:
-        """Return the request with the schema that the folder has already, if any.
+        """Return the request with the schema that the folder already uses, if any.
 
-        Raises RefusedError when the request is to decode in another way: all files of a
+        Raises RefusedError when the request decodes bodies differently: all files of a
         folder have the same columns.
         """
         if not manifest.runs:
@@ -373,9 +377,9 @@ class Export:
         return replace(request, decode_inferred=last.decode_inferred)
 
     def _inferred(self, plan: ExportPlan) -> ExportPlan:
-        """Return the plan with a schema, inferred from its first messages if need be.
+        """Return the plan with a schema, which may be inferred from its first messages.
 
-        Raises UsageError when they have none.
+        Raises UsageError when no schema can be inferred from them.
         """
         request = plan.request
         decoding = request.decoding
@@ -438,7 +442,7 @@ class Export:
                     plan.request.decoding.check_packages()
                 self.check_ready()
             with self._workers(directory, plan, left, temp) as workers:
-                # From here on there is a run: what it reads must not change any more.
+                # From here on the run exists: what it reads must no longer change.
                 directory.write_plan(plan)
                 directory.keep_log(plan.run_id, temp)
                 self.report.planned(plan.request.topic, plan.queues)
@@ -539,7 +543,12 @@ def _packages(request: ExportRequest) -> tuple[str, ...]:
 def _gone(
     manifest: Manifest, queues: Sequence[QueuePlan], request: ExportRequest
 ) -> tuple[Gap, ...]:
-    """Return the queues of earlier runs that have left the route since."""
+    """Return the queues of earlier runs that have since left the route.
+
+    They are returned as gaps without an end, except those that an earlier run recorded
+    as gone. The result is empty when the run does not follow the last one, or when the
+    request names its queues.
+    """
     if request.from_position != SINCE_LAST or request.queues:
         return ()
     present = {(queue.broker_name, queue.queue_id) for queue in queues}

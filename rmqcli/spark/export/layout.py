@@ -3,18 +3,18 @@
     DIR/<topic>.<broker>.q3.<from>-<to>.parquet       or below dt=…/, broker=…/queue=…/
     DIR/_SUCCESS                                      marks the last run as complete
     DIR/_rmq/manifest.json  lock
-    DIR/_rmq/locks/<token>.json                       in place of `lock` where no file
-                                                      can be locked
-    DIR/_rmq/manifest/<number>.json                   the runs after those
+    DIR/_rmq/locks/<token>.json                       leases, in a remote storage,
+                                                      instead of `lock`
+    DIR/_rmq/manifest/<number>.json                   segments: later runs
     DIR/_rmq/compact/                                 a compaction that has not ended
     DIR/_rmq/runs/<run_id>/plan.json  part-<n>.json  undecodable.jsonl  spark.log
     DIR/_rmq/tmp/<run_id>.<attempt>/                  temporary files
 
 Readers of Parquet directories skip names that begin with `_`. Path keys (`dt`, `hour`,
-`broker`, `queue`) are never names of columns, about which readers would disagree. Both
-ends of its range are in a file's name, so an attempt that writes the range again
-replaces the file instead of adding a second one (with the start alone, a range that is
-cut elsewhere would leave overlapping files).
+`broker`, `queue`) are never names of columns, because readers would disagree about
+their values. A file's name has both ends of its range, so an attempt that writes the
+same range again replaces the file instead of adding a second one. (With the start
+alone, a range that is cut elsewhere would leave overlapping files.)
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 
 
 def encode_name(name: str) -> str:
-    """Return a topic's or broker's name for a file name: ASCII, no dot, no slash.
+    """Encode the name of a topic or broker for a file name: ASCII, no dot, no slash.
 
-    Characters outside `A-Z a-z 0-9 _ -` become `%XX` of their UTF-8 bytes, which is
-    reversible. A name that gets longer than 100 is cut and ends with its CRC.
+    Characters outside `A-Z a-z 0-9 _ -` become `%XX` for each of their UTF-8 bytes,
+    which is reversible. A result of more than 100 bytes is cut and ends with a CRC.
     """
     raw = name.encode("utf-8", "surrogatepass")
     text = _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], raw).decode("ascii")
@@ -71,33 +71,33 @@ def queue_folder(part: PartSpec) -> str:
 
 
 def time_folder(epoch_hours: int, *, with_hour: bool) -> str:
-    """Return the folder of an hour since 1970 (UTC), when partitioned by time.
+    """Return the folder for a store time in hours since 1970 (UTC).
 
-    Times are store times: the broker keeps them, so a second export gets the same.
+    The broker keeps store times, so a second export puts a message in the same folder.
     """
     day, hour = divmod(epoch_hours, 24)
     try:
         date = datetime.date(1970, 1, 1) + datetime.timedelta(days=day)
     except OverflowError:
-        # A corrupt record may have any 64 bits as its time, and still needs a folder.
+        # A corrupt record may have any 64-bit number as its time, but needs a folder.
         return "dt=unknown"
     text = f"dt={date.isoformat()}"
     return f"{text}/hour={hour:02d}" if with_hour else text
 
 
 def new_run_id(*, epoch_ms: int, entropy: bytes) -> str:
-    """Return the name of a run: when it was planned, and 4 random bytes."""
+    """Return the id of a run: the time when it was planned, and 4 random bytes."""
     at = datetime.datetime.fromtimestamp(epoch_ms / 1000, datetime.UTC)
     return f"{at:%Y%m%dT%H%M%SZ}-{entropy[:4].hex()}"
 
 
 def is_run_id(text: str) -> bool:
-    """Whether `new_run_id` may have made this name."""
+    """Whether a text has the form of the ids that `new_run_id` returns."""
     return _RUN_ID.fullmatch(text) is not None
 
 
 def segment_number(name: str) -> int | None:
-    """Return the number of a segment's file; None for other names."""
+    """Return the number in the name of a segment's file; None for other names."""
     match = _SEGMENT.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -106,7 +106,7 @@ def segment_number(name: str) -> int | None:
 class Layout:
     """The paths of one export directory.
 
-    `root` is absolute and has no links in it, or is the URL of a remote storage.
+    `root` is an absolute path without symbolic links, or the URL of a remote storage.
     """
 
     root: str
@@ -161,7 +161,7 @@ class Layout:
         return os.path.join(self.meta, "runs")
 
     def run(self, run_id: str) -> str:
-        """The folder of a run. Raises ConfigError for what is not the id of a run."""
+        """The folder of a run. Raises ConfigError for an invalid run id."""
         return os.path.join(self.runs, _checked(run_id))
 
     def plan(self, run_id: str) -> str:
@@ -181,7 +181,7 @@ class Layout:
 
     @property
     def temp(self) -> str:
-        """The folder of everything unfinished; in it one per attempt at a run."""
+        """The folder of temporary files, with a folder for each attempt at a run."""
         return os.path.join(self.meta, TEMP)
 
 

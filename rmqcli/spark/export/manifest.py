@@ -3,9 +3,9 @@
 The record of a part proves that it is complete: its rows and its filtered, undecodable
 and missing offsets add up to its range, and its files are listed with their sizes. The
 manifest lists the finished runs with their parts; a run that is not in it is
-unfinished. It lies in one file and in segments, of which each adds runs or replaces
-them, so that a run does not write what all runs before it wrote. Pure: text in, text
-out.
+unfinished. It consists of one file and of segments, each of which adds or replaces
+runs, so that a run need not write the records of all earlier runs again. Pure: text in,
+text out.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRow:
-    """One Parquet file. `path` is relative to the directory; offsets are inclusive.
+    """One Parquet file. `path` is relative to the directory.
 
-    `start` and `end` are the ends in the file's name: every message of that half-open
-    range with this file's path keys is in it. Store times are None only when no message
+    `start` and `end` are the ends in the file's name: the file has every message of
+    that half-open range with this file's path keys. `first_offset` and `last_offset`
+    are the offsets of its first and last row. Store times are None only when no message
     has a valid one.
     """
 
@@ -56,7 +57,7 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyFile:
-    """A Parquet file without rows, so that readers find the columns."""
+    """A Parquet file without rows, from which readers get the columns."""
 
     path: str
     file_bytes: int
@@ -64,7 +65,7 @@ class EmptyFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """One part that was written. `missing` are sorted, disjoint, half-open ranges."""
+    """One part that was written. `missing` has sorted, disjoint, half-open ranges."""
 
     index: int
     broker_name: str
@@ -116,8 +117,9 @@ class Gap:
 class RunRecord:
     """One finished run.
 
-    `gaps_allowed` and `undecodable_allowed`: the user accepted its gaps, and that some
-    messages are not in the Parquet files because they could not be decoded.
+    `gaps_allowed` says that the user accepted its gaps, and `undecodable_allowed` that
+    the user accepted that messages which could not be decoded are not in the Parquet
+    files.
     """
 
     run_id: str
@@ -128,13 +130,13 @@ class RunRecord:
     gone: tuple[Gap, ...] = ()
     gaps_allowed: bool = False
     undecodable_allowed: bool = False
-    #: written when no run of the directory has a row
+    #: the file that is written when no run of the directory has a row
     empty_file: EmptyFile | None = None
     #: ids of earlier runs that a compaction has made part of this one
     absorbed: tuple[str, ...] = ()
 
     def files(self) -> list[tuple[str, int]]:
-        """Return path and bytes of every file of the run."""
+        """Return path and size in bytes of every file of the run."""
         files = [(row.path, row.file_bytes) for p in self.parts for row in p.files]
         if self.empty_file is not None:
             files.append((self.empty_file.path, self.empty_file.file_bytes))
@@ -158,9 +160,9 @@ class RunRecord:
         )
 
     def gaps(self) -> list[Gap]:
-        """Return all gaps, by queue and offset: trimmed, missing, and queues gone.
+        """Return all gaps, sorted by queue and offset, of all three reasons.
 
-        What is missing at the edges of two or more parts is one gap.
+        Missing ranges that touch at the edge of two parts are joined into one gap.
         """
         gaps = list(self.gone)
         for queue in self.queues:
@@ -187,10 +189,10 @@ class Manifest:
         return {i for run in self.runs for i in (run.run_id, *run.absorbed)}
 
     def with_runs(self, records: Iterable[RunRecord]) -> Manifest:
-        """Return this manifest with `records` added, or replacing the same runs."""
+        """Return this manifest with `records` added; a record replaces the same run."""
         runs = {run.run_id: run for run in self.runs}
         for record in records:
-            runs[record.run_id] = record  # in the place of the one that it replaces
+            runs[record.run_id] = record  # at the position of the replaced one
         return Manifest(self.topic, tuple(runs.values()))
 
     def ends(self) -> dict[QueueKey, int]:
@@ -203,7 +205,10 @@ class Manifest:
         return ends
 
     def overlap(self, queues: Iterable[QueuePlan]) -> str | None:
-        """Say which range of `queues` is already exported; None if there is none."""
+        """Return a text that names a range of `queues` that is already exported.
+
+        None if there is no such range.
+        """
         taken: dict[QueueKey, list[tuple[int, int, str]]] = {}
         for run in self.runs:
             for mine in run.queues:
@@ -223,7 +228,7 @@ class Manifest:
 
 
 def _merged(gaps: list[Gap]) -> list[Gap]:
-    """Join sorted gaps of one queue and reason that touch each other."""
+    """Join sorted gaps that touch each other and have the same queue and reason."""
     merged: list[Gap] = []
     for gap in gaps:
         last = merged[-1] if merged else None
@@ -239,7 +244,7 @@ def _merged(gaps: list[Gap]) -> list[Gap]:
 
 
 def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join ranges that touch; they are given in order."""
+    """Join sorted ranges that touch."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:
         if joined and joined[-1][1] == start:
@@ -300,7 +305,7 @@ def part_to_json(result: PartResult) -> str:
 
 
 def part_from_json(text: str) -> PartResult:
-    """Read the record of a part. Raises ValueError when it is not one."""
+    """Parse the record of a part. Raises ValueError for an invalid record."""
     try:
         return _part(json.loads(text))
     except (KeyError, TypeError) as error:
@@ -314,7 +319,7 @@ def manifest_to_json(manifest: Manifest) -> str:
 
 
 def manifest_from_json(text: str, *, path: str) -> Manifest:
-    """Read `manifest.json`. Raises ConfigError naming `path` when it is not one."""
+    """Parse `manifest.json`. Raises ConfigError, with `path`, when it is invalid."""
     try:
         value = json.loads(text)
         if value["version"] != MANIFEST_VERSION:

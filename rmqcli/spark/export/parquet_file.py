@@ -1,11 +1,12 @@
-"""One Parquet file of an export: writing it row group by row group, and its footer.
+"""Write one Parquet file of an export, row group by row group, and its footer.
 
-The file lies in the run's temp folder until `part_files` renames it. Row groups are
-written as they fill and nothing is kept, so memory is bounded by one row group, in rows
-and in bytes: bodies may be 4 MiB each.
+The file is in the run's temp folder until `part_files` renames it. Each row group is
+written as soon as it is full and then dropped. So one row group, which is limited in
+rows and in bytes because a body may have 4 MiB, bounds the memory.
 
-The footer says which run and part a file belongs to. A file may be renamed and its
-manifest lost, but the footer stays; a file without our key in it is not ours.
+The footer says which run and part a file belongs to. It remains when the file is
+renamed or the manifest is lost. A file without our key in its footer is not from an
+export.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
-#: Columns that every message has. Readers may rely on them, as on a key.
+#: Columns that are never null, so that readers may rely on them.
 REQUIRED: Final = (
     "topic",
     "broker_name",
@@ -42,7 +43,7 @@ REQUIRED: Final = (
 )
 _SORTED_BY: Final = "queue_offset"
 
-#: Columns whose values repeat. A dictionary of bodies or ids would only cost time.
+#: Columns whose values repeat. For bodies or ids a dictionary would only cost time.
 _DICTIONARY: Final = (
     "topic",
     "broker_name",
@@ -55,13 +56,14 @@ _DICTIONARY: Final = (
     "sys_flag",
     "properties.key_value.key",
 )
-#: Measured: zstd 1 halves snappy's file at 8 % of its speed and beats zstd 3 in both.
+#: Measured: zstd 1 halves the size of snappy's file at 8 % of its speed, and is better
+#: than zstd 3 in both.
 _LEVELS: Final = {"zstd": 1}
 
 
 @dataclass(slots=True)
 class Extent:
-    """What a file holds so far; store times are in microseconds since 1970."""
+    """The contents of a file so far; store times are in microseconds since 1970."""
 
     rows: int = 0
     first_offset: int = 0
@@ -72,10 +74,10 @@ class Extent:
 
 
 class Sink:
-    """The file object that pyarrow writes to; after `discard` it drops what it gets.
+    """The file object to which pyarrow writes; after `discard` it ignores all data.
 
-    A ParquetWriter has to be closed even when its file is abandoned, and then writes
-    its footer: on a full disk that would fail a second time.
+    A ParquetWriter must be closed even when its file is abandoned, and then writes its
+    footer. On a full disk this would raise a second error.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -113,7 +115,7 @@ class Sink:
 
 
 class ParquetFile:
-    """A Parquet file being written. Not safe for threads."""
+    """A Parquet file that is being written. Not thread-safe."""
 
     def __init__(
         self, path: str, schema: pa.Schema, *, compression: str, disk: Disk
@@ -136,7 +138,7 @@ class ParquetFile:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes written so far, without the row group still pending."""
+        """The bytes written so far, without the pending row group."""
         return self._sink.position
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -164,7 +166,7 @@ class ParquetFile:
         self.pending_bytes = 0
 
     def finish(self, footer: Footer) -> None:
-        """Write the rest and the footer; the file is on the disk when this returns."""
+        """Write the pending rows and the footer; then the file is on the disk."""
         self.write_row_group()
         self._writer.add_key_value_metadata({FOOTER_KEY: footer_to_json(footer)})
         self._writer.close()
@@ -196,7 +198,7 @@ class ParquetFile:
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns as a file declares them: some of them without null."""
+    """Return the schema of a file: the columns of REQUIRED are not nullable."""
     import pyarrow as pa
 
     return pa.schema(
@@ -215,14 +217,14 @@ def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: AN
         compression_level=_LEVELS.get(compression),
         use_dictionary=[n for n in _DICTIONARY if n.split(".")[0] in names],
         version="2.6",
-        # For readers that look for an offset: which pages, and that they ascend.
+        # Lets readers find the pages with an offset; offsets are declared as sorted.
         write_page_index=True,
         sorting_columns=[pq.SortingColumn(schema.get_field_index(_SORTED_BY))],
     )
 
 
 def body_crc32(bodies: pa.Array, crc: int) -> int:
-    """Return the CRC-32 of all bodies in a row, continued from `crc`."""
+    """Return the CRC-32 of the concatenated bodies, continued from `crc`."""
     import numpy as np
 
     _, offsets, values = bodies.buffers()
@@ -255,15 +257,16 @@ class Footer:
 
 
 def footer_to_json(footer: Footer) -> str:
-    """Return the value of the footer's key."""
+    """Return the footer as JSON, the value of FOOTER_KEY."""
     return json.dumps({"version": FOOTER_VERSION, **asdict(footer)}, sort_keys=True)
 
 
 def read_footer(path: str, disk: Storage | None = None) -> Footer | None:
-    """Return the footer of a file; None unless it is a regular Parquet file of ours.
+    """Return the footer of a file; None unless an export wrote the file.
 
-    `disk` is where the file is, this machine when it is None. Raises OSError or
-    StorageError when it cannot be opened at all.
+    Also returns None for a symbolic link and for a damaged file. `disk` is where the
+    file is; None means this machine. Raises OSError or StorageError when the file
+    cannot be opened.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -275,7 +278,7 @@ def read_footer(path: str, disk: Storage | None = None) -> Footer | None:
         try:
             metadata = pq.read_metadata(file)
         except (pa.ArrowException, OSError) as error:
-            # pyarrow reports a damaged footer as either of them.
+            # pyarrow reports a damaged footer as either of these errors.
             disk.raise_unanswered(error, path)
             return None
         text = (metadata.metadata or {}).get(FOOTER_KEY)
@@ -292,9 +295,10 @@ def read_footer(path: str, disk: Storage | None = None) -> Footer | None:
 
 
 def count_by_tag(folder: str) -> list[tuple[str, int]]:
-    """Return how many rows of each tag the Parquet files in `folder` have, by tag.
+    """Return pairs of a tag and its number of rows in the Parquet files, by tag.
 
-    Reads the files whose names end in `.parquet`, not those of folders inside it.
+    Reads the files in `folder` whose names end in `.parquet`, but not those of folders
+    inside it.
     """
     import pyarrow.parquet as pq
 

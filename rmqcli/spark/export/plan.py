@@ -1,7 +1,7 @@
-"""The plan of an export: what it will read, decided once and never changed.
+"""The plan of an export: the ranges to read, which never change afterwards.
 
-The driver resolves positions to offsets; from then on the parts, their order and their
-final names follow from the plan alone. A retried task, a resumed run and a speculative
+The driver resolves positions to offsets. The parts, their order and their final names
+are then determined by the plan alone. A retried task, a resumed run and a speculative
 copy of a task therefore read the same ranges. Pure: no I/O, no clock.
 """
 
@@ -36,7 +36,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # TopicValidator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What to export, in the user's words. Equal requests are the same export."""
+    """What to export, as the user wrote it. Equal requests are the same export."""
 
     topic: str
     from_position: str
@@ -44,18 +44,18 @@ class ExportRequest:
     queues: tuple[str, ...] = ()
     tag: str | None = None
     rows_per_file: int = ROWS_PER_FILE_DEFAULT
-    #: a file that has become this large is closed; also cuts parts, by their estimate
+    #: a file that reaches this size is closed; also limits parts, by estimated size
     bytes_per_file: int = BYTES_PER_FILE_DEFAULT
-    #: cut the range into this many parts at least
+    #: cut the range into at least this many parts
     min_partitions: int | None = None
     partition_by: str = "none"
     compression: str = "zstd"
-    #: json, avro or protobuf, with its schema or, of json, the number of messages to
-    #: infer one from; None: bodies stay bytes
+    #: json, avro or protobuf, with the schema or, for json, the number of messages from
+    #: which to infer one; None to keep bodies as bytes
     decode: str | None = None
     decode_schema: str | None = None
     decode_infer: int | None = None
-    #: what was inferred when the first run of the folder was planned
+    #: the schema that was inferred when the first run of the folder was planned
     decode_inferred: str | None = field(default=None, compare=False)
 
     @property
@@ -67,7 +67,7 @@ class ExportRequest:
         return Decoding(self.decode, schema, self.decode_infer)
 
     def decodes_like(self, other: ExportRequest) -> bool:
-        """Whether files of both have the same columns, with the same schema."""
+        """Whether the files of both requests have the same columns."""
         mine, theirs = (
             (each.decode, each.decode_schema, each.decode_infer)
             for each in (self, other)
@@ -102,7 +102,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """One unit of work: a range of one queue that becomes one file, or a few."""
+    """One unit of work: a range of one queue that becomes one or a few files."""
 
     index: int
     broker_name: str
@@ -114,7 +114,7 @@ class PartSpec:
         return self.end - self.start
 
     def offset_range(self, topic: str) -> OffsetRange:
-        """Return the range as `RangeReader` takes it."""
+        """Return the range in the form that `RangeReader` accepts."""
         queue = MessageQueue(topic, self.broker_name, self.queue_id)
         return OffsetRange(queue, self.start, self.end)
 
@@ -127,7 +127,7 @@ class ExportPlan:
     created_at_ms: int
     request: ExportRequest
     queues: tuple[QueuePlan, ...]
-    #: None in plans that were cut by `rows_per_file` alone
+    #: None in older plans, whose parts were cut by `rows_per_file` alone
     rows_per_part: int | None = None
 
     @property
@@ -136,7 +136,7 @@ class ExportPlan:
         return sum(queue.end - queue.start for queue in self.queues)
 
     def parts(self) -> list[PartSpec]:
-        """Return the parts in order of queue and offset; the index identifies one."""
+        """Return the parts, sorted by queue and offset; an index identifies a part."""
         return cut_parts(
             self.queues, rows_per_part=self.rows_per_part or self.request.rows_per_file
         )
@@ -145,10 +145,11 @@ class ExportPlan:
 def rows_per_part(
     request: ExportRequest, *, messages: int, message_bytes: int | None
 ) -> int:
-    """Return how many offsets a part has at most, so that many workers share the range.
+    """Return the most offsets of a part, so that enough workers share the range.
 
-    `messages` are those of the whole range, and `message_bytes` their average size if
-    it is known. The number divides `rows_per_file` evenly, up to rounding.
+    `messages` is the number of messages in the whole range, and `message_bytes` their
+    average size, None when it is unknown. The result divides `rows_per_file` evenly, up
+    to rounding.
     """
     wanted = request.rows_per_file
     if message_bytes:
@@ -193,13 +194,13 @@ def group_tasks(parts: Sequence[PartSpec], *, tasks: int) -> list[list[PartSpec]
 
 
 def plan_to_json(plan: ExportPlan) -> str:
-    """Return the text of `plan.json`, which holds no secret."""
+    """Return the text of `plan.json`, which contains no secret."""
     value = {"version": PLAN_VERSION, **asdict(plan)}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 def plan_from_json(text: str, *, path: str) -> ExportPlan:
-    """Read `plan.json`. Raises ConfigError naming `path` when it is not a plan."""
+    """Parse `plan.json`. Raises ConfigError, with `path`, when it is not a plan."""
     try:
         value: dict[str, Any] = json.loads(text)
         if value["version"] != PLAN_VERSION:

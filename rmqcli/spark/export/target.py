@@ -64,7 +64,7 @@ class Target:
 
     @property
     def root(self) -> str:
-        """The URL of the folder, without options and without a slash at its end."""
+        """The URL of the folder, without options and without a trailing slash."""
         return f"{self.prefix}/{self.path}" if self.path else self.prefix
 
     @property

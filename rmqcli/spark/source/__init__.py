@@ -1,14 +1,13 @@
 """`spark.read.format("rocketmq")` and `spark.readStream.format("rocketmq")`.
 
-    data_source  what Spark is given: schema, batch reader, stream reader
-    options      the options, their defaults, and what is wrong with one
-    pinned       positions as offsets, once in the driver; ranges cut into partitions
-    filters      what WHERE says about queues, offsets, times and tags
-    read         one partition, in a worker: Arrow batches
+    data_source  the class that Spark uses: schema, batch reader, stream reader, writers
+    options      parses and checks the options, and has their defaults
+    pinned       resolves positions once, in the driver; cuts ranges into partitions
+    filters      conditions of WHERE on queues, offsets, times and tags
+    read         reads one partition, in a worker, as Arrow batches
     stream       the offsets of each micro-batch
-    progress     offsets as JSON for checkpoints; how many a batch may take
+    progress     offsets as JSON for checkpoints; the limit of a batch
 
-Spark makes, pickles and calls these objects in processes of its own. So they hold no
-connection and no secret when they are pickled: each process reads the credentials
-itself.
+Spark creates, pickles and calls these objects in its own processes. So a pickled object
+contains neither a connection nor a secret: each process reads the credentials itself.
 """

@@ -1,9 +1,10 @@
-"""`RocketMQDataSource`: what `spark.dataSource.register` takes, and the batch reader.
+"""`RocketMQDataSource`, the class to register with Spark, and the batch reader.
 
-Spark makes it when a DataFrame is loaded, in a process of its own, and pickles it to
-the others. The range of a batch is pinned then, so every action on the DataFrame reads
-the same messages. Spark makes it to write, too, and says neither time which it will be:
-the options are read by the first call that tells.
+Spark creates the data source in a separate process when a DataFrame is loaded, and
+pickles it to other processes. The range of a batch is pinned at that moment, so every
+action on the DataFrame reads the same messages. Spark also creates the data source to
+write a DataFrame, and does not say in advance whether it will read or write. So the
+options are parsed by the first call that makes this clear.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class RocketMQDataSource(DataSource):
     ```
 
     A row is a message, with the columns of `rmq export`; with the option `decode` the
-    fields of its body are in `value`. Nothing is committed and no
-    group is left on the brokers, but for a stream's `commitGroup`.
+    fields of its body are in the column `value`. Reading commits no offsets and leaves
+    no consumer group on the brokers, except for the `commitGroup` of a stream.
 
     ```python
     orders.select("body", "keys").write.format("rocketmq").option(
@@ -59,9 +60,9 @@ class RocketMQDataSource(DataSource):
     ).mode("append").save()
     ```
 
-    To write, a row needs the column `body`. Raises UsageError for wrong options and
-    columns, NotFoundError for an unknown topic, TransportError when no name server or
-    broker answers; Spark shows them as the last lines of its own error.
+    To be written, rows need the column `body`. Raises UsageError for invalid options
+    and columns, NotFoundError for an unknown topic, and TransportError when no name
+    server or broker answers; Spark shows these errors as the last lines of its own.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -75,7 +76,7 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """The columns as DDL. Pins the range of a batch as well: Spark calls it once.
+        """The columns as DDL. Also pins the range of a batch, as Spark calls this once.
 
         Raises NotFoundError for an unknown topic.
         """
@@ -83,7 +84,7 @@ class RocketMQDataSource(DataSource):
         return schema_ddl(self._decoded_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch. Raises UsageError for an option of streams."""
+        """The reader of a batch. Raises UsageError for an option only streams have."""
         with with_hints():
             self._options.check_batch()
             options = self._decoded_options()
@@ -100,7 +101,7 @@ class RocketMQDataSource(DataSource):
             return PushingReader(options, self._pin())
 
     def streamReader(self, schema: StructType) -> RocketMQStreamReader:  # noqa: N802
-        """The reader of a stream. Raises UsageError for an option of batches."""
+        """The reader of a stream. Raises UsageError for an option only batches have."""
         from rmqcli.spark.source.stream import RocketMQStreamReader
 
         with with_hints():
@@ -112,10 +113,10 @@ class RocketMQDataSource(DataSource):
     def writer(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceWriter:  # Spark's signature
-        """The writer of a DataFrame; checks options, columns and topic.
+        """The writer of a DataFrame, after a check of options, columns and topic.
 
-        Raises UsageError for what cannot be sent or a mode other than append,
-        NotFoundError for an unknown topic.
+        Raises UsageError for invalid options, for columns that cannot be sent and for a
+        mode other than append, and NotFoundError for an unknown topic.
         """
         from rmqcli.spark.sink.write import batch_writer
 
@@ -127,7 +128,11 @@ class RocketMQDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamWriter:
-        """The writer of a stream. Raises UsageError as `writer` does."""
+        """The writer of a stream.
+
+        Raises UsageError for invalid options and columns, and for the output mode
+        complete.
+        """
         from rmqcli.spark.sink.write import stream_writer
 
         with with_hints():
@@ -135,16 +140,16 @@ class RocketMQDataSource(DataSource):
 
     @property
     def _options(self) -> SourceOptions:
-        """The options of reading. Raises UsageError or ConfigError."""
+        """The options for reading. Raises UsageError or ConfigError."""
         if self._read_options is None:
             with with_hints():
                 self._read_options = parse_options(self._given, environ=os.environ)
         return self._read_options
 
     def _decoded_options(self) -> SourceOptions:
-        """The options with the schema of bodies, which is inferred once if need be.
+        """The options with the schema of bodies, which is inferred once if necessary.
 
-        Raises UsageError when no message of the range is fit for that.
+        Raises UsageError when no schema can be inferred from the messages of the range.
         """
         options = self._options
         decoding = options.decoding
@@ -195,9 +200,9 @@ class RocketMQReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """One range for each partition; none when there is nothing to read.
+        """One range for each partition; empty when there is nothing to read.
 
-        Raises PartialError for a range that the broker has removed, unless
+        Raises PartialError when the broker has removed a part of a range, unless
         `failOnDataLoss` is false.
         """
         with with_hints():
@@ -210,7 +215,7 @@ class RocketMQReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a partition."""
-        # Of an empty list of partitions Spark makes one without a value, or None.
+        # For an empty list of partitions Spark passes one without a value, or None.
         wanted = getattr(partition, "value", None)
         if wanted is None:
             return iter(())
@@ -234,14 +239,14 @@ class RocketMQReader(DataSourceReader):
 
 
 class PushingReader(RocketMQReader):
-    """A reader that takes the comparisons of a WHERE.
+    """A reader that applies the comparisons of a WHERE.
 
-    A class of its own: Spark refuses a reader that has `pushFilters` unless
+    It is a separate class because Spark refuses a reader that has `pushFilters` unless
     spark.sql.python.filterPushdown.enabled is true.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
-        """Note the filters; return those that Spark has to apply as well."""
+        """Add the filters; return the ones that Spark must apply as well."""
         return [each for each in filters if not self._pushed.take(each)]
 
     def _ranges(self) -> list[OffsetRange]:
@@ -255,7 +260,7 @@ class PushingReader(RocketMQReader):
     def _inside_times(
         self, ranges: list[OffsetRange], start_ms: int | None, end_ms: int | None
     ) -> list[OffsetRange]:
-        """The ranges without what was stored long before or after."""
+        """The ranges cut to these store times, which have a margin for clock steps."""
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.api.client import Client
         from rmqcli.position import AtTime, Earliest, Latest
@@ -275,7 +280,7 @@ class PushingReader(RocketMQReader):
 
 
 def schema_ddl(options: SourceOptions) -> str:
-    """The columns of a DataFrame: those of `rmq export` that the options leave."""
+    """The columns of a DataFrame as DDL: those of `rmq export`, changed by options."""
     from rmqcli.spark.decode.schema import ddl_type
 
     return ", ".join(
@@ -298,7 +303,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
-    """Raise UsageError for a schema that a program gave and that is not ours."""
+    """Raise UsageError if the program set a schema that differs from the fixed one."""
     from rmqcli.spark.decode.schema import simple_string
 
     columns = [(each.name, simple_string(each.type)) for each in arrow_schema(options)]

@@ -1,9 +1,10 @@
-"""What a WHERE says about queues, offsets, store times and tags. Pure.
+"""The conditions of a WHERE on queues, offsets, store times and tags. Pure.
 
-Spark 4.1 and later offers the comparisons of a WHERE that `AND` joins. Those of topic,
-broker, queue, offset and tags are applied exactly. Store times only narrow what is
-read, and Spark compares them again: within a queue they are in order unless a broker's
-clock was set back, for which `CLOCK_STEP_MS` is allowed.
+Spark 4.1 and later pass the comparisons that `AND` joins in a WHERE. Comparisons of
+topic, broker, queue, offset and tags are applied exactly. Comparisons of store times
+only narrow the range to read, and Spark compares the times again: within a queue they
+are in order unless the broker's clock was set back, and `CLOCK_STEP_MS` allows for
+that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from rmqcli.model import MessageQueue
 
-#: How far back a broker's clock may have been set without a row being lost.
+#: How far a broker's clock may have been set back without a loss of rows.
 CLOCK_STEP_MS: Final = 10 * 60 * 1000
 
 _NEVER_NULL: Final = ("topic", "broker_name", "queue_id", "queue_offset")
@@ -27,26 +28,29 @@ _NEVER_NULL: Final = ("topic", "broker_name", "queue_id", "queue_offset")
 
 @dataclass(slots=True)
 class Pushed:
-    """What is left to read. None means that nothing was said."""
+    """The conditions that were pushed down. None means that there is no condition.
+
+    `values` has the allowed values of a column.
+    """
 
     values: dict[str, set[object]] = field(default_factory=dict)
-    #: lowest offset, and the one after the highest
+    #: the lowest offset, and the offset after the highest
     offset_start: int | None = None
     offset_end: int | None = None
-    #: store times: not before, and not at or after
+    #: half-open range of store times, which includes the margin for clock steps
     time_start_ms: int | None = None
     time_end_ms: int | None = None
 
     @property
     def tags(self) -> frozenset[str] | None:
-        """The tags that are asked for."""
+        """The allowed tags; None when there is no condition on tags."""
         tags = self.values.get("tags")
         return None if tags is None else frozenset(map(str, tags))
 
     def take(self, condition: object) -> bool:
-        """Note one of PySpark's Filter objects; return whether that is all of it.
+        """Add one of PySpark's Filter objects; return whether it is applied exactly.
 
-        False where Spark has to compare, too.
+        When the result is False, Spark must compare, too.
         """
         column = getattr(condition, "attribute", None)
         if column is None or len(column) != 1:
@@ -67,7 +71,7 @@ class Pushed:
         return False
 
     def keeps(self, queue: MessageQueue) -> bool:
-        """Whether anything of a queue is asked for."""
+        """Whether rows of a queue may meet the conditions."""
         return all(
             value in self.values.get(name, {value})
             for name, value in (
@@ -78,7 +82,7 @@ class Pushed:
         )
 
     def clip(self, wanted: OffsetRange) -> OffsetRange:
-        """Return what of a range is asked for, by offset; empty when nothing is."""
+        """Return the part of a range that the conditions on offsets allow, or empty."""
         start, end = wanted.start, wanted.end
         if self.offset_start is not None:
             start = max(start, self.offset_start)
@@ -119,7 +123,7 @@ class Pushed:
 
     def _times(self, kind: str, value: datetime) -> None:
         if value.tzinfo is None:
-            return  # of an unknown zone: Spark compares
+            return  # the time zone is unknown, so only Spark compares
         epoch = datetime.fromtimestamp(0, tz=value.tzinfo)
         value_ms = (value - epoch) // timedelta(milliseconds=1)
         if kind in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"):

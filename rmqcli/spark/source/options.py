@@ -1,8 +1,8 @@
-"""The options of the data source: what was written, checked, with defaults.
+"""Parse the options of the data source, check them, and fill in the defaults.
 
-Spark gives every option as text and ignores case in names. An option that is unknown,
-has a wrong value, or contradicts another one is a UsageError that names it. Positions
-have the grammar of the command line (`rmqcli.position`).
+Spark passes every option as text and ignores case in names. An option that is unknown,
+has an invalid value or contradicts another option raises a UsageError that names it.
+Positions have the grammar of the command line (`rmqcli.position`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.spark.decode.settings import Decoding
 
-#: Every option, as it is documented.
+#: The names of all options, as they are documented.
 NAMES: Final = (
     "namesrv",
     "subscribe",
@@ -72,9 +72,11 @@ DECODE_NAMES: Final = Names(
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """A position in each queue: `own` for the queues that JSON named, else `others`.
+    """The position in each queue.
 
-    `others` is None where nothing was given and the default holds.
+    `own` has the positions of the queues that the JSON of the option names; `others` is
+    the position of all other queues, None when the default applies to them. `option` is
+    the name of the option, for errors.
     """
 
     option: str
@@ -84,9 +86,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one DataFrame. Can be pickled; holds no secret.
+    """The options of one DataFrame. Can be pickled.
 
-    `given` are the names of the options that were written.
+    `given` has the names of the options that the user set. See `Connection` for secrets
+    in the pickle.
     """
 
     given: frozenset[str]
@@ -95,14 +98,14 @@ class SourceOptions:
     start: Positions
     end: Positions
     fail_on_data_loss: bool
-    #: the same for records that cannot be decoded
+    #: whether a record that cannot be decoded fails the query
     fail_on_undecodable: bool
     partitions_min: int | None
     records_per_partition_max: int | None
     offsets_per_trigger_max: int | None
     with_properties: bool
     with_body: bool
-    #: None: bodies stay bytes
+    #: None when bodies stay bytes
     decoding: Decoding | None
     tags: Mapping[str, frozenset[str]]
     filter_pushdown: bool
@@ -110,22 +113,23 @@ class SourceOptions:
 
     @property
     def config(self) -> ClientConfig:
-        """The configuration without credentials."""
+        """The configuration; its credentials may be missing (`Connection`)."""
         return self.connection.config
 
     def client_config(self) -> ClientConfig:
         """The configuration with the credentials that this process can read.
 
-        Raises ConfigError when a file or variable is there but cannot be used.
+        Raises ConfigError when a file or environment variable with credentials exists
+        but cannot be used.
         """
         return self.connection.client_config()
 
     def check_batch(self) -> None:
-        """Raise UsageError for an option that only a stream has."""
+        """Raise UsageError when an option is set that only streams have."""
         self._refuse(_STREAM_ONLY, "readStream, not for read")
 
     def check_stream(self) -> None:
-        """Raise UsageError for an option that only a batch has."""
+        """Raise UsageError when an option is set that only batches have."""
         self._refuse(_BATCH_ONLY, "read, not for readStream")
 
     def _refuse(self, names: tuple[str, ...], where: str) -> None:
@@ -137,7 +141,7 @@ class SourceOptions:
 def parse_options(
     options: Mapping[str, str], *, environ: Mapping[str, str]
 ) -> SourceOptions:
-    """Read the options. Raises UsageError or ConfigError, which name the option."""
+    """Parse the options. Raises UsageError or ConfigError that names the option."""
     given = Given(
         options,
         documented=NAMES,
@@ -173,7 +177,7 @@ def parse_options(
 
 
 def _decoding(given: Given) -> Decoding | None:
-    """How bodies are decoded; reads the schema's file."""
+    """The settings for decoding bodies, None to keep bytes. Reads the schema's file."""
     decode = given.text("decode")
     schema_file = given.text("decodeSchema")
     infer = given.read("decodeInfer", _infer, None)
@@ -292,5 +296,5 @@ def _own_position(queue: MessageQueue, value: object) -> Position:
 
 
 def default_start(*, is_stream: bool) -> Position:
-    """Where queues begin that no option names: as Kafka's source does it."""
+    """The position where a queue starts that no option names, as in Kafka's source."""
     return Latest() if is_stream else Earliest()

@@ -1,7 +1,8 @@
-"""Positions as offsets, found once in the driver, and the ranges cut into partitions.
+"""Resolve positions to offsets once, in the driver; cut the ranges into partitions.
 
-`pin` asks the cluster; the rest is pure. From then on the ranges are fixed, so two
-attempts of a task, and two actions on a DataFrame, read the same messages.
+Once `pin` has resolved them, the ranges are fixed. So two attempts of a task, and two
+actions on a DataFrame, read the same messages. Only `pin` and `readable_queues` send
+requests to the cluster; the other functions are pure.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def pin(
 ) -> dict[MessageQueue, QueuePlan]:
     """Resolve both ends of the range in each queue, now.
 
-    `start` is where a queue begins that no option names. Raises NotFoundError for an
-    unknown topic or group, UsageError for a queue that an option names and no topic
-    has, or whose range ends before it starts, and the first queue's error when one
-    cannot be resolved.
+    `start` is the position for queues for which no option gives one. Raises
+    NotFoundError for an unknown topic or group, and UsageError when an option names a
+    queue that does not exist or when a range ends before it starts. When positions
+    cannot be resolved, raises the error of the first such queue.
     """
     from rmqcli.admin.positions import check_groups, resolve_ranges_each
     from rmqcli.errors import RmqError
@@ -75,7 +76,7 @@ def _checked(found: ResolvedRange) -> QueueExtent:
 def readable_queues(
     client: Client, topics: Iterable[str], *, refresh: bool = False
 ) -> list[MessageQueue]:
-    """Every queue of the topics that can be read, sorted. Raises NotFoundError."""
+    """All readable queues of the topics, sorted. Raises NotFoundError."""
     queues: list[MessageQueue] = []
     for topic in topics:
         queues += client.route(topic, refresh=refresh).read_queues()
@@ -121,10 +122,11 @@ def cut_ranges(
     partitions_min: int | None = None,
     records_max: int | None = None,
 ) -> list[OffsetRange]:
-    """Cut ranges into partitions: in order, disjoint, covering each range exactly.
+    """Cut ranges into partitions that are in order, disjoint, and cover them exactly.
 
-    Empty ranges become none. A range longer than `records_max` is cut. While there are
-    fewer than `partitions_min`, the range with the longest parts is cut into one more.
+    Empty ranges give no partition. A range longer than `records_max` is cut. While
+    there are fewer partitions than `partitions_min`, the range with the longest parts
+    is cut into one more part.
     """
     whole = [each for each in ranges if len(each)]
     parts = [1 if records_max is None else -(-len(r) // records_max) for r in whole]

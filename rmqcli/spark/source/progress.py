@@ -1,8 +1,8 @@
-"""Offsets of a stream: as JSON in Spark's checkpoint, and how far a batch may go. Pure.
+"""Offsets of a stream as JSON for Spark's checkpoint, and the limit of a batch. Pure.
 
-An offset is the first one that has not been read. In the checkpoint it is
+The offset of a queue is the first one that has not been read. The JSON is
 `{"TOPIC": {"BROKER": {"QUEUE": OFFSET}}}`. Spark compares the texts of two such values
-to find out whether there is something new, so equal offsets must give equal texts.
+to find out whether there are new messages, so equal offsets must give equal texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEW_CHECKPOINT = "start the query with a checkpointLocation of its own"
 
 
 def offsets_to_json(offsets: Mapping[MessageQueue, int]) -> Json:
-    """Return the offsets as Spark keeps them, sorted by topic, broker and queue."""
+    """Return the offsets in the form of the checkpoint, sorted by topic and queue."""
     found: Json = {}
     for queue, offset in sorted(offsets.items()):
         brokers = found.setdefault(queue.topic, {})
@@ -33,7 +33,7 @@ def offsets_to_json(offsets: Mapping[MessageQueue, int]) -> Json:
 def offsets_from_json(value: Any, *, topics: Collection[str]) -> Offsets:  # noqa: ANN401  # what a checkpoint holds
     """Read the offsets of a checkpoint.
 
-    Raises ConfigError when it is of other topics, or of another source.
+    Raises ConfigError when the checkpoint is of other topics or of another source.
     """
     offsets: Offsets = {}
     try:
@@ -62,9 +62,9 @@ def limited(
 ) -> Offsets:
     """Return where a batch of at most `rows_max` rows ends.
 
-    Each queue gets its share by how far it is behind; what rounding leaves goes to
-    those with the largest remainders, so that every batch takes as many as it may.
-    A queue that `start` lacks begins at 0.
+    Each queue gets a share in proportion to the number of its unread offsets. The rows
+    that rounding leaves go to the queues with the largest remainders, so that every
+    batch has as many rows as it may. A queue that is not in `start` begins at 0.
     """
     behind = {queue: end[queue] - start.get(queue, 0) for queue in end}
     total = sum(behind.values())

@@ -1,8 +1,8 @@
-"""Reading one partition in a Spark worker: Arrow batches of the export's schema.
+"""Read one partition, in a Spark worker, as Arrow batches with the export's columns.
 
-A partition is read again from its beginning when a task is repeated. What is lost is
-never left out silently: it fails the task, or with `failOnDataLoss` false it is
-reported on the worker's stderr.
+When a task is repeated, it reads its partition again from the beginning. Messages that
+are lost or cannot be decoded are never skipped silently: they fail the task or, when
+`failOnDataLoss` is false, are reported on the worker's stderr.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.wire.message.record import DecodeFailure
 
-#: A partition fails after this long without any progress: long enough for a broker to
-#: be restarted.
+#: A partition fails after this long without progress, which is long enough for a broker
+#: to restart.
 RETRY_FOR_MS: Final = 30_000
 _RETRY_EVERY_MS: Final = 500
-#: Spark's JVM takes a batch whole, out of memory that is as large as its heap.
+#: Spark's JVM holds a whole batch in memory outside its heap, which has the same limit
+#: as the heap.
 BATCH_BYTES_MAX: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How partitions are read. Pickled to workers.
+    """Reads partitions. Pickled to workers.
 
-    `pushed_tags` are those that a WHERE asks for, None where it asks for none.
+    `pushed_tags` are the tags that a WHERE allows, None when it has no condition on
+    tags.
     """
 
     options: SourceOptions
@@ -48,9 +50,9 @@ class Reading:
     def batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order.
 
-        Raises PartialError for messages that are gone and DecodeError for records that
-        cannot be read, unless `failOnDataLoss` is false; TransportError or BrokerError
-        when a broker did not answer for RETRY_FOR_MS.
+        Unless `failOnDataLoss` is false, raises PartialError for messages that the
+        broker no longer has and DecodeError for records that cannot be decoded. Raises
+        TransportError or BrokerError when a broker does not answer for RETRY_FOR_MS.
         """
         with with_hints():
             yield from self._batches(wanted)
@@ -62,7 +64,7 @@ class Reading:
 
         tags = self._tags(wanted.queue.topic)
         if tags is not None and not tags:
-            return  # no message can have a tag of no set
+            return  # the option and WHERE have no tag in common
         with_properties = self.options.with_properties
         decoder = None
         if self.options.decoding is not None:
@@ -93,14 +95,14 @@ class Reading:
                 self._missing(wanted, missing)
 
     def _tags(self, topic: str) -> frozenset[str] | None:
-        """The tags to keep: those of the option that WHERE also asks for."""
+        """The tags that both the option and WHERE allow; None for all messages."""
         chosen = self.options.tags[topic] or None
         if self.pushed_tags is None or chosen is None:
             return chosen if self.pushed_tags is None else self.pushed_tags
         return chosen & self.pushed_tags
 
     def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the batch with the wanted columns, in pieces that Spark can take."""
+        """Yield the batch with the wanted columns, in pieces small enough for Spark."""
         if not self.options.with_body:
             batch = batch.drop_columns(["body"])
         if not batch.num_rows:
@@ -130,10 +132,11 @@ class Reading:
 
 
 def _wait_for_broker(client: Client, queue: MessageQueue) -> None:
-    """Wait until the route has the broker of a queue: it had when the range was pinned.
+    """Wait until the route has a queue's broker, as it had when the range was pinned.
 
-    Name servers forget a broker while it restarts. Raises PartialError when it does not
-    come back within RETRY_FOR_MS, TransportError when no name server answers.
+    A broker is not registered with the name servers while it restarts. Raises
+    PartialError when it does not come back within RETRY_FOR_MS, and TransportError when
+    no name server answers.
     """
     deadline = Deadline(client.clock, RETRY_FOR_MS)
     while True:

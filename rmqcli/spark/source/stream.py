@@ -1,11 +1,11 @@
-"""The reader of a stream: which offsets each micro-batch covers.
+"""The reader of a stream, which decides which offsets each micro-batch covers.
 
 Spark calls it in one long-lived process for each query; only `read` runs in workers.
-The offsets are in Spark's checkpoint and nowhere else, so a restarted query goes on
-where it was, and a batch that is repeated reads the same ranges.
+The offsets are stored only in Spark's checkpoint, so a restarted query continues where
+it was, and a repeated batch reads the same ranges.
 
-What a version of Spark does not offer is found out from its classes: since 4.2 a source
-is told where a batch starts and may limit it, and learns of Trigger.AvailableNow.
+From 4.2 on, Spark tells a source where a batch starts, lets it limit the batch, and
+tells it about Trigger.AvailableNow. The classes in PySpark show whether it does so.
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Queues that were added are noticed within this time.
+#: Added queues are noticed within this time.
 ROUTE_EVERY_MS: Final = 5_000
-#: Spark asks again every 10 ms when nothing is new; brokers are asked less often.
+#: While there are no new messages, Spark calls `latestOffset` every 10 ms; brokers are
+#: queried less often.
 _IDLE_MS: Final = 100
 _RETRY_EVERY_MS: Final = 500
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets of each micro-batch. Used by one thread; pickled without a connection."""
+    """Reads a stream. Used by one thread at a time; pickled without its connection."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Raises UnsupportedError for an option that this PySpark cannot serve."""
@@ -83,11 +84,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._client: Client | None = None
         self._initial: Offsets | None = None
-        #: the ends of the queues as they were asked for last
+        #: the ends of the queues, from the last query
         self._ends: Offsets = {}
-        #: offsets that Spark is known to be at, so that none is forgotten
+        #: the offsets up to which Spark is known to have read, so that a queue that
+        #: leaves the route is noticed
         self._known: Offsets = {}
-        #: where Trigger.AvailableNow ends
+        #: where a query with Trigger.AvailableNow ends
         self._target: Offsets | None = None
         self._route_read_ms: int | None = None
         self._committed: Offsets = {}
@@ -98,7 +100,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Pickle what `read` needs in a worker: the options."""
         return type(self), (self._options,)
 
-    # --- what Spark calls
+    # --- called by Spark
 
     def initialOffset(self) -> Json:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint starts; the same at every call."""
@@ -110,7 +112,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offsets_to_json(self._initial)
 
     def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: ANN401, N802  # Spark's name and class
-        """Where the next batch ends. Before PySpark 4.2 nothing is passed."""
+        """Where the next batch ends. Before 4.2, PySpark passes no arguments."""
         with with_hints():
             before = dict(self._known)
             if start is not None:
@@ -127,21 +129,25 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offsets_to_json(end)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802  # Spark's name and class
-        """The limit of `maxOffsetsPerTrigger`."""
+        """The limit that option `maxOffsetsPerTrigger` sets."""
         rows_max = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  # Spark's name
-        """The ends of the queues: `latestOffset` in the query's progress."""
+        """The ends of the queues, shown as `latestOffset` in the query's progress."""
         return offsets_to_json(self._ends) if self._ends else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Pin where the query will end."""
+        """Pin the offsets at which the query will end."""
         with with_hints():
             self._target = self._retried(self._ask_ends)
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The ranges of a batch. Raises PartialError when some of it was removed."""
+        """The ranges of a batch.
+
+        Raises PartialError when the broker has removed a part of them, unless
+        `failOnDataLoss` is false.
+        """
         with with_hints():
             topics = self._options.topics
             first = offsets_from_json(start, topics=topics)
@@ -173,7 +179,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.close()
             self._client = None
 
-    # --- what is asked of the cluster
+    # --- requests to the cluster
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -183,9 +189,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _retried(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer, for RETRY_FOR_MS when brokers do not answer.
+        """Call `ask` until it succeeds, for RETRY_FOR_MS at most.
 
-        Name servers forget a broker while it restarts, and a topic without one.
+        Retries after errors that are retriable. Once the stream has begun, also retries
+        when a topic is not found: name servers forget a broker while it restarts, and a
+        topic that has no other broker with it.
         """
         client = self._connected()
         deadline = Deadline(client.clock, RETRY_FOR_MS)
@@ -241,7 +249,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(self._ends)
 
     def _latest(self, before: Offsets) -> Offsets:
-        """The ends of all queues, none of them before where Spark already is."""
+        """The ends of all queues, at least the offsets that Spark has reached."""
         ends = self._retried(self._ask_ends)
         if any(queue not in ends for queue in before):
             ends = self._wait_for(before)
@@ -262,7 +270,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _wait_for(self, before: Offsets) -> Offsets:
-        """Wait for queues that are not in the route: their broker may be restarting."""
+        """Wait for queues that are not in the route, as their broker may be restarting.
+
+        Returns the ends of the queues that are in the route.
+        """
         client = self._connected()
         deadline = Deadline(client.clock, RETRY_FOR_MS)
         while True:
@@ -277,7 +288,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             client.poll(min(_RETRY_EVERY_MS, deadline.left_ms()))
 
     def _check_gone(self, before: Offsets, after: Offsets) -> None:
-        """Report queues that are no longer in the route."""
+        """Raise PartialError for, or warn about, queues that have left the route."""
         gone = sorted(set(before) - set(after))
         if not gone:
             return
@@ -296,8 +307,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             warn(text)
 
     def _check_end(self, queue: MessageQueue, offset: int, end: int) -> None:
-        """Report a queue that ends before what was read: it was made anew, or a slave
-        that is behind answers for its master.
+        """Raise ConfigError for, or warn about, a queue that ends before what was read.
+
+        The topic was deleted and created again, or a slave that has not received all
+        messages answers for its master.
         """
         text = f"{queue}: read up to {offset}, and now it ends at {end}"
         if self._options.fail_on_data_loss:
@@ -309,11 +322,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._warn_once(f"{text}; nothing is read until it ends later")
 
     def _ranges(self, first: Offsets, last: Offsets) -> list[OffsetRange]:
-        """The ranges of a batch, without what the brokers no longer have."""
+        """The ranges of a batch, without the offsets that brokers no longer have."""
         from rmqcli.admin.positions import resolve
         from rmqcli.position import Earliest
 
-        # A queue that is new to the stream is read from the first message it ever had.
+        # A queue that was added to the stream is read from its very first message.
         wanted = [
             OffsetRange(queue, first.get(queue, 0), end)
             for queue, end in sorted(last.items())
@@ -341,10 +354,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise error
         warn(error.message)
 
-    # --- the group
+    # --- the consumer group
 
     def _check_commit_group(self) -> None:
-        """Raise UsageError when members of `commitGroup` are online: they commit, too.
+        """Raise UsageError when `commitGroup` has members online, which would commit.
 
         Raises NotFoundError when the group does not exist.
         """
@@ -367,10 +380,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _commit(self, offsets: Offsets) -> None:
-        """Commit what Spark has processed, to the masters.
+        """Commit the offsets up to which Spark has processed messages, to the masters.
 
-        A broker that does not answer gets it with a later batch: the checkpoint, not
-        the group, says where the stream is.
+        If a broker does not answer, its offsets are committed with a later batch:
+        the stream continues from the checkpoint, not from the group's offsets.
         """
         group = self._options.commit_group
         if group is None:

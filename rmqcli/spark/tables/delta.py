@@ -1,9 +1,9 @@
-"""A table of Delta Lake: its history, and one commit.
+"""A table of Delta Lake: read its history, and append one commit.
 
-The record is the commit's `userMetadata`. The commit also has a transaction id, whose
-version is the record's `sequence`: of two attempts to follow the same commit, Delta
-Lake takes one. It leaves out the other without an error, so the caller looks whether
-its commit is there.
+The record is the `userMetadata` of the commit. The commit also has a transaction id
+whose version is the record's `sequence`: when two exports try to follow the same
+commit, Delta Lake accepts only one of them. It ignores the other without an error, so
+the caller must check that its own commit exists.
 
 Source: OptimisticTransaction, DeltaSQLConf and WriteIntoDelta in delta-io/delta.
 """
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.tables.record import TableRecord
 
-#: The `userMetadata` of every commit of the session.
+#: The setting for the `userMetadata` of every commit of the session.
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-#: Commits that are looked at first: the newest record is almost always among them.
+#: How many commits are read first: the newest record is almost always among them.
 _RECENT: Final = 100
-#: What a run that was killed before its commit may leave in a folder.
+#: The files that a run that was killed before its commit may leave in a folder.
 _LEFTOVER = re.compile(r"_delta_log|\.?part-\d+-[0-9a-f-]+.*\.parquet(\.crc)?")
 _SHOWN_MAX: Final = 3
 
 
 class DeltaTable:
-    """A table at a path, or of a catalog. For one thread at a time."""
+    """A table at a path or in a catalog. Use it from one thread at a time."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
         self._spark = spark
@@ -50,7 +50,10 @@ class DeltaTable:
             self._sql = quoted(("delta", self._path))
 
     def state(self) -> TableState:
-        """What the table has. Raises RefusedError for a folder of something else."""
+        """The state of the table.
+
+        Raises RefusedError for a folder that is not a table and holds other files.
+        """
         if not self._exists():
             return TableState()
         recent = self._history(_RECENT)
@@ -58,10 +61,10 @@ class DeltaTable:
         if newest is None and len(recent) == _RECENT:
             recent = self._history(None)
             newest = newest_in_delta(recent, table=self.name)
-        # A record that a RESTORE took back has used its number, too.
+        # A record that a RESTORE has undone has used its number, too.
         records = (record_from_json(each.metadata, table=self.name) for each in recent)
         used = [record.sequence for record in records if record is not None]
-        # No record has a number over the version of its commit.
+        # The number of a record is never greater than the version of its commit.
         last = max(used) if used else recent[0].version
         return state_of(
             self._frame().schema,
@@ -71,11 +74,11 @@ class DeltaTable:
         )
 
     def is_empty(self) -> bool:
-        """Whether it has no row."""
+        """Whether the table has no rows."""
         return not self._frame().take(1)
 
     def write(self, frame: DataFrame, record: TableRecord) -> None:
-        """Append rows in one commit, which has the record."""
+        """Append rows in one commit, which contains the record."""
         text = record_to_json(record)
         writer = (
             frame.write.format("delta")
@@ -89,7 +92,7 @@ class DeltaTable:
         elif self._exists():
             writer.saveAsTable(self._sql)
         else:
-            # The option is lost where the write makes the table.
+            # Delta Lake ignores the option when the write creates the table.
             self._spark.conf.set(_METADATA, text)
             try:
                 writer.saveAsTable(self._sql)

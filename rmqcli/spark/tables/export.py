@@ -1,9 +1,9 @@
 """An export into a table: pin the range, write it in one commit, check the commit.
 
-What the table has already, and where `since_last` goes on, is in the newest record
-among its commits. The range is pinned before anything is written. Until the commit no
-row is to be seen; with it come all rows and their record. So a run that is killed is
-run again from its beginning, or has ended.
+The newest record among the table's commits says which offsets the table has already,
+and where `since_last` continues. The range is pinned before anything is written. Until
+the commit no row is visible; the commit makes all rows and their record visible at
+once. So a run that is killed has either committed everything or nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Cluster(Protocol):
-    """What an export needs of a cluster: `BrokerCluster`, or a test."""
+    """The part of a cluster that an export uses: `BrokerCluster`, or a test's fake."""
 
     @property
     def config(self) -> ClientConfig: ...
@@ -48,14 +48,14 @@ class Cluster(Protocol):
     def source(self) -> ChunkSource: ...
 
     def name_of(self, topic: str) -> str:
-        """The names of the clusters that a topic is in. Raises NotFoundError."""
+        """The names of the clusters that have the topic. Raises NotFoundError."""
 
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Resolve the request's positions for each of its queues, now."""
 
 
 class Session(Protocol):
-    """A table in a Spark session: `SparkTable`, or a test."""
+    """A table in a Spark session: `SparkTable`, or a test's fake."""
 
     name: str
 
@@ -70,29 +70,32 @@ class Session(Protocol):
     ) -> None: ...
     def committed(self, run_id: str, before: TableState) -> Commit: ...
     def warnings(self) -> list[str]:
-        """What workers of this machine have reported as left out."""
+        """The warnings of workers on this machine about messages that they skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRun:
-    """A run that has ended. `commit` None: there was nothing to write."""
+    """A run that has ended. `commit` is None when there was nothing to write."""
 
     run_id: str
     queues: tuple[QueuePlan, ...]
     commit: Commit | None
-    #: the tags that were asked for; None for all messages
+    #: the tags that were requested; None for all messages
     tag: str | None = None
-    #: what was left out, as far as it is known
+    #: what workers reported as skipped, as far as it is known
     warnings: tuple[str, ...] = ()
 
     @property
     def offsets(self) -> int:
-        """How many offsets were read."""
+        """The number of offsets that were read."""
         return sum(queue.end - queue.start for queue in self.queues)
 
     @property
     def without_row(self) -> int:
-        """How many offsets have no row, for another reason than their tag."""
+        """The number of offsets without a row, 0 when that is unknown.
+
+        With a tag it is unknown, because messages with other tags have no row either.
+        """
         if self.tag is not None or self.commit is None or self.commit.rows is None:
             return 0
         return max(0, self.offsets - self.commit.rows)
@@ -100,10 +103,10 @@ class TableRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableExport:
-    """One export into a table. `run` does all of it.
+    """One export into a table, which `run` carries out.
 
     `given` names the fields of the request that the caller chose. `open_session` starts
-    Spark for the time of a block.
+    Spark for the duration of a block.
     """
 
     request: ExportRequest
@@ -115,17 +118,18 @@ class TableExport:
     since_last: bool = False
     allow_gaps: bool = False
     allow_undecodable: bool = False
-    #: what errors call the settings of a Decoding
+    #: the names of the settings of a Decoding in errors
     decode_names: Names = ARGUMENT_NAMES
 
     def run(self) -> TableRun:
-        """Write the range, unless the table has it already.
+        """Write the range, unless the table already has it.
 
-        Raises RefusedError for a table with other columns, another topic or a part of
-        the range, UsageError when there is nothing to follow, PartialError when
-        messages are missing, and what Spark and the format say as errors of ours.
-        Nothing was written then. After KeyboardInterrupt the commit may be there;
-        `since_last` finds out.
+        Raises RefusedError for a table that has other columns, another topic or a part
+        of the range, UsageError when there is nothing to follow, PartialError when
+        messages are missing, and RmqErrors for failures of Spark and the format. Then
+        nothing was written, unless another export committed to an Iceberg table at the
+        same time. After KeyboardInterrupt the commit may exist; a run with `since_last`
+        finds it.
         """
         topic = self.request.topic
         cluster_name = self.cluster.name_of(topic)
@@ -177,11 +181,11 @@ class TableExport:
             )
 
     def _check_same(self, name: str, newest: TableRecord, cluster_name: str) -> None:
-        """Raise RefusedError for a table with another topic.
+        """Raise RefusedError for a table with another topic or cluster.
 
-        Offsets of two topics in one table could be told apart. But the newest record of
-        a topic could then be too old to be kept by the table, and what came after it
-        would be written twice or not at all.
+        The offsets of two topics in one table could be told apart. But then the newest
+        record of one of them could be so old that the table no longer keeps it, and
+        later messages would be written twice or not at all.
         """
         topic = self.request.topic
         if newest.topic != topic:
@@ -199,7 +203,12 @@ class TableExport:
     def _request(
         self, name: str, state: TableState
     ) -> tuple[ExportRequest, Decoding | None]:
-        """The request, with what `since_last` takes from the run before it."""
+        """The request and the decoding, completed from the previous run's record.
+
+        With `since_last` the request continues that run. Raises UsageError when there
+        is no run to follow, and RefusedError when it decoded bodies and this one does
+        not.
+        """
         request, newest = self.request, state.newest
         if self.since_last and newest is None:
             raise UsageError(
@@ -225,7 +234,11 @@ class TableExport:
     def _plan(
         self, table: Session, state: TableState, request: ExportRequest
     ) -> tuple[tuple[QueuePlan, ...], tuple[QueueKey, ...]]:
-        """The pinned ranges, and queues that have left the route since the last run."""
+        """The pinned ranges, and the queues that left the route since the last run.
+
+        Raises PartialError, unless gaps are allowed, when the broker no longer has a
+        part of the ranges or when such a queue exists.
+        """
         newest = state.newest
         if newest is None and state.columns is not None:
             self._check_unknown_rows(table)
@@ -255,7 +268,10 @@ class TableExport:
         return queues, gone
 
     def _check_unknown_rows(self, table: Session) -> None:
-        """Raise RefusedError for rows without a record, unless a start is given."""
+        """Raise RefusedError for a table whose rows have no record.
+
+        Does nothing when the caller chose where to begin.
+        """
         if "from_position" in self.given or table.is_empty():
             return
         raise RefusedError(
@@ -271,7 +287,11 @@ class TableExport:
         queues: tuple[QueuePlan, ...],
         gone: tuple[QueueKey, ...],
     ) -> bool:
-        """Whether the table has the range. Raises RefusedError for a part of it."""
+        """Whether the table has the whole range.
+
+        Raises RefusedError when it has only a part of the range, or has it with another
+        tag.
+        """
         planned = there = 0
         for queue in queues:
             spans = newest.covered.get((queue.broker_name, queue.queue_id), ())
@@ -291,7 +311,7 @@ class TableExport:
         queues: tuple[QueuePlan, ...],
         tag: str | None,
     ) -> Decoding | None:
-        """The decoding with a schema, inferred from the first messages if need be."""
+        """The decoding with a schema, which may be inferred from the first messages."""
         if decoding is None or decoding.schema is not None:
             return decoding
         from rmqcli.spark.decode.infer import first_bodies, infer_schema
@@ -315,7 +335,7 @@ class TableExport:
     def _check_columns(
         self, name: str, state: TableState, decoding: Decoding | None
     ) -> None:
-        """Raise RefusedError when the table has other columns than the export."""
+        """Raise RefusedError when the table's columns differ from the export's."""
         if state.columns is None:
             return
         from rmqcli.spark.decode.schema import simple_string
@@ -383,7 +403,10 @@ def _schema(decoding: Decoding | None) -> pa.Schema:
 
 
 def _decoding_of(state: TableState, asked: Decoding | None) -> Decoding | None:
-    """How JSON bodies are decoded to the table's own types; None where it has none."""
+    """The decoding of JSON bodies to the type of the table's column `value`.
+
+    None when the table has no such column.
+    """
     from rmqcli.spark.decode.schema import ddl_of, parse_schema
 
     if state.value_json is None:

@@ -1,4 +1,4 @@
-"""What Spark and a table format say of a session or a write, as our errors."""
+"""Convert the exceptions of Spark and of a table format to errors of rmqcli."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rmqcli.spark.tables.formats import Format
 
 _TEXT_MAX: Final = 400
-#: What a class says that was built against another version of a class that it uses.
+#: Java's errors for a class that was built against another version of a class it uses.
 _LINKAGE: Final = re.compile(
     r"java\.lang\.((?:NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod"
     r"|IncompatibleClassChange|IllegalAccess|InstantiationError|Verify|ClassFormat"
     r"|UnsupportedClassVersion|BootstrapMethod|Linkage)Error(?:: [^\n]{1,200})?)"
 )
-#: A format or a class that is not there at all.
+#: The errors for a format or a class that is missing.
 _ABSENT: Final = re.compile(
     r"DATA_SOURCE_NOT_FOUND|(?:CatalogNotFoundException|Cannot find catalog plugin"
     r" class)|ClassNotFoundException: (?:\S*\.)?(?:delta|iceberg)\."
@@ -62,10 +62,11 @@ def table_error(
     given: Mapping[str, str],
     keep_log: Callable[[], str],
 ) -> RmqError:
-    """The error of a table that Spark cannot open, read or write.
+    """The error to raise for a table that Spark cannot open, read or write.
 
-    What the data source raised comes back as what it was. Where only Spark's log says
-    more, `keep_log` gives its path.
+    An error that the data source raised is recreated with its class. When only Spark's
+    log has the reason, `keep_log` is called to keep the log and to return its path for
+    the hint.
     """
     text = text_of(error)
     ours = shown_error(text)
@@ -114,7 +115,7 @@ def table_error(
 
 
 def _of_source(error: RmqError) -> RmqError:
-    """An error of a worker, with the hint of an export."""
+    """The error of a worker, with the hint that fits an export."""
     if isinstance(error, DecodeError):
         return PartialError(
             error.message, hint="to leave such messages out: allow_undecodable=True"

@@ -1,7 +1,7 @@
-"""What each table format needs of a Spark session, and how a target names a table.
+"""The packages and settings that each table format needs, and the names of tables.
 
-Pure: looks at settings, and knows which package fits which PySpark. Spark 4 is built
-for Scala 2.13 only.
+Pure: this module reads settings and knows which package fits which PySpark. Spark 4 is
+built for Scala 2.13 only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ PACKAGES_SETTING: Final = "spark.jars.packages"
 _EXTENSIONS: Final = "spark.sql.extensions"
 _SESSION_CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-#: A part of a name, in backticks where it has other characters.
+#: A part of a table's name, in backticks if it has other characters.
 _PART = re.compile(r"`((?:[^`]|``)+)`|([\w-]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A table format. `packages` are Maven coordinates by PySpark's minor version."""
+    """A table format.
+
+    `packages` maps minor versions of PySpark to Maven coordinates.
+    """
 
     name: str
     title: str
     packages: Mapping[str, str]
-    #: a class of the package, by which its presence is known
+    #: a class of the package, which shows that the package is present
     marker: str
-    #: settings that are made unless the user made them
+    #: settings that the session gets unless the user has set them
     settings: Mapping[str, str]
 
 
@@ -66,7 +69,7 @@ FORMATS: Final = {each.name: each for each in (DELTA, ICEBERG)}
 
 
 def missing_error(kind: Format, *, pyspark: str) -> ConfigError:
-    """The error for a session without the package of a format."""
+    """The error for a session that lacks the package of a format."""
     return ConfigError(
         f"{kind.title} is not among the packages of this Spark session (PySpark"
         f" {pyspark}, Scala {SCALA})",
@@ -101,17 +104,17 @@ def _package_hint(kind: Format, pyspark: str) -> str:
 
 
 def is_path(target: str) -> bool:
-    """Whether a target of Delta Lake is a path or URL rather than a table's name."""
+    """Whether a target for Delta Lake is a path or URL rather than a table's name."""
     return "/" in target or target in (".", "..")
 
 
 def absolute(target: str) -> str:
-    """Return a path or URL as Spark takes it, wherever its Java runs."""
+    """Return a URL unchanged, and a path as an absolute path."""
     return target if _SCHEME.match(target) else os.path.abspath(target)
 
 
 def parse_name(target: str) -> tuple[str, ...]:
-    """Return the parts of a table's name. Raises UsageError for what is not one."""
+    """Return the parts of a table's name. Raises UsageError for an invalid name."""
     parts: list[str] = []
     at = 0
     while True:
@@ -133,14 +136,15 @@ def parse_name(target: str) -> tuple[str, ...]:
 
 
 def quoted(parts: tuple[str, ...]) -> str:
-    """Return a name as SQL takes it."""
+    """Return the name for use in SQL, each part in backticks."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
 def check_target(kind: Format, target: str, given: Mapping[str, str]) -> None:
-    """Raise UsageError for what is not a target of the format.
+    """Raise UsageError for a target that is not valid for the format.
 
-    Raises ConfigError for a name in a catalog that the settings do not configure.
+    Raises ConfigError for a name in a catalog that the settings do not configure, or in
+    Spark's own catalog when that does not keep names.
     """
     if kind is DELTA:
         _check_delta(target, given)
@@ -170,7 +174,7 @@ def _check_delta(target: str, given: Mapping[str, str]) -> None:
 
 
 def _keeps_names(given: Mapping[str, str]) -> bool:
-    """Whether tables of Spark's own catalog have their names after the session."""
+    """Whether Spark's own catalog keeps the names of its tables after the session."""
     own = DELTA.settings[_SESSION_CATALOG]
     return (
         given.get("spark.sql.catalogImplementation") == "hive"
@@ -181,10 +185,11 @@ def _keeps_names(given: Mapping[str, str]) -> bool:
 def settings_of(
     kind: Format, target: str, given: Mapping[str, str], *, folder: str
 ) -> dict[str, str]:
-    """Return the settings that are to be made: those that the user has not `given`.
+    """Return the settings to add: those that the format needs and the user has not set.
 
-    `folder` is removed after the session. Spark makes its warehouse there when no table
-    can go into it; else it is where Spark has it.
+    `given` are the user's settings. `folder` is removed after the session; Spark's
+    warehouse is put there when no table can be written to it, and is otherwise left
+    where Spark has it.
     """
     made = dict(kind.settings)
     is_elsewhere = kind is ICEBERG or is_path(target)

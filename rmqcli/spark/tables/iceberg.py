@@ -1,8 +1,8 @@
-"""A table of Apache Iceberg: its snapshots, and one more.
+"""A table of Apache Iceberg: read its snapshots, and append one.
 
-The record is a property of the snapshot. Iceberg lets two appends come one after the
-other whatever they were planned on, so the snapshots are looked at before the write and
-after it: an export that came in between is reported.
+The record is a property of the snapshot. Iceberg accepts concurrent appends one after
+the other, whichever snapshot they are based on. So the snapshots are read before the
+write and after it, and an export that committed in between is reported.
 
 Source: SnapshotProducer and SparkWriteOptions in apache/iceberg.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class IcebergTable:
-    """A table of a catalog. For one thread at a time."""
+    """A table in a catalog. Use it from one thread at a time."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
         self._spark = spark
@@ -36,7 +36,7 @@ class IcebergTable:
         self.name = target
 
     def state(self) -> TableState:
-        """What the table has."""
+        """The state of the table."""
         if not self._spark.catalog.tableExists(self._sql):
             return TableState()
         # The table may have been loaded before another export's commit.
@@ -52,24 +52,25 @@ class IcebergTable:
         )
 
     def is_empty(self) -> bool:
-        """Whether it has no row."""
+        """Whether the table has no rows."""
         return not self._spark.table(self._sql).take(1)
 
     def write(self, frame: DataFrame, record: TableRecord) -> None:
-        """Append rows as one snapshot, which has the record."""
+        """Append rows in one snapshot, which contains the record."""
         writer = frame.writeTo(self._sql).option(
             f"snapshot-property.{PROPERTY}", record_to_json(record)
         )
         if self._spark.catalog.tableExists(self._sql):
             writer.append()
         else:
-            # The table appears with its first snapshot.
+            # This creates the table together with its first snapshot.
             writer.using("iceberg").create()
 
     def committed(self, run_id: str, before: TableState) -> Commit:
-        """The snapshot of a run. Raises RmqError when another export came in between.
+        """The snapshot of a run.
 
-        Both have their rows in the table then.
+        Raises RmqError when another export committed in between; then the rows of both
+        are in the table.
         """
         self._spark.catalog.refreshTable(self._sql)
         snapshots = self._snapshots()

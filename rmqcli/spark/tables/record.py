@@ -1,8 +1,8 @@
 """The record in a commit of a table: which offsets the export has read. Pure.
 
-Delta Lake keeps it as the commit's `userMetadata`, Iceberg in the summary of the
-snapshot. A record says what its commit has read and what the table has in all, so the
-newest one is enough to continue from.
+Delta Lake stores it as the `userMetadata` of the commit, Iceberg in the summary of the
+snapshot. A record lists the offsets that its run has read and all offsets that the
+table covers, so the newest record alone is enough to continue from.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 RECORD_VERSION: Final = 1
 _VERSION_KEY: Final = "rmqcli_export"
-#: The property of an Iceberg snapshot.
+#: The name of the record in the summary of an Iceberg snapshot.
 PROPERTY: Final = "rmqcli.export"
 _TEXT_MAX: Final = 16 << 20
 
 QueueKey = tuple[str, int]
-#: Half-open ranges of offsets, in order, that do not touch each other.
+#: Half-open ranges of offsets, sorted; no two of them touch.
 Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
-    """What one commit has read, and what the table has with it.
+    """The offsets that one commit has read, and all that the table covers with it.
 
-    `read` are offsets `start <= o < end`. `covered` are those of all commits until this
-    one. `gone` are queues that had left the route, which was accepted. `sequence` grows
-    with each commit.
+    `read` has the range `start <= o < end` of each queue. `covered` has the ranges of
+    all commits up to and including this one. `gone` lists the queues that had left the
+    route, which the user accepted. `sequence` increases with each commit.
     """
 
     run_id: str
@@ -48,12 +48,12 @@ class TableRecord:
     gone: tuple[QueueKey, ...] = ()
 
     def ends(self) -> dict[QueueKey, int]:
-        """Where each queue goes on."""
+        """The offset at which the next run continues in each queue."""
         return {queue: spans[-1][1] for queue, spans in self.covered.items() if spans}
 
 
 def record_to_json(record: TableRecord) -> str:
-    """Return the text of a record, which holds no secret."""
+    """Return the text of a record, which contains no secret."""
     value = {
         _VERSION_KEY: RECORD_VERSION,
         "run_id": record.run_id,
@@ -70,9 +70,10 @@ def record_to_json(record: TableRecord) -> str:
 
 
 def record_from_json(text: str | None, *, table: str) -> TableRecord | None:
-    """Read a record; None for a text that is not one.
+    """Parse a record; return None for any other text.
 
-    Raises ConfigError naming the table for one that this version cannot read.
+    Raises ConfigError, which names the table, for a record that this version of rmqcli
+    cannot read.
     """
     if text is None or _VERSION_KEY not in text or len(text) > _TEXT_MAX:
         return None
@@ -112,9 +113,10 @@ def record_from_json(text: str | None, *, table: str) -> TableRecord | None:
 def merged(
     covered: Mapping[QueueKey, Spans], read: Mapping[QueueKey, tuple[int, int]]
 ) -> dict[QueueKey, Spans]:
-    """Return what is covered with what was read; neighbouring ranges become one.
+    """Add the ranges that were read to the covered ones; join ranges that touch.
 
-    A queue of which nothing was read keeps the place where it goes on.
+    A queue that is not covered yet and of which nothing was read gets an empty range,
+    so that the next run continues there.
     """
     found = dict(covered)
     for queue, span in read.items():
@@ -131,7 +133,7 @@ def merged(
 
 
 def overlap(spans: Spans, start: int, end: int) -> int:
-    """Return how many offsets of `start <= o < end` the spans have."""
+    """Return how many offsets of `start <= o < end` are in the spans."""
     return sum(max(0, min(end, high) - max(start, low)) for low, high in spans)
 
 
@@ -148,10 +150,11 @@ class DeltaCommit:
 def newest_in_delta(
     commits: Sequence[DeltaCommit], *, table: str
 ) -> TableRecord | None:
-    """Return the newest record that is part of what the table has now.
+    """Return the newest record whose commit is part of the table's current state.
 
-    `commits` are the newest first. A RESTORE takes the table back to an earlier
-    version, so the records between do not count.
+    `commits` begins with the newest commit. A RESTORE returns the table to an earlier
+    version, so the records in between do not count. Raises RefusedError when a RESTORE
+    does not name its version.
     """
     below = None
     for commit in commits:
@@ -166,7 +169,7 @@ def newest_in_delta(
 
 
 def _restored(commit: DeltaCommit, table: str) -> int:
-    """The version that a RESTORE went back to."""
+    """The version to which a RESTORE returned the table."""
     version = commit.parameters.get("version")
     if version is not None:
         return int(version)
@@ -189,10 +192,10 @@ class Snapshot:
 def lineage(
     snapshots: Iterable[Snapshot], current_id: int | None
 ) -> Iterable[Snapshot]:
-    """Yield the snapshot of an id and those before it, as far as they are kept."""
+    """Yield the current snapshot and its ancestors, as far as the table keeps them."""
     by_id = {each.snapshot_id: each for each in snapshots}
     while current_id is not None and current_id in by_id:
-        # taken out, so that a circle ends
+        # each snapshot is yielded once, so that a cycle ends
         snapshot = by_id.pop(current_id)
         yield snapshot
         current_id = snapshot.parent_id
@@ -201,10 +204,10 @@ def lineage(
 def records_in_iceberg(
     snapshots: Iterable[Snapshot], current_id: int | None, *, table: str
 ) -> list[tuple[int, TableRecord]]:
-    """Return the records of what the table has now, with their snapshots, newest first.
+    """Return the records of the table's current state and their snapshot ids.
 
-    After a rollback the snapshots that were left are not among the current one's
-    ancestors.
+    The newest record comes first. Snapshots that a rollback has undone do not count,
+    because they are not ancestors of the current snapshot.
     """
     found = []
     for snapshot in lineage(snapshots, current_id):

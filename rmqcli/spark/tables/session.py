@@ -1,8 +1,8 @@
-"""The Spark session that a table is written with, on this machine or a cluster.
+"""The Spark session that writes a table, on this machine or on a cluster.
 
-A thread of its own writes, so that the caller can look how far the job is, and an
-interrupt ends at once: the JVM ends with it, and what it had not committed is not in
-the table.
+A separate thread writes, so that the caller can show progress and an interrupt takes
+effect at once: it ends the JVM, and rows that are not committed by then are not in the
+table.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ T = TypeVar("T")
 
 _POLL_S: Final = 0.25
 _LOG_BYTES_MAX: Final = 16 << 20
-#: On one machine: each look at a table's log would be 50 tasks or more.
+#: Settings that become the number of cores on one machine. By default every read of the
+#: table's log would run 50 tasks or more.
 _FEW_TASKS: Final = (
     "spark.sql.shuffle.partitions",
     "spark.databricks.delta.snapshotPartitions",
@@ -63,7 +64,10 @@ _FEW_TASKS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """Where and how a table is written. `conf` goes before what is set here."""
+    """Where and how a table is written.
+
+    The settings in `conf` take precedence over the ones that `open_table` makes.
+    """
 
     topic: str
     target: str
@@ -77,16 +81,16 @@ class TableOptions:
     packages: tuple[str, ...] = PACKAGES
 
     def given(self) -> dict[str, str]:
-        """The settings that the user made, here or in spark-defaults.conf."""
+        """The user's settings, in `conf` or as spark-submit will use them."""
         return {**submitted_settings(os.environ), **dict(self.conf)}
 
 
 @contextlib.contextmanager
 def open_table(options: TableOptions) -> Iterator[SparkTable]:
-    """Start Spark for the time of the block, with what the format needs.
+    """Start Spark, with the settings of the format, for the duration of the block.
 
-    Raises ConfigError when the session lacks the format's package or has one for
-    another Spark, and what `spark_context` raises. Call it from the main thread.
+    Raises ConfigError when the session lacks the package of the format or has a package
+    for another Spark, and the errors of `spark_context`. Call it from the main thread.
     """
     given = options.given()
     with scratch_folder() as folder:
@@ -116,17 +120,21 @@ def open_table(options: TableOptions) -> Iterator[SparkTable]:
                     opened: Table = table(spark, options.target)
                 yield SparkTable(spark, opened, errors, log_path)
             finally:
-                # It would be given to the next program that asks for a session.
+                # PySpark would return the ended session to the next caller that asks
+                # for a session in this process.
                 SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
 def _check_cluster(context: SparkContext, options: TableOptions) -> None:
-    """Raise RmqError when executors are not granted, or lack what they need."""
+    """Raise RmqError when no executor is granted, or when it lacks a package.
+
+    Also raises RefusedError when Spark would send credentials unencrypted.
+    """
     if options.is_secret:
         check_encrypted(lambda name: context.getConf().get(name))
     check_executors(
         ContextJobs(context),
-        tempfile.gettempdir(),  # executors write nothing of ours to a folder
+        tempfile.gettempdir(),  # any folder: executors write no files of an export
         Disk(),
         resources=ResourceWatch(
             options.master or "",
@@ -151,7 +159,7 @@ def _has_class(context: SparkContext, name: str) -> bool:
 
 
 class _Errors:
-    """Makes errors of ours of what a block raises, if it comes from Spark."""
+    """Converts exceptions of Spark that a block raises to errors of rmqcli."""
 
     def __init__(
         self, options: TableOptions, given: dict[str, str], log_path: str
@@ -175,7 +183,7 @@ class _Errors:
 
 
 class SparkTable:
-    """A table in a session. For the main thread."""
+    """A table in a Spark session. Use it from the main thread."""
 
     def __init__(
         self, spark: SparkSession, table: Table, errors: _Errors, log_path: str
@@ -187,12 +195,12 @@ class SparkTable:
         self.name = table.name
 
     def state(self) -> TableState:
-        """What the table has now."""
+        """The current state of the table."""
         with self._errors:
             return self._table.state()
 
     def is_empty(self) -> bool:
-        """Whether it has no row."""
+        """Whether the table has no rows."""
         with self._errors:
             return self._table.is_empty()
 
@@ -202,7 +210,7 @@ class SparkTable:
             return self._table.committed(run_id, before)
 
     def warnings(self) -> list[str]:
-        """What workers of this machine have reported as left out."""
+        """The warnings of workers on this machine about messages that they skipped."""
         with open(self._log_path, encoding="utf-8", errors="replace") as file:
             return shown_warnings(file.read(_LOG_BYTES_MAX))
 
@@ -234,14 +242,14 @@ class SparkTable:
         done = 0
         for stage_id in tracker.getActiveStageIds():
             stage = tracker.getStageInfo(stage_id)
-            # Other jobs of a write are about the log of the table.
+            # A write also runs jobs that read or write the log of the table.
             if stage is not None and stage.numTasks == len(parts):
                 done = max(done, stage.numCompletedTasks)
         return _progress(parts, min(done, max(0, len(parts) - 1)))
 
 
 class _Writing(threading.Thread):
-    """A write, whose error is kept."""
+    """Writes in a thread, and keeps the error."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         super().__init__(name="rmq-export-table", daemon=True)
@@ -258,7 +266,7 @@ class _Writing(threading.Thread):
 
 
 def _parts(view: TopicView) -> list[int]:
-    """How many offsets each task reads."""
+    """The number of offsets that each task reads."""
     ranges = cut_ranges(
         (
             OffsetRange(queue, plan.start, plan.end)
@@ -271,7 +279,10 @@ def _parts(view: TopicView) -> list[int]:
 
 
 def _progress(parts: list[int], done: int) -> JobProgress:
-    """Spark says how many tasks have ended, not which: about the first ones."""
+    """The progress, estimated as if the first `done` tasks had ended.
+
+    Spark reports only how many tasks have ended, not which.
+    """
     return JobProgress(
         offsets_done=sum(parts[:done]),
         offsets=sum(parts),

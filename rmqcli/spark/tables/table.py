@@ -1,4 +1,4 @@
-"""What an export needs of a table, whatever its format."""
+"""The interface of a table that an export writes, for every format."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ if TYPE_CHECKING:
 
 #: The column with decoded bodies.
 VALUE: Final = "value"
-#: Names and types of columns, the types as `DataType.simpleString` writes them.
+#: Names and types of columns; the types are written as in `DataType.simpleString`.
 Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """What a table has before a run. `columns` None: there is no table yet.
+    """The state of a table before a run.
 
-    `newest` is the newest record of an export; None when no commit has one. `sequence`
-    is the number of the next record. `position` is the version or snapshot.
+    `columns` is None when the table does not exist yet. `newest` is the newest record
+    of an export, None when no commit has one. `sequence` is the number of the next
+    record. `position` is the current version (Delta Lake) or snapshot id (Iceberg).
     """
 
     columns: Columns | None = None
-    #: the type of the column `value`, as the JSON of a StructType; None without one
+    #: the type of the column `value`, as the JSON of a StructType; None without it
     value_json: str | None = None
     newest: TableRecord | None = None
     sequence: int = 0
@@ -37,7 +38,7 @@ class TableState:
 class Commit:
     """The commit of a run: a version of Delta Lake, or a snapshot of Iceberg.
 
-    Counts are None where the table does not say them.
+    Counts are None when the table does not record them.
     """
 
     version: str
@@ -47,22 +48,25 @@ class Commit:
 
 
 class Table(Protocol):
-    """A table of one format. For one thread at a time; raises what Spark raises."""
+    """A table of one format. Use it from one thread at a time.
 
-    #: what errors call it
+    Methods raise the exceptions of Spark unchanged.
+    """
+
+    #: the name of the table in errors
     name: str
 
     def state(self) -> TableState:
-        """What the table has now."""
+        """The current state of the table."""
 
     def is_empty(self) -> bool:
-        """Whether it has no row."""
+        """Whether the table has no rows."""
 
     def write(self, frame: DataFrame, record: TableRecord) -> None:
-        """Append rows in one commit, which has the record."""
+        """Append rows in one commit, which contains the record."""
 
     def committed(self, run_id: str, before: TableState) -> Commit:
-        """The commit of a run. Raises RmqError when another export was in its way."""
+        """The commit of a run. Raises RmqError when another export interfered."""
 
 
 def state_of(

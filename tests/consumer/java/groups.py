@@ -1,4 +1,4 @@
-"""Groups on a real broker: clients of other versions, and who holds which queue."""
+"""Groups on a real broker: clients of other versions, and the owners of queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClientOf:
-    """Java clients of `version` for a cluster of any: what JavaConsumer needs."""
+    """Java clients of `version` for a cluster of any version, as JavaConsumer needs."""
 
     def __init__(self, cluster, version: str, directory: Path) -> None:
         self.namesrv = cluster.namesrv
@@ -38,7 +38,7 @@ class ClientOf:
 
 
 def lag(cluster, group, *flags):
-    """The group as `rmq lag` shows it; empty while nobody knows it."""
+    """Return the group as `rmq lag` shows it; empty while the group is unknown."""
     words = ["lag", group, "-n", cluster.namesrv, "-o", "json", *flags]
     done = subprocess.run(
         [sys.executable, "-m", "rmqcli", *words],
@@ -51,7 +51,7 @@ def lag(cluster, group, *flags):
 
 
 def held(cluster, group, topic):
-    """Queue ids of `topic` by client id, as the members themselves say."""
+    """Return the queue ids of `topic` by client id, as the members report them."""
     return {
         member["client_id"]: sorted(
             int(queue.rpartition(":")[2])
@@ -63,14 +63,14 @@ def held(cluster, group, topic):
 
 
 def is_committed(cluster, group, topic):
-    """Whether everything of `topic` is consumed and its offsets are stored."""
+    """Whether all messages of `topic` are consumed and committed."""
     queues = lag(cluster, group).get("queues") or ()
     lags = [queue["lag"] for queue in queues if queue["topic"] == topic]
-    return bool(lags) and all(each == 0 for each in lags)  # None: not committed
+    return bool(lags) and all(each == 0 for each in lags)  # None: nothing committed
 
 
 def send(cluster, topic, bodies, *, queues=8):
-    """Send text bodies in turn to the topic's queues."""
+    """Send each body to the next queue of the topic in turn."""
     specs = [
         {
             "topic": topic,
@@ -86,6 +86,6 @@ def send(cluster, topic, bodies, *, queues=8):
 
 
 def bodies_of(java):
-    """What a JavaConsumer has consumed so far."""
+    """Return the bodies that a JavaConsumer has consumed so far."""
     java.wait_until(lambda: True, what="anything")
     return [base64.b64decode(each["bodyB64"]).decode() for each in java.messages]

@@ -1,4 +1,4 @@
-"""What becomes of what a listener says: Java's client and ours, side by side."""
+"""A listener's results have the same effects in Java's client and in ours."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ GET_MAX_OFFSET = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """`times`: reconsumeTimes of each delivery of messages a and b, in their order.
+    """A result of the listener, and its expected effects on the messages a and b.
 
-    Both fail the first `fail_times` times, as `fail_as`; `retries` and `dead` count
-    messages in the group's two topics at the end.
+    Both messages fail in their first `fail_times` deliveries, in the way of `fail_as`.
+    `a` and `b` have the expected reconsumeTimes of each delivery, in order. `retries`
+    and `dead` count the messages in the retry topic and the dead-letter topic at the
+    end.
     """
 
     name: str
@@ -107,7 +109,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def quick_cluster(rmq_version, tmp_path_factory):
-    """A broker whose delay levels do not make tests wait."""
+    """A broker whose delay levels are short, so that tests need not wait."""
     directory = tmp_path_factory.mktemp(f"quick-{rmq_version}")
     conf = {"messageDelayLevel": " ".join(["1s"] * 18)}
     with start_cluster(rmq_version, directory, conf=conf) as cluster:
@@ -115,7 +117,7 @@ def quick_cluster(rmq_version, tmp_path_factory):
 
 
 class Ours:
-    """A listener that fails as a row says."""
+    """A listener that fails as a row describes."""
 
     def __init__(self, row):
         self._row = row
@@ -154,14 +156,14 @@ class Ours:
 
 
 def stored(cluster, topic):
-    """How many messages queue 0 of `topic` has ever had."""
+    """Return the max offset of queue 0 of `topic`; 0 if it does not exist."""
     words = {"topic": topic, "queueId": "0"}
     answer = cluster.ask(GET_MAX_OFFSET, words)
     return int(answer.ext_fields["offset"]) if answer.code == 0 else 0
 
 
 def outcome(cluster, group, topic, deliveries):
-    """What can be seen from outside of what the group did."""
+    """Return what is visible from outside after the group has consumed."""
     queues = lag(cluster, group).get("queues") or ()
     committed = {
         queue["topic"]: queue["committed"]
@@ -195,7 +197,7 @@ def test_a_result_means_what_it_means_in_java(quick_cluster, row):
     topic = cluster.create_topic(queues=1)
     names = [f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("java", "ours")]
     for name in names:
-        # Java looks for a topic that comes to be later only every 30 s.
+        # Java would notice a topic that is created later only after up to 30 s.
         cluster.create_topic(f"%RETRY%{name}", queues=1)
     send(cluster, topic, ["a", "b"], queues=1)
     listener = Ours(row)

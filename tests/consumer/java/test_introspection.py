@@ -1,4 +1,4 @@
-"""What brokers ask of a member of ours, through mqadmin and through `rmq lag`."""
+"""Brokers query and reset our members, on behalf of mqadmin and `rmq lag`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0")]
 
-#: The first multiple of 32 over the 1000 at which a queue is full.
+#: The first multiple of 32 above 1000, the number of messages at which a queue is full.
 CACHED = 1024
 
 
@@ -29,7 +29,7 @@ def group():
 
 @pytest.fixture
 def blocked(real_cluster, group):
-    """A member in flow control: one queue, its first message at the listener."""
+    """A member in flow control: its listener blocks in the first message of a queue."""
     topic = real_cluster.create_topic(queues=1)
     fill(real_cluster, topic, 3000, body_bytes=64)
     released = threading.Event()
@@ -47,7 +47,10 @@ def blocked(real_cluster, group):
 
 
 def said(cluster, wanted, *words):
-    """What mqadmin says once it says `wanted`: on a busy machine its time is over."""
+    """Run mqadmin until its output contains `wanted`; return the output.
+
+    On a busy machine mqadmin may time out.
+    """
     answers = []
 
     def says():
@@ -94,7 +97,7 @@ def test_lag_shows_what_a_blocked_member_holds(real_cluster, group, blocked):
 
 
 def test_a_broker_learns_where_a_member_is(real_cluster, group):
-    """223 at the broker, which asks the member (221): offsets in memory."""
+    """Code 223 makes the broker query the member (221) for its offsets in memory."""
     topic = real_cluster.create_topic(queues=8)
     send(real_cluster, topic, [f"m-{number:02}" for number in range(40)])
     seen = Seen()
@@ -111,9 +114,9 @@ def test_a_broker_learns_where_a_member_is(real_cluster, group):
 
 
 def reset_until(reset, claim):
-    """Reset, again if it had no effect in half a minute.
+    """Call `reset`, and again up to two times if `claim` does not become true in time.
 
-    On a busy machine mqadmin says that its time is over, and ends well.
+    On a busy machine mqadmin may report a timeout and still exit successfully.
     """
     said = ""
     for _ in range(3):
@@ -125,7 +128,7 @@ def reset_until(reset, claim):
 
 
 def test_a_reset_reaches_a_live_member(real_cluster, group):
-    """4.6.0's broker pushes it to members (220), 5.5.0's tells the next pull."""
+    """4.6.0's broker sends it to members (220), and 5.5.0's answers a pull with it."""
     topic = real_cluster.create_topic(queues=8)
     bodies = [f"m-{number:02}" for number in range(40)]
     send(real_cluster, topic, bodies)
@@ -142,7 +145,7 @@ def test_a_reset_reaches_a_live_member(real_cluster, group):
 
 
 def test_a_busy_queue_goes_where_it_is_sent(real_cluster, group):
-    """A pull under way carries an older commit, and threads of a broker race."""
+    """A pull under way may carry an older commit, and the broker's threads may race."""
     topic = real_cluster.create_topic(queues=1)
     fill(real_cluster, topic, 30_000, body_bytes=16)
     offsets = []
@@ -171,7 +174,7 @@ def test_a_busy_queue_goes_where_it_is_sent(real_cluster, group):
     ids=["success", "later", "raises"],
 )
 def test_a_message_is_consumed_directly(real_cluster, group, answer, result):
-    """309, as queryMsgById and the dashboard ask for it; offsets do not move."""
+    """Code 309, which queryMsgById and the dashboard use; offsets do not move."""
     topic = real_cluster.create_topic(queues=8)
     (sent,) = send(real_cluster, topic, ["again"])
     wanted = threading.Event()

@@ -1,4 +1,4 @@
-"""Java's members and ours in one group: every queue has one owner, as Java says who."""
+"""Java's members and ours in one group: each queue has the owner that Java assigns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.waiting import wait_until
 
 pytestmark = [
     pytest.mark.rmq_versions("4.6.0", "5.5.0"),
-    pytest.mark.timeout(900),  # many Java processes, on a machine of any kind
+    pytest.mark.timeout(900),  # many Java processes, perhaps on a slow machine
 ]
 
 #: AllocateMessageQueueAveragely of 8 queues, by the number of members.
@@ -23,12 +23,12 @@ AVERAGELY = {
     3: [[0, 1, 2], [3, 4, 5], [6, 7]],
     4: [[0, 1], [2, 3], [4, 5], [6, 7]],
 }
-#: A dead member's locks are its own for a minute, then asked for every 20 s (4.6.0).
+#: A dead member keeps its locks for a minute, and 4.6.0 retries a lock every 20 s.
 CALM_S = 120
 
 
 class Group:
-    """A group on a topic of eight queues, and what each member consumed."""
+    """A group on a topic of eight queues, and the messages that members consumed."""
 
     def __init__(self, cluster, *, orderly):
         self.cluster, self.orderly = cluster, orderly
@@ -53,7 +53,7 @@ class Group:
         return [owners[each] for each in sorted(owners)] == AVERAGELY[members]
 
     def calm_down(self, members):
-        """Until the queues are shared as Java shares them among so many."""
+        """Wait until the queues are shared out as Java does for this many members."""
         try:
             wait_until(lambda: self.is_averaged(members), timeout_s=CALM_S)
         except AssertionError:
@@ -66,7 +66,10 @@ class Group:
         )
 
     def send_and_consume(self, prefix):
-        """Forty more; everything ever sent was consumed, once, and is committed."""
+        """Send forty more messages; check that every message so far is consumed once.
+
+        Also waits until everything is committed.
+        """
         bodies = [f"{prefix}{number:02}" for number in range(40)]
         send(self.cluster, self.topic, bodies)
         self.sent = sorted(self.sent + bodies)
@@ -84,7 +87,7 @@ def group(request, real_cluster):
 
 
 def test_members_of_all_versions_come_go_and_die(group, real_cluster, tmp_path):
-    """A kill makes nothing come twice: everybody was idle, and had committed."""
+    """Even a kill causes no duplicates, as all members are idle and have committed."""
     other = "5.5.0" if real_cluster.version == "4.6.0" else "4.6.0"
     old = group.join_java(ClientOf(real_cluster, "4.9.7", tmp_path))
     with group.ours() as ours:

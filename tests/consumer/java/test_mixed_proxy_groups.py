@@ -1,8 +1,8 @@
 """Official clients and ours in one group behind a proxy: each message is consumed once.
 
-Members leave and are killed; what a killed one held comes again, when its lease or its
-connection is over, and nothing is lost. In a FIFO group the order of each message group
-holds through all of it.
+Members leave and are killed. The messages that a killed member held are delivered again
+when its lease or its connection has ended, and no message is lost. A FIFO group keeps
+the order of each message group throughout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.slow,
     pytest.mark.starts_first,
-    pytest.mark.timeout(1_800),  # leases of killed members have to end
+    pytest.mark.timeout(1_800),  # leases of killed members must expire
 ]
 
 MESSAGE_GROUPS = ("a", "b", "c", "d")
@@ -33,7 +33,7 @@ MESSAGE_GROUPS = ("a", "b", "c", "d")
 
 @pytest.fixture(scope="module", params=["embedded", "5.5.0"])
 def cluster(request, tmp_path_factory):
-    """A proxy, embedded or a real one with a broker inside."""
+    """A proxy: the embedded one, or a real one with a broker inside."""
     if request.param == "embedded":
         with EmbeddedCluster(proxy=True) as made:
             yield made
@@ -44,7 +44,7 @@ def cluster(request, tmp_path_factory):
 
 
 class Group:
-    """A group of two members, and what was sent to it."""
+    """A group of two members, and the messages that were sent to it."""
 
     def __init__(self, cluster, directory, official, kind):
         self.cluster, self.directory = cluster, directory
@@ -88,7 +88,7 @@ class Group:
         return member
 
     def send(self, count=24):
-        """Send some; of a FIFO topic the first letter is the message group."""
+        """Send messages; in a FIFO topic their first letter is the message group."""
         for _ in range(count):
             number = next(self._numbers)
             key = MESSAGE_GROUPS[number % len(MESSAGE_GROUPS)]
@@ -112,11 +112,11 @@ class Group:
         return [each.body for each in self.events(name)]
 
     def wait_until_consumed(self):
-        """Everything that was sent is consumed; by now once at least."""
+        """Wait until every message so far has been consumed at least once."""
         wait_until(lambda: set(self.bodies("done")) == set(self.sent), "all consumed")
 
     def share(self, *members):
-        """Send and consume until each of these has consumed something more."""
+        """Send messages until each of these members has consumed at least one more."""
         before = [len(each.bodies("done")) for each in members]
 
         def have_shared():
@@ -130,7 +130,7 @@ class Group:
         wait_until(have_shared, "each member consumes")
 
     def kill_one_that_holds(self, victim):
-        """Kill a member that has messages and does not end them."""
+        """Kill a member that holds messages without finishing them."""
         victim.hold()
 
         def is_holding():
@@ -149,7 +149,7 @@ class Group:
         self.wait_until_consumed()
 
     def check_order(self):
-        """In each message group nothing begins before what was sent earlier is done."""
+        """Check that the messages of each message group began in their order."""
         for key in MESSAGE_GROUPS:
             begun = [each for each in self.bodies("begin") if each[0] == key]
             assert begun == sorted(begun), f"message group {key}"
@@ -176,9 +176,9 @@ def test_members_share_leave_and_die(cluster, tmp_path, official, kind):
         group.kill_one_that_holds(ours)
         group.share(group.join("ours"), theirs)
         if not isinstance(cluster, EmbeddedCluster) or kind == "simple":
-            # A proxy goes on renewing for a push consumer of theirs, for two minutes.
+            # A proxy keeps renewing the leases of their push consumers for two minutes.
             group.kill_one_that_holds(theirs)
-        # A message without an acknowledgement would have come again by now.
+        # An unacknowledged message would have been delivered again by now.
         times = Counter(group.bodies("begin"))
         assert {each: times[each] for each in undisturbed} == dict.fromkeys(
             undisturbed, 1

@@ -1,4 +1,4 @@
-"""`SimpleConsumer`: what it refuses, and how it fares with faults of the broker."""
+"""`SimpleConsumer` refuses invalid arguments, and copes with faults of the broker."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ NOWHERE = "127.0.0.1:1"
         ({"group": ""}, ConfigError, "name is empty"),
         ({"topics": []}, UsageError, "topics is empty"),
         ({"topics": "a b"}, ConfigError, "a b"),
-        ({"topics": {"a": sql("b", "c > 1")}}, UsageError, "subscription of a is one"),
-        ({"topics": {"a": "||"}}, UsageError, "holds no tag"),
+        ({"topics": {"a": sql("b", "c > 1")}}, UsageError, "topic a is for topic b"),
+        ({"topics": {"a": "||"}}, UsageError, "contains no tag"),
         ({"invisible_duration_ms": 999}, UsageError, "must be 1000 to 43200000"),
         ({"invisible_duration_ms": 43_200_001}, UsageError, "must be 1000 to"),
         ({"invisible_duration_ms": True}, UsageError, "must be an int"),
@@ -118,12 +118,12 @@ def test_a_consumer_is_started_once_and_closed_for_good():
     consumer = SimpleConsumer("g", "orders", namesrv=NOWHERE)
     with pytest.raises(UsageError, match="was not started"):
         consumer.receive()
-    with consumer, pytest.raises(UsageError, match="started once"):
+    with consumer, pytest.raises(UsageError, match="can be started only once"):
         consumer.start()
     consumer.close()
     with pytest.raises(UsageError, match="is closed"):
         consumer.receive()
-    with pytest.raises(UsageError, match="started once"):
+    with pytest.raises(UsageError, match="can be started only once"):
         consumer.start()
 
 
@@ -174,7 +174,7 @@ def test_what_is_acknowledged_is_done_and_what_is_not_comes_again(rmq_cluster, t
             topic,
             "%RETRY%billing_orders",
         )
-        # The broker's time for it began a little earlier than ours.
+        # The broker's invisible time for the message began a little earlier than ours.
         wait_until(lambda: SYSTEM_CLOCK.epoch_ms() > first[2].invisible_until_ms)
         with pytest.raises(AckError, match="1 of 3 messages") as raised:
             consumer.ack(first)
@@ -279,7 +279,7 @@ def test_closing_gives_back_what_no_receive_has_returned(rmq_cluster, topic):
         thread.start()
         rmq_cluster.send("orders", ["o"])
         thread.join()
-        rmq_cluster.send("payments", ["p"])  # the held request brings it
+        rmq_cluster.send("payments", ["p"])  # it answers the held request
         wait_until(lambda: consumer._receiver._messages)
     with consumer_of(rmq_cluster, "payments") as consumer:
         (message,) = wait_until(consumer.receive)

@@ -53,7 +53,7 @@ def test_a_receive_states_group_filter_and_times(proxy, inbox):
         (message,) = consumer.receive(7, invisible_duration_ms=15_000, await_ms=600_000)
         assert (message.body, message.delivery_attempt) == (b"1", 2)
         assert message.message_queue.broker_name == "broker-a"
-        # The other request may still be on its way.
+        # The other request may still be under way.
         wait_until(lambda: len(proxy.asked("ReceiveMessage")) == 2)
         first, second = sorted(
             proxy.asked("ReceiveMessage"),

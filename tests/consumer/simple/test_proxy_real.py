@@ -1,4 +1,4 @@
-"""`SimpleConsumer` through a real proxy: the same promises as over remoting."""
+"""`SimpleConsumer` makes the same guarantees through a real proxy as over remoting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def proxy(rmq_version, tmp_path_factory):
 
 
 def consumer_of(proxy, topics, **options):
-    """A consumer of a new group, which must be there before a proxy takes it."""
+    """Create a consumer of a new group; a proxy requires that the group exists."""
     group = f"g-{uuid.uuid4().hex[:12]}"
     with Admin(namesrv=proxy.namesrv) as admin:
         admin.create_group(group, **options.pop("group_settings", {}))
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_an_error_of_the_start(proxy):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"orderly": True}, "the group's setting counts"),
+        ({"orderly": True}, "a proxy uses the group's setting"),
         (
             {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET},
             "begin near the end",
@@ -182,7 +182,7 @@ def test_a_proxy_that_dies_between_receive_and_ack_is_reported_and_waited_for(
                 try:
                     found = consumer.receive(await_ms=1_000)
                 except TransportError:
-                    return False  # telemetry is not open again
+                    return False  # the telemetry stream is not open again yet
                 seen.update(each.body for each in found)
                 return b"c" in seen
 

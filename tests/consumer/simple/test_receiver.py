@@ -1,6 +1,7 @@
-"""What a SimpleConsumer asks, hands out and refuses, on a scripted network.
+"""The requests of a SimpleConsumer, and what it returns and refuses.
 
-The network holds every receive until the test answers it; time moves when it says so.
+A scripted network holds every receive until the test answers it, and time passes only
+when the test says so.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ HIDDEN_MS = 30_000
 
 
 class Stored(StoredMessage):
-    """A message whose id is its number."""
+    """A message whose id is made from its number."""
 
     __slots__ = ("number",)
 
@@ -48,7 +49,7 @@ class Stored(StoredMessage):
 
 @dataclass
 class Ask:
-    """One receive on its way."""
+    """One receive request that is under way."""
 
     source: MessageQueue
     max_messages: int
@@ -74,10 +75,10 @@ class World:
         self.poll_ms_min = poll_ms_min
         self.asks = []
         self.acked = []
-        #: outcomes of coming acks of a message, by its id; then they succeed
+        #: message id -> the outcomes of its next acks; later acks succeed
         self.ack_errors = {}
         self.changed = []
-        #: what coming changes end with; a Pending is waited for
+        #: the Pendings for which the next changes of the invisible time wait
         self.changes = []
         subscriptions = {t: parse_subscription(t, "*") for t in self.sources_of}
         self.receiver = Receiver(self, self, self.clock, subscriptions)
@@ -204,7 +205,7 @@ def test_a_long_wait_is_several_requests():
         world.answer(world.open()[0], 0)
     assert [ask.poll_ms for ask in world.asks] == [20_000, 20_000, 10_000]
     world.pass_ms(10_000)
-    assert not received.is_done  # the broker may still have an answer on its way
+    assert not received.is_done  # an answer of the broker may still be under way
     world.answer(world.open()[0], 0)
     assert received.result() == []
 
@@ -227,7 +228,7 @@ def test_the_first_messages_end_a_receive_and_held_requests_serve_the_next():
     messages = world.answer(world.asks[0], 2)
     assert first.result() == messages
     second = world.start(8)
-    assert [ask.source for ask in world.open()] == [B, A]  # B's is the same one
+    assert [ask.source for ask in world.open()] == [B, A]  # B's request is the old one
     messages = world.answer(world.asks[1], 1)
     assert second.result() == messages
 
@@ -271,7 +272,7 @@ def test_a_message_that_waited_too_long_is_not_handed_out(caplog):
     world.pass_ms(HIDDEN_MS)
     received = world.start(1)
     assert not received.is_done
-    assert "lost before it was handed out" in caplog.text
+    assert "could not hide a received message again" in caplog.text
     messages = world.answer(world.open()[0])
     assert received.result() == messages
 
@@ -426,7 +427,7 @@ def test_where_requests_are_held_for_a_minimum_a_shorter_receive_leaves_them_ope
     world = World(A, poll_ms_min=5_000)
     received = world.start(await_ms=100)
     assert world.asks[0].poll_ms == 5_000
-    world.pass_ms(1_000)  # what an answer with messages takes
+    world.pass_ms(1_000)  # the time that an answer with messages may take
     assert received.result() == []
     messages = world.answer(world.asks[0])
     assert world.start(await_ms=100).result() == messages
