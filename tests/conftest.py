@@ -129,7 +129,10 @@ def pytest_generate_tests(metafunc):
         versions = metafunc.config.getoption("--rmq-versions").split(",")
         only = metafunc.definition.get_closest_marker("rmq_versions")
         if only is not None and (unknown := {*only.args} - {*artefacts.VERSIONS}):
-            pytest.fail(f"{metafunc.definition.nodeid} is for unknown {unknown}")
+            pytest.fail(
+                f"{metafunc.definition.nodeid} names unknown RocketMQ versions:"
+                f" {', '.join(sorted(unknown))}"
+            )
         chosen = [v for v in versions if only is None or v in only.args]
         if only is not None and EMBEDDED in versions and CLIENT_VERSION in only.args:
             chosen.append(EMBEDDED)
@@ -151,7 +154,9 @@ def start_cluster(version, directory, **options):
         return RealCluster(version, directory, is_brief=True, **options)
     except artefacts.UnavailableError as error:
         if os.environ.get("RMQ_REQUIRE_JAVA"):
-            pytest.fail(f"real RocketMQ is demanded: {error}")
+            pytest.fail(
+                f"RMQ_REQUIRE_JAVA is set, but real RocketMQ is not available: {error}"
+            )
         pytest.skip(f"no real RocketMQ: {error}")
 
 

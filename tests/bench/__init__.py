@@ -1,1 +1,1 @@
-"""Measurements, run by hand: `python -m tests.bench.<name>`. No test imports them."""
+"""Benchmarks to run by hand: `python -m tests.bench.<name>`. No test imports them."""

@@ -1,12 +1,12 @@
-"""How fast the embedded broker is. Prints one JSON line for each figure.
+"""Measure the speed of the embedded broker. Prints one JSON line for each figure.
 
     python -m tests.bench.broker [--only start|sends|batches|pulls|latency|held|folder]
         [--store DIR] [--flush async|sync] [--seconds 3] [--messages 5000000]
 
-The broker is `rmq broker` as a process of its own, in memory unless --store is given;
-the client is this process, which writes prepared frames and only counts answers.
-`broker_us` is the broker's CPU time for each message, the figure to watch: the rate
-depends on who else uses the machine.
+The broker is a separate process of `rmq broker`, and keeps messages in memory unless
+--store is given. This process is the client; it writes prepared frames and only counts
+answers. The figure to watch is `broker_us`, the broker's CPU time for each message,
+because the rate depends on the load of the machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ IN_FLIGHT = 128
 
 
 class Served(NamedTuple):
-    """A running `rmq broker`: its process and the first broker's address."""
+    """A running `rmq broker`; `ready_ms` passed until its name server answered.
+
+    `address` is that of the first broker.
+    """
 
     process: subprocess.Popen[str]
     address: str
@@ -53,7 +56,7 @@ class Served(NamedTuple):
 
 @contextmanager
 def served(*options):
-    """`rmq broker` on free ports; `ready_ms` until its name server answered."""
+    """Run `rmq broker` on free ports, and wait until its name server answers."""
     command = [sys.executable, "-m", "rmqcli", "broker", "--listen", "127.0.0.1:0"]
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -76,7 +79,7 @@ def served(*options):
 
 
 class Client:
-    """One connection that counts answers, and refuses any that is no success."""
+    """One connection, which raises RuntimeError for an answer that is not a success."""
 
     def __init__(self, address):
         host, _, port = address.rpartition(":")
@@ -91,7 +94,7 @@ class Client:
         self.sock.close()
 
     def frames(self):
-        """What one read brings."""
+        """Read once from the socket, and return the complete frames."""
         room = self.buffer.writable()
         count = self.sock.recv_into(room)
         room.release()
@@ -100,7 +103,7 @@ class Client:
         return self.buffer.wrote(count)
 
     def receive(self, count):
-        """Read `count` answers."""
+        """Read at least `count` answers, and check that they are successes."""
         found: list[Frame] = []
         while len(found) < count:
             found += self.frames()
@@ -110,7 +113,10 @@ class Client:
         return found
 
     def pump(self, requests):
-        """Send all of them, `IN_FLIGHT` at a time; return the answers' body bytes."""
+        """Send all requests, at most `IN_FLIGHT` at a time.
+
+        Returns the number of bytes in the answers' bodies.
+        """
         waiting, total = 0, 0
         pending = iter(requests)
         is_more = True
@@ -186,7 +192,7 @@ def report(name, **figures):
 
 
 def report_rate(name, broker, client, requests, *, messages):
-    """Pump the requests and report messages a second, and the broker's CPU time."""
+    """Send the requests; report messages per second and the broker's CPU time."""
     cpu, began = broker.cpu_s(), time.perf_counter()
     body_bytes = client.pump(requests)
     seconds = time.perf_counter() - began
@@ -255,7 +261,7 @@ def bench_pulls(args, options):
 
 
 def bench_latency(args, options):
-    """From a send of 1,000 a second to the answer of the pull that was held."""
+    """Measure the time from a send to the answer of a held pull, at 1,000 sends/s."""
     with (
         served(*options) as broker,
         Client(broker.address) as producer,
@@ -324,7 +330,7 @@ def bench_held(args, options):
 
 
 def bench_folder(args, options):
-    """Opening a folder of many messages: after a clean stop, and after a kill."""
+    """Measure the opening of a folder with many messages: after a stop, and a kill."""
     if "--store" not in options:
         return report("folder", skipped="needs --store")
     frames = [batch_send(queue, 200) for queue in range(QUEUES)]

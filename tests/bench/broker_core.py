@@ -1,9 +1,10 @@
-"""How fast the broker's core takes messages, in CPU time: no socket, store in memory.
+"""Measure the CPU time in which the broker's core stores messages, without sockets.
 
     python -m tests.bench.broker_core [--messages N] [--batch N] [--body-bytes N]
 
-Prints JSON: microseconds of CPU a message for single sends (310) and batches (320),
-from the decoded request to the decoded answer. The best of `--rounds`.
+Prints JSON: microseconds of CPU time per message for single sends (310) and for batches
+(320), from the decoded request to the decoded answer, best of `--rounds`. The store is
+in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PEER = Peer(1, "127.0.0.1:40001")
 
 
 def request(number: int, body: bytes, *, is_batch: bool) -> RemotingCommand:
-    """A send as a Java client makes it."""
+    """Return a send request like those of Java clients."""
     properties = {"UNIQ_KEY": f"FD0000000000000000000000{number:08X}", "WAIT": "true"}
     if not is_batch:
         properties |= {"KEYS": f"order-{number}", "TAGS": "TagA"}
@@ -66,7 +67,7 @@ def request(number: int, body: bytes, *, is_batch: bool) -> RemotingCommand:
 
 
 def batches(count: int, size: int, body: bytes) -> Iterator[RemotingCommand]:
-    """Batches of `size` messages, each with key, tag and id."""
+    """Yield batches of `size` messages, each of which has a key, a tag and an id."""
     for number in range(count):
         items = [
             BatchItem(
@@ -84,7 +85,7 @@ def batches(count: int, size: int, body: bytes) -> Iterator[RemotingCommand]:
 
 
 def cpu_us(requests: list[RemotingCommand]) -> float:
-    """CPU time, in us, of a new broker that takes all of them."""
+    """Return the CPU time, in us, in which a new broker handles all requests."""
     broker = Broker(BrokerSettings(), MemoryStore(), _NOW, requests=BROKER_REQUESTS)
     start = time.process_time()
     for each in requests:

@@ -1,6 +1,6 @@
-"""How fast stored messages are decoded: `python -m tests.bench.decode [--records N]`.
+"""Measure message decoding: `python -m tests.bench.decode [--records N]`.
 
-Prints one JSON object: million messages per second of CPU time, best of the rounds.
+Prints one JSON object: millions of messages per second of CPU time, best of all rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_bodies(records: int, *, per_body: int, body_bytes: int) -> list[bytes]:
-    """Pull answers of `per_body` records each, four properties a record."""
+    """Return bodies of pull answers: `per_body` records with four properties each."""
     made = [
         encode_message(
             MessageFields(
@@ -49,7 +49,7 @@ def make_bodies(records: int, *, per_body: int, body_bytes: int) -> list[bytes]:
 
 
 def best_rate(work: Callable[[], int], *, rounds: int) -> float:
-    """Million items per second of CPU time, of the best round."""
+    """Return millions of items per second of CPU time, in the best round."""
     best = 0.0
     for _ in range(rounds):
         gc.collect()

@@ -1,16 +1,17 @@
-"""How fast `rmq export` is, with and without what Spark costs.
+"""Measure the speed of `rmq export`, with and without the cost of Spark.
 
     python -m tests.bench.export [-n HOST:PORT --topic T] [--messages 2000000]
 
-Without `-n` it starts a RocketMQ of its own and fills a topic with bodies of 128 bytes.
-Each pair is taken A B B A, --rounds times. Prints one JSON object:
+Without `-n`, it starts a RocketMQ cluster and fills a topic with bodies of 128 bytes.
+Each pair is measured in the order A B B A, --rounds times. Prints one JSON object:
 
-- the whole process, with the archive of Java's classes and without it, in seconds, and
+- the seconds of the whole process, with and without the archive of Java's classes, and
   the ratio of their medians;
-- rows a second once Spark and its Python workers are up (planning and start left out),
-  beside `write_task` in as many processes without Spark, and their ratio (aim 0.9);
-- the size of the files, and the peak of the memory of all processes of one export
-  together, as proportional set size.
+- rows per second after Spark and its Python workers have started (without planning and
+  start), the same with `write_task` in as many processes without Spark, and the ratio
+  (target 0.9);
+- the size of the files, and the peak memory of all processes of one export together,
+  as proportional set size.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Stopwatch:
-    """The time since it was made, in seconds."""
+    """Measures the time since its creation, in seconds."""
 
     def __init__(self) -> None:
         self._start_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -62,7 +63,7 @@ class Stopwatch:
 
 
 class PeakMemory:
-    """Watches what the processes of a session take together, every 0.2 s."""
+    """Samples the memory of all processes of a session every 0.2 s, for its peak."""
 
     def __init__(self, session: int) -> None:
         self.peak_mb = 0.0
@@ -95,7 +96,7 @@ def _pss_kb(process: int) -> int:
 def whole_process(
     arguments: argparse.Namespace, path: str, *, archive: str = "on"
 ) -> tuple[float, float]:
-    """Seconds and peak MB of one `rmq export`."""
+    """Run one `rmq export`; return its seconds and its peak memory in MB."""
     command = [sys.executable, "-m", "rmqcli", "export", arguments.topic, "-q"]
     command += ["--to-parquet", path, "-n", arguments.namesrv, "-o", "jsonl"]
     for queue in arguments.queue:
@@ -114,9 +115,9 @@ def whole_process(
 
 
 class TimedRunner:
-    """Writes the parts on a local Spark; how long that took once it was up.
+    """Writes the parts on a local Spark; `seconds` excludes the start of Spark.
 
-    Takes the SparkContext that it is given, else starts one as `rmq export` does.
+    Uses the SparkContext that is given, or starts one as `rmq export` does.
     """
 
     def __init__(self, spark=None) -> None:
@@ -146,14 +147,14 @@ class TimedRunner:
 
 
 def up(all_up) -> None:
-    """Import what Spark's workers have imported before their first task, and wait."""
+    """Import the modules that Spark's workers import before their first task; wait."""
     for name in MODULES:
         importlib.import_module(name)
     all_up.wait()
 
 
 class ProcessRunner:
-    """Writes the parts in processes of this machine; how long that took once up."""
+    """Writes the parts in local processes; `seconds` excludes their start."""
 
     seconds = 0.0
 
@@ -179,7 +180,7 @@ class ProcessRunner:
 def once_up(
     arguments: argparse.Namespace, path: str, runner: TimedRunner | ProcessRunner
 ) -> tuple[int, int, float]:
-    """Rows, bytes, and seconds from started workers to the last file."""
+    """Export; return rows, bytes, and seconds from started workers to the last file."""
     record = Export(
         request=ExportRequest(
             topic=arguments.topic,
@@ -205,7 +206,7 @@ def once_up(
 
 
 def filled(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
-    """Start a cluster with a filled topic, unless one is given."""
+    """Start a cluster with a filled topic, unless the arguments name one."""
     if arguments.namesrv:
         return
     from tests.kit.artefacts import VERSIONS
@@ -222,7 +223,7 @@ def filled(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def class_archives() -> Iterator[None]:
-    """A cache folder of this bench's own, for the time of the block."""
+    """Use an empty cache folder inside the block."""
     before = os.environ.get("XDG_CACHE_HOME")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
@@ -237,7 +238,7 @@ def class_archives() -> Iterator[None]:
 
 
 def wait_for_archive() -> None:
-    """Wait until no process makes an archive of classes any more."""
+    """Wait until no process is still making an archive of classes."""
     _wait_for_archive(Path(os.environ["XDG_CACHE_HOME"]))
 
 

@@ -1,9 +1,9 @@
-"""How long `rmq lag GROUP` takes, whole process, beside mqadmin. Prints JSON lines.
+"""Measure whole runs of `rmq lag GROUP`, and of mqadmin. Prints JSON lines.
 
     python -m tests.bench.lag [--version 5.5.0] [--runs 15] [--no-mqadmin]
 
-The group is in the middle of a backlog of 8 queues. `cpu_s` is the process's own time:
-on a busy machine it is the figure to watch.
+The group is in the middle of a backlog in 8 queues. On a busy machine, the figure to
+watch is the process's CPU time (`cpu_median_s`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MQADMIN_MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 def timed(
     command: list[str], *, runs: int, env: dict[str, str] | None = None
 ) -> dict[str, object]:
-    """Wall and CPU seconds of `command`; raises RuntimeError when it fails."""
+    """Return wall and CPU seconds of `command`; raise RuntimeError if it fails."""
     walls: list[float] = []
     cpus: list[float] = []
     output = b""
@@ -57,13 +57,13 @@ def timed(
 
 
 def installed_environment(folder: str) -> dict[str, str]:
-    """The environment with bytecode kept in `folder`, as an installed package has."""
+    """Return an environment with a bytecode cache, as an installed package has."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
 
 
 def main() -> None:
-    """Start a broker, consume a part of a topic, measure."""
+    """Start a broker, consume part of a topic, and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--runs", type=int, default=15)

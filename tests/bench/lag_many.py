@@ -1,9 +1,9 @@
-"""How long `rmq lag` takes over many groups. Prints one JSON line per command.
+"""Measure `rmq lag` over many groups. Prints one JSON line per command.
 
     python -m tests.bench.lag_many [--groups 2300] [--topics 900] [--version 5.5.0]
 
-Topics, groups and offsets are written into the broker's config files before it starts;
-with `--mqadmin` RocketMQ's own command is timed in the same run.
+Topics, groups and offsets are written into the broker's config files before it starts.
+With `--mqadmin`, RocketMQ's own command is timed in the same run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tests.kit.process import java_command, java_environment
 
 
 def write_config(store: Path, *, groups: int, topics: int, queues: int) -> None:
-    """Write what a broker reads when it starts: each group is in one topic."""
+    """Write the config files that a broker reads at its start.
+
+    Each group has offsets in one topic.
+    """
     config = store / "config"
     config.mkdir(parents=True)
     names = [f"bench-topic-{number:04}" for number in range(topics)]
@@ -79,7 +82,7 @@ def main() -> None:
             queues=arguments.queues,
         )
         with RealCluster(arguments.version, directory) as cluster:
-            # A broker that has just started is slow, and a late answer no failure here.
+            # A broker that has just started is slow, which is not a failure here.
             rmq = [sys.executable, "-m", "rmqcli", "lag", "-n", cluster.namesrv]
             rmq += ["--timeout", "1m"]
             env = installed_environment(folder)

@@ -1,11 +1,11 @@
-"""How soon one message into any of many empty queues arrives. Prints JSON.
+"""Measure how soon a message to one of many empty queues arrives. Prints JSON.
 
     python -m tests.bench.one_of_many [--version 5.5.0] [--queues 64] [--messages 200]
 
-Sends one message at a time, to a queue drawn at random, while all others wait; first to
-a consumer, then to `rmq tail`, which is a process of its own. One message to each queue
-comes before and is not measured: a broker makes the queue's files then. The version
-`embedded` takes the cluster of this project instead of a real one.
+Sends one message at a time to a random queue, while the pulls of the other queues wait;
+first with a consumer, then with `rmq tail` in a separate process. Before that, one
+message to each queue is not measured, because the broker creates the queue's files. The
+version `embedded` uses this project's embedded cluster instead of a real one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.kit.embedded import EMBEDDED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: The reach: so late at most, whichever queue it is.
+#: The target: the longest time that a message may take, in any queue.
 REACH_MS = 50
 _SETTLE_S = 3
 _WAIT_S = 60
@@ -44,7 +44,7 @@ _WAIT_S = 60
 
 @contextlib.contextmanager
 def cluster_with(version: str, topic: str, *, queues: int) -> Iterator[str]:
-    """The name server of a cluster that has the topic."""
+    """Yield the address of the name server of a cluster that has the topic."""
     if version == EMBEDDED:
         with EmbeddedCluster(queues=queues) as embedded:
             embedded.create_topic(topic)
@@ -58,7 +58,7 @@ def cluster_with(version: str, topic: str, *, queues: int) -> Iterator[str]:
 def measured(
     namesrv: str, topic: str, *, queues: int, messages: int, arrive: Callable[[], Any]
 ) -> dict[str, float]:
-    """Send one by one; `arrive` waits until the message is there."""
+    """Send one by one; `arrive` waits until the message has arrived."""
     rng = random.Random(queues)
     took_ms = []
     with Client(ClientConfig(namesrv=(namesrv,))) as client:
@@ -92,7 +92,7 @@ def measured(
 
 
 def by_consumer(namesrv: str, topic: str, **options: int) -> dict[str, float]:
-    """From the request to the listener's call, in this process."""
+    """Measure from the request to the listener's call, in this process."""
     arrived: queue.SimpleQueue[None] = queue.SimpleQueue()
     group = f"bench-{uuid.uuid4().hex[:12]}"
     with Consumer(group, topic, lambda _message: arrived.put(None), namesrv=namesrv):
@@ -103,7 +103,7 @@ def by_consumer(namesrv: str, topic: str, **options: int) -> dict[str, float]:
 
 
 def by_tail(namesrv: str, topic: str, **options: int) -> dict[str, float]:
-    """From the request to the line that this process reads."""
+    """Measure from the request to the line that this process reads."""
     words = ["tail", topic, "--from", "latest", "-n", namesrv, "-o", "raw", "-q"]
     with subprocess.Popen(
         [sys.executable, "-m", "rmqcli", *words], stdout=subprocess.PIPE
@@ -117,7 +117,7 @@ def by_tail(namesrv: str, topic: str, **options: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure both, compare with the reach."""
+    """Measure both, and compare them with the target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--queues", type=int, default=64)

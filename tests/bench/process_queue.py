@@ -1,7 +1,7 @@
-"""How fast a ProcessQueue is: `python -m tests.bench.process_queue [--messages N]`.
+"""Measure the ProcessQueue: `python -m tests.bench.process_queue [--messages N]`.
 
-Prints one JSON object: million messages per second of CPU time, best of the rounds.
-Nothing but the ProcessQueue's own calls is measured; the messages are made before.
+Prints one JSON object: millions of messages per second of CPU time, best of all rounds.
+Only the calls of the ProcessQueue are measured; the messages are created before.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rmqcli.engine.process_queue import ProcessQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-CACHED_RUNS = 31  # about what flow control lets in: 1000 messages
+CACHED_RUNS = 31  # 992 messages, about what flow control lets in
 
 
 class Message:
-    """As slim as a stored message is."""
+    """A message as small as a stored one."""
 
     __slots__ = ("body_bytes", "queue_offset")
 
@@ -35,7 +35,7 @@ Runs = list[list[Message]]
 
 
 def make_runs(messages: int, per_run: int) -> Runs:
-    """Messages of one queue, as pulls bring them."""
+    """Return messages of one queue, in runs as pulls return them."""
     return [
         [Message(offset) for offset in range(start, start + per_run)]
         for start in range(0, messages, per_run)
@@ -43,7 +43,7 @@ def make_runs(messages: int, per_run: int) -> Runs:
 
 
 def _put_and_remove(puts: Runs, removes: Sequence[Sequence[Message]]) -> None:
-    """Put and remove in turn, with `CACHED_RUNS` times 32 messages between."""
+    """Put and remove in turn, with `CACHED_RUNS` times 32 messages cached."""
     queue: ProcessQueue[Message] = ProcessQueue(0)
     ahead = CACHED_RUNS * 32 // len(puts[0])
     for run in puts[:ahead]:
@@ -62,7 +62,7 @@ def _put_and_remove(puts: Runs, removes: Sequence[Sequence[Message]]) -> None:
 
 
 def _shuffled(runs: Runs, *, together: int) -> list[list[Message]]:
-    """Batches of one, out of order by up to `together` runs."""
+    """Return batches of one message, shuffled within each `together` runs."""
     numbers = random.Random(7)
     batches = []
     for start in range(0, len(runs), together):
@@ -87,7 +87,7 @@ def _take_and_commit(runs: Runs, count: int) -> None:
 
 
 def best_rate(work: Callable[[], None], messages: int, *, rounds: int) -> float:
-    """Million messages per second of CPU time, of the best round."""
+    """Return millions of messages per second of CPU time, in the best round."""
     best = 0.0
     for _ in range(rounds):
         gc.collect()

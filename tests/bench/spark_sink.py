@@ -1,14 +1,15 @@
-"""How fast `df.write.format("rocketmq")` is, beside a Producer in one process.
+"""Measure `df.write.format("rocketmq")`, compared with a Producer in one process.
 
     python -m tests.bench.spark_sink [-n HOST:PORT --topic T] [--messages 200000]
 
-Without `-n` it starts a RocketMQ of its own. The same messages (a body of 128 bytes, a
-tag, a key and a property) are sent by `Producer.send_batch` in this process, in batches
-of 512 made beforehand, and by the sink from a cached DataFrame on a local Spark that is
-up and has written once: A B B A, --rounds times. Each write starts Python processes,
-whatever it writes; so a write of one row for each task is taken before each, and the
-figures are given with that start and without it. Prints one JSON object with messages a
-second and the ratio of the sink to the producer (aim 1, and 40,000 messages a second).
+Without `-n`, it starts a RocketMQ cluster. The same messages (a body of 128 bytes, a
+tag, a key and a property) are sent in two ways, in the order A B B A, --rounds times:
+by `Producer.send_batch` in this process, in prepared batches of 512, and by the sink
+from a cached DataFrame, on a local Spark that has already written once. Each write
+starts Python processes, however few rows it has. So a write with one row per task is
+timed before each, and the figures are given with and without that start. Prints one
+JSON object with messages per second and the ratio of the sink to the producer (target
+1, and 40,000 messages per second).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BODY = b"x" * 128
 
 
 def topic_of(stack: ExitStack, arguments: argparse.Namespace) -> tuple[str, str]:
-    """Name servers and topic: the ones given, or of a new cluster."""
+    """Return name servers and topic: those of the arguments, or of a new cluster."""
     if arguments.namesrv:
         return arguments.namesrv, arguments.topic
     from tests.kit.artefacts import VERSIONS
@@ -43,7 +44,7 @@ def topic_of(stack: ExitStack, arguments: argparse.Namespace) -> tuple[str, str]
 
 
 def messages(topic: str, count: int) -> list[list[ProducerMessage]]:
-    """The messages in batches."""
+    """Return `count` messages in batches."""
     made = [
         ProducerMessage(topic, BODY, tags="A", keys=f"k{n}", properties={"n": str(n)})
         for n in range(count)
@@ -55,7 +56,7 @@ def messages(topic: str, count: int) -> list[list[ProducerMessage]]:
 
 
 def producer_rate(producer: Producer, batches: list[list[ProducerMessage]]) -> float:
-    """Messages a second through one producer."""
+    """Send the batches through one producer; return messages per second."""
     watch = Stopwatch()
     for batch in batches:
         producer.send_batch(batch)
@@ -63,7 +64,7 @@ def producer_rate(producer: Producer, batches: list[list[ProducerMessage]]) -> f
 
 
 def write_seconds(frame, namesrv: str, topic: str) -> float:
-    """How long one write takes."""
+    """Return how many seconds one write takes."""
     watch = Stopwatch()
     writer = frame.write.format("rocketmq").option("namesrv", namesrv)
     writer.option("topic", topic).mode("append").save()

@@ -1,15 +1,16 @@
-"""How fast `spark.read.format("rocketmq")` and a stream are, beside `rmq export`.
+"""Measure `spark.read.format("rocketmq")` and a stream, compared with `rmq export`.
 
     python -m tests.bench.spark_source [-n HOST:PORT --topic T] [--messages 200000]
 
-Without `-n` it starts a RocketMQ of its own and fills a topic. All are taken on one
-local Spark that is up and has run each once: export, batch, stream, stream, batch,
-export, --rounds times.
-Prints one JSON object with messages a second, and the two ratios that matter: batch
-against export (aim 1.1), and a stream with availableNow against batch (aim 0.8). The
-stream's figure is of its batch; what starting and ending a query costs is beside it.
-Also the CPU time of Spark and its workers, the start of a query included, because the
-clock of a busy machine favours whatever waits least for another process.
+Without `-n`, it starts a RocketMQ cluster and fills a topic. Everything is measured on
+one local Spark that has already run each kind once: export, batch, stream, stream,
+batch, export, --rounds times.
+
+Prints one JSON object with messages per second, and the two ratios that matter: batch
+to export (target 1.1), and a stream with availableNow to batch (target 0.8). The
+stream's figure covers its micro-batches; another one includes the start and end of the
+query. The CPU time of Spark and its workers is given, too, with the start of a query,
+because on a busy machine wall-clock time favours what waits least for other processes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.kit.spark import spark_session
 
 
 def cpu_s(process: int) -> float:
-    """CPU seconds of a process and its descendants, those that have ended included."""
+    """Return the CPU seconds of a process and its descendants, including ended ones."""
     ticks: dict[int, int] = {}
     parents: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -48,14 +49,14 @@ def cpu_s(process: int) -> float:
 
 
 def batch_rate(frame, rows: int) -> float:
-    """Rows a second of one pass into nothing."""
+    """Read everything once, into Spark's noop sink; return rows per second."""
     watch = Stopwatch()
     frame.write.format("noop").mode("overwrite").save()
     return rows / watch.seconds()
 
 
 def stream_rates(stream, folder: str) -> tuple[float, float]:
-    """Rows a second of the batches of an availableNow query, and with its start."""
+    """Run an availableNow query; return rows per second of its batches, and in all."""
     watch = Stopwatch()
     query = (
         stream.writeStream.format("noop")
@@ -85,7 +86,7 @@ def main() -> None:
         paths = (os.path.join(folder, str(number)) for number in itertools.count())
         exports, batches, streams, wholes = [], [], [], []
         rows = 0
-        # With both of Java's compilers, as users' sessions have them.
+        # Leaves both of Java's compilers on, as in users' sessions.
         java = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
         with spark_session(folder, **java) as spark:
 

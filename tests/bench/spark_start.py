@@ -1,13 +1,13 @@
-"""How soon Spark is up for an export, beside a session as Spark's manual starts it.
+"""Measure the start of Spark for an export, compared with an ordinary session.
 
     python -m tests.bench.spark_start [--rounds 2]
 
-Fresh processes, one after the other, A B C C B A, --rounds times: `spark_context`, as
-`rmq export` uses it, with the archive of Java's classes and without it, and
-`SparkSession.builder.getOrCreate()`. Each says how long its import and start took, and
-how long until a first task in a Python worker was done. The archive is made before, in
-a folder that goes. Prints one JSON object with medians and the two ratios to the plain
-session (aim 0.6 for the start).
+Starts new processes, one after the other, in the order A B C C B A, --rounds times:
+`spark_context`, as `rmq export` uses it, with and without the archive of Java's
+classes, and `SparkSession.builder.getOrCreate()` as in Spark's manual. Each reports how
+long its import and start took, and the time until a first task in a Python worker was
+done. The archive is made before, in a temporary folder. Prints one JSON object with
+medians and the ratios to the plain session (target 0.6 for the start).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if True:
 
 
 def start(name: str, folder: str) -> tuple[float, float]:
-    """Seconds until Spark was up, and until the first task was done."""
+    """Return the seconds until Spark was up, and until its first task was done."""
     ran = subprocess.run(
         [
             sys.executable,
@@ -74,7 +74,7 @@ def main() -> None:
     names = ("archive", "no_archive", "plain")
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with class_archives(), tempfile.TemporaryDirectory() as folder:
-        start("archive", folder)  # makes it
+        start("archive", folder)  # makes the archive
         wait_for_archive()
         for name in (*names, *reversed(names)) * rounds:
             found[name].append(start(name, folder))

@@ -1,10 +1,10 @@
-"""How long `rmq` takes to start, as multiples of a Python that does nothing.
+"""Measure the start of `rmq`, as a multiple of a Python process that does nothing.
 
     python -m tests.bench.startup
 
-Medians of 21 runs each, in alternating order, so that a change of the machine's load
-meets all of them alike. Modules are compiled first, as those of an installed `rmq` are.
-The targets are 3.5 for `rmq --version` and 7 for `rmq lag GROUP`.
+Prints medians of 21 runs each. The commands alternate, so that a change of the
+machine's load affects all of them alike. Modules are compiled before, as in an
+installed `rmq`. The targets are 3.5 for `rmq --version` and 7 for `rmq lag GROUP`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP = "G"
 
 
 def run(command, environ):
-    """Milliseconds that `command` takes."""
+    """Return the milliseconds that `command` takes."""
     begun = time.perf_counter()
     subprocess.run(
         command,
@@ -37,7 +37,7 @@ def run(command, environ):
 
 
 def measure(namesrv, environ):
-    """Milliseconds of each run, by the name of what ran."""
+    """Return the milliseconds of each run, by command."""
     rmq = [sys.executable, "-m", "rmqcli"]
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],

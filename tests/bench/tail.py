@@ -1,10 +1,11 @@
-"""How fast `rmq tail` reads, whole process. Prints one JSON line per way of reading.
+"""Measure whole runs of `rmq tail`. Prints one JSON line per run.
 
     python -m tests.bench.tail [--messages 2000000] [--namesrv HOST:PORT --topic T]
 
-Eight queues, bodies of 128 bytes, broker 5.5.0 on this machine, warmed by reading
-everything once. `raw`, `jsonl` and one queue only alternate, A B C C B A. `cpu_s` is
-the process's own time: on a busy machine it is the figure to watch.
+The topic has eight queues with bodies of 128 bytes, on a broker 5.5.0 of this machine,
+which is warmed up by reading everything once. `raw`, `jsonl` and `one_queue` follow in
+the order A B C C B A. `cpu_s` is the CPU time of the process, the figure to watch on a
+busy machine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BODY_BYTES = 128
 
 
 def measured(arguments: list[str]) -> dict[str, float]:
-    """Wall, CPU and peak memory of one `rmq tail` whose output goes nowhere."""
+    """Run `rmq tail` with its output discarded; return wall, CPU and peak memory."""
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqcli", "tail", *arguments, "-q"],
@@ -50,7 +51,7 @@ def measured(arguments: list[str]) -> dict[str, float]:
 
 @contextlib.contextmanager
 def topic_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Name server and topic: those that are given, or filled ones of our own."""
+    """Yield name server and topic: those of the options, or of a new, filled one."""
     if options.namesrv:
         yield options.namesrv, options.topic
         return
@@ -84,7 +85,7 @@ def main() -> None:
             flags, share = cases[name]
             result: dict[str, float] = measured([*whole, *flags])
             messages = options.messages // share
-            # After start: what the process takes to read nothing is taken off.
+            # Subtracts the cost of a start, measured by a run that reads nothing.
             wall_s = max(0.001, result["wall_s"] - start["wall_s"])
             cpu_s = max(0.001, result["cpu_s"] - start["cpu_s"])
             rates = {

@@ -1,8 +1,8 @@
-"""Whether the memory of `rmq tail` stays flat over a long range. Prints JSON.
+"""Measure whether the memory of `rmq tail` stays flat over long ranges. Prints JSON.
 
     python -m tests.bench.tail_memory [--messages 2000000] [--namesrv HOST:PORT]
 
-Reads an eighth, a quarter, ... and all of the range: the peak must not grow with it.
+Reads an eighth, a quarter, half and all of the range. The peak must not grow with it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How many requests a second one connection carries. Prints one JSON line per shape.
+"""Measure the requests per second of one connection, for several sizes of answers.
 
     python -m tests.bench.transport [--requests 30000] [--in-flight 48] [--body 8192]
 
-The peer is a process of its own that answers every frame with a canned pull answer:
-what is measured is the client's share, and the peer's must not be the slower one.
-`us_per_request` is this process's CPU time, the figure to watch.
+Prints one JSON line per size. The peer is a separate process that answers every frame
+with a prepared pull answer. The client is what is measured, so the peer must not be the
+slower side. The figure to watch is `us_per_request`, the CPU time of this process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PULL_FIELDS = {
 
 
 def serve(body_bytes: int) -> None:
-    """Answer each frame of the first client; the peer's whole work is a join."""
+    """Answer each frame of the first client, with as little work as possible."""
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     sock, _ = listener.accept()
@@ -90,7 +90,7 @@ def drive(address: str, *, requests: int, in_flight: int) -> float:
 
 
 def measure(args: argparse.Namespace, *, body_bytes: int) -> None:
-    """Run one shape against a fresh peer and print its figures."""
+    """Run with bodies of one size against a new peer, and print the figures."""
     command = [
         sys.executable,
         "-m",

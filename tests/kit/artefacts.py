@@ -134,7 +134,7 @@ def _fetch(version: str, target: Path) -> None:
         timeout_s=_FETCH_TIMEOUT_S,
     )
     if not any(target.glob(f"rocketmq-broker-{version}.jar")):
-        raise UnavailableError(f"maven fetched no broker of {version}")
+        raise UnavailableError(f"Maven did not fetch the broker of version {version}")
 
 
 def made_once(target: Path, make: Callable[[Path], None]) -> Path:
@@ -178,7 +178,7 @@ def _run(command: list[str], *, timeout_s: int) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UnavailableError(f"{command[0]} ran over {timeout_s} s") from None
+        raise UnavailableError(f"{command[0]} took longer than {timeout_s} s") from None
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()[-2000:]
         raise UnavailableError(f"{command[0]} exited {done.returncode}: {said}")

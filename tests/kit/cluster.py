@@ -306,7 +306,7 @@ class RealCluster:
 
     def _launch_broker(self, index: int) -> None:
         if self._brokers[index] is not None:
-            raise RuntimeError(f"{self.broker_name(index)} runs already")
+            raise RuntimeError(f"{self.broker_name(index)} is already running")
         file = self.tools_home() / "conf" / f"{self.broker_name(index)}.conf"
         file.write_text(
             configuration.broker_properties(

@@ -1,8 +1,8 @@
-"""What has to work with every PySpark 4: run by `python -m tests.spark.versions`.
+"""Tests for every version of PySpark 4, which `python -m tests.spark.versions` runs.
 
-Each way into Spark once: a batch, a stream that is restarted, the sink, SQL, an export
-that is resumed; and the names of PySpark that are not public and that we use. The plain
-suite has the details, with the installed version only.
+Each feature that uses Spark is tested once: a batch, a stream that is restarted, the
+sink, SQL, an export that is resumed; and also the private names of PySpark that rmqcli
+uses. The other tests cover the details, with the installed version only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def session():
 
 @pytest.fixture
 def spark(session):
-    """The session that `rmq sql` starts, as a program's: with our data source."""
+    """The session that `rmq sql` starts, with our data source registered."""
     session._spark.dataSource.register(RocketMQDataSource)
     return session._spark
 

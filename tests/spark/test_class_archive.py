@@ -1,6 +1,6 @@
-"""The archive of Java's classes: its name, who may write it, how it is made and goes.
+"""The archive of Java's classes: its name, permissions, creation and removal.
 
-Whatever is wrong with an archive, Spark starts without it, and as quietly.
+If there is any problem with an archive, Spark starts without it, and silently.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.kit.waiting import PATIENCE_S, wait_until
 NAME = "export-spark4.3.0-java17-0123456789abcdef.jsa"
 NAMES = b"java/lang/Object\norg/apache/spark/SparkContext\n"
 
-#: A Java that writes what it was given into the archive.
+#: A fake Java that writes its input into the archive.
 JAVA = """#!/bin/sh
 for argument do
   case "$argument" in
@@ -65,7 +65,7 @@ def write_names(folder):
 
 @pytest.fixture
 def parts(tmp_path):
-    """A Java and a Spark, as `find_class_archive` looks at them."""
+    """The files of Java and Spark that `find_class_archive` examines."""
     home, spark = tmp_path / "jdk", tmp_path / "spark"
     (home / "lib").mkdir(parents=True)
     (home / "lib" / "modules").write_bytes(b"m")
@@ -212,7 +212,7 @@ def test_a_java_that_cannot_make_one_is_left_alone_for_a_day(tmp_path, folder, s
     if script is not None:
         java = write_java(tmp_path / "java", f"#!/bin/sh\nexec {script}\n")
     archive = ClassArchive(folder / NAME, java)
-    # The one that does not end is stopped at this limit; the others end before it.
+    # The script that does not end is stopped after this time; the others end earlier.
     limit_s = 0.05 if script == "sleep 600" else PATIENCE_S
     assert not archive.make(write_names(folder), "a.jar", timeout_s=limit_s)
     failed = folder / NAME.replace(".jsa", ".failed")
@@ -260,7 +260,7 @@ def test_it_is_made_in_the_background_without_the_keys(folder, tmp_path, java):
     assert text.startswith(NAMES + b"a.jar\n")
     assert b"hunter2" not in text
     with open(folder / "lock", "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the process has ended
+        fcntl.flock(lock, fcntl.LOCK_EX)  # wait until the process has ended
     assert sorted(os.listdir(folder)) == [NAME, "lock"]
 
 
@@ -271,7 +271,7 @@ needs_java = pytest.mark.skipif(no_java() is not None, reason=f"{no_java()}")
 def test_java_says_nothing_of_an_archive_that_is_damaged_or_absent(folder):
     java = find_java(os.environ).executable
     archive = ClassArchive(folder / NAME, java)
-    # Spark's launcher drops the quotes.
+    # Spark's launcher removes the quotes.
     options = archive.options_to_use().replace('"', "").split()
     for content in (None, b"", b"no archive\n" * 1000):
         if content is not None:
@@ -300,7 +300,8 @@ with spark_context(SessionOptions(name="n", log_path=sys.argv[1], workers_max=1)
 @pytest.mark.spark
 @needs_java
 def test_the_second_session_uses_what_the_first_recorded(tmp_path):
-    """The third, whose archive is damaged, starts as well. None says anything of it."""
+    """A third session, whose archive is damaged, also starts. No session reports
+    anything."""
     loaded, log = tmp_path / "loaded", tmp_path / "log"
     environ = {
         **os.environ,
@@ -310,7 +311,7 @@ def test_the_second_session_uses_what_the_first_recorded(tmp_path):
     }
 
     def shared():
-        """How many classes of Spark a session took from the archive."""
+        """Run a session; return how many of Spark's classes came from the archive."""
         log.unlink(missing_ok=True)
         ran = subprocess.run(
             [sys.executable, "-c", SESSION, str(log)],

@@ -125,7 +125,7 @@ def test_options_that_the_server_decides_are_refused(words, message, tmp_path, c
 
 @pytest.fixture
 def export(rmq_cluster, tmp_path, capsys):
-    """Runs `rmq export T --remote URL`; the folder and stderr."""
+    """Runs `rmq export T --remote URL`; returns the folder and stderr."""
     rmq_cluster.send(rmq_cluster.create_topic("T"), ["x"])
 
     def run_it(url, *, code):

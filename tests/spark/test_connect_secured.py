@@ -1,4 +1,4 @@
-"""`rmq export --remote` as a company has it: TLS, a token, S3, and typed columns."""
+"""`rmq export --remote` in a secured setup: TLS, a token, S3, and typed columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKEN = "let-me-in"
 
 @contextlib.contextmanager
 def tls_before(port: int):
-    """Accept TLS at a port of its own, and pass it on to `port` as plain text."""
+    """Accept TLS at a new port, and forward it to `port` in plain text."""
     context = server_context()
     context.set_alpn_protocols(["h2"])
     loop = asyncio.new_event_loop()
@@ -72,7 +72,8 @@ def store():
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, store):
-    """Its executors have the keys of the store; its clients need its token."""
+    """A server whose executors have the keys of the store and whose clients need its
+    token."""
     folder = tmp_path_factory.mktemp("connect")
     with ConnectServer(
         folder / "spark",
@@ -85,7 +86,7 @@ def server(tmp_path_factory, store):
 
 @pytest.fixture(scope="module")
 def front(server):
-    """The port with TLS."""
+    """The port that accepts TLS."""
     with tls_before(int(server.url.rpartition(":")[2])) as port:
         yield port
 
@@ -100,7 +101,7 @@ def cluster():
 
 
 def export(cluster, folder, remote, *words, code=0, **env):
-    """Export the topic with a Connect server; return what the command said."""
+    """Export the topic with a Connect server; return the command's output."""
     done = rmq(
         *("export", "orders", "--to-parquet", str(folder), "--remote", remote, *words),
         *("-o", "json"),
@@ -113,7 +114,7 @@ def export(cluster, folder, remote, *words, code=0, **env):
 
 
 def ids_in(table):
-    """The decoded ids, sorted; -1 stands for the body that is not JSON."""
+    """Return the decoded ids, sorted; -1 stands for the body that is not JSON."""
     values = table.column("value").to_pylist()
     return sorted(-1 if value is None else value["id"] for value in values)
 
@@ -162,7 +163,7 @@ def test_a_client_without_the_token_is_told_so(cluster, front, tmp_path, given, 
 def test_clients_without_tls_and_without_the_ca_are_told_what_to_set(
     cluster, front, tmp_path
 ):
-    """Both at once, for PySpark tries again for half a minute."""
+    """Both run at the same time, because PySpark retries for half a minute."""
     roots = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(CERTS / "elsewhere.pem")}
     tls = f"sc://127.0.0.1:{front}/;use_ssl=true;token={TOKEN}"
     plain = f"sc://127.0.0.1:{front}"

@@ -34,7 +34,8 @@ def test_either_setting_is_enough(name):
     [
         {},
         {"spark.network.crypto.enabled": "false"},
-        # Files on the disk, web pages, and who may connect: nothing of it on the wire.
+        # These concern files on disk, web pages and authentication, not encryption of
+        # connections.
         {
             "spark.io.encryption.enabled": "true",
             "spark.ssl.enabled": "true",
@@ -83,7 +84,7 @@ def test_a_source_with_keys_is_secret_until_it_is_allowed(config, allowed, secre
 
 @pytest.fixture
 def export(rmq_cluster, tmp_path, capsys, monkeypatch):
-    """Runs `rmq export T` with keys in the environment; the folder and stderr."""
+    """Runs `rmq export T` with keys in the environment; returns folder and stderr."""
     rmq_cluster.send(rmq_cluster.create_topic("T"), ["x"])
     monkeypatch.setenv("RMQ_ACCESS_KEY", "access")
     monkeypatch.setenv("RMQ_SECRET_KEY", "hunter2")

@@ -1,4 +1,4 @@
-"""Which Java is used, and the error when there is none."""
+"""The choice of the Java that runs Spark, and the error when there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which masters are refused before Java is started, and what is said about them."""
+"""Unusable masters are refused before Java is started, with an error that says why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqcli.spark.master import (
     standalone_addresses,
 )
 
-#: A folder without a spark-env.sh, whatever PySpark is installed.
+#: An environment in which no spark-env.sh is found, with any installed PySpark.
 NOTHING_SET = {"SPARK_HOME": "/no/such"}
 
 
@@ -82,7 +82,7 @@ def test_yarn_needs_the_settings_of_hadoop(tmp_path):
     assert "set HADOOP_CONF_DIR" in caught.value.hint
     check_master_url("yarn", {**NOTHING_SET, "HADOOP_CONF_DIR": "/etc/hadoop"})
     check_master_url("yarn", {**NOTHING_SET, "YARN_CONF_DIR": "/etc/hadoop"})
-    # Spark reads this file before it looks for the variables.
+    # Spark reads this file before it checks the variables.
     (tmp_path / "spark-env.sh").touch()
     check_master_url("yarn", {"SPARK_CONF_DIR": str(tmp_path)})
 

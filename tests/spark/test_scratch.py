@@ -1,4 +1,4 @@
-"""Scratch folders of killed processes are removed by the next; those in use stay."""
+"""The next session removes scratch folders of killed processes, but not used ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def temp(tmp_path, monkeypatch):
 
 @pytest.fixture
 def owner(temp):
-    """Another process with a scratch folder in use; the process and its folder."""
+    """Start another process that uses a scratch folder; return both."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER],
         stdin=subprocess.PIPE,

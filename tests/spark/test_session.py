@@ -56,7 +56,7 @@ def test_another_spark_in_spark_home_is_named_with_both_versions(tmp_path):
     assert caught.value.hint.startswith("unset SPARK_HOME")
 
 
-#: Modules that take long to import, after a session with a job.
+#: A program that prints which slow modules are imported after a session with a job.
 PROBE = """
 import sys
 from rmqcli.spark.session import SessionOptions, spark_context
@@ -82,8 +82,8 @@ def test_a_session_loads_no_library_that_only_its_workers_need(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(no_java() is not None, reason=f"{no_java()}")
 def test_a_session_uses_no_jvm_that_another_session_left(tmp_path):
-    """PySpark keeps the JVM of a session that was stopped. The next one of the user
-    goes on in it, after one of ours too."""
+    """PySpark keeps the JVM of a session that was stopped. The user's next session
+    continues in it, even after a session of ours."""
     with spark_session(tmp_path) as before:
         assert before.range(3).count() == 3
     options = SessionOptions(name="n", log_path=str(tmp_path / "log"), workers_max=1)

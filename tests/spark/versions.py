@@ -24,8 +24,8 @@ from pathlib import Path
 from rmqcli.clock import SYSTEM_CLOCK
 from tests.kit.artefacts import cache_root
 
-#: The newest of each minor version that pip finds. A list, so that the gate does the
-#: same tomorrow; add a line when a version is published.
+#: The newest release of each minor version. It is a fixed list, so that the gate is
+#: reproducible; add a line when a version is published.
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,10 @@ _TESTS = ("tests/spark/each_version.py", "tests/spark/tables/each_version.py")
 
 
 def folder_of(version: str) -> Path | None:
-    """The folder with PySpark and Py4J, fetched when absent; None: it is installed."""
+    """Return the folder with PySpark and Py4J, which are fetched if they are absent.
+
+    None means that this version is the installed one.
+    """
     if importlib.metadata.version("pyspark") == version:
         return None
     folder = cache_root() / f"pyspark-{version}"
@@ -42,7 +45,7 @@ def folder_of(version: str) -> Path | None:
         temporary = folder.with_suffix(".part")
         shutil.rmtree(temporary, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile"]
-        # The wheel that is built in between is 0.4 GB of jars, which are compressed.
+        # pip builds a wheel with 0.4 GB of jars, which are already compressed.
         pip.append("--config-settings=--build-option=--compression=stored")
         subprocess.run(
             [*pip, "--target", str(temporary), f"pyspark=={version}"], check=True
@@ -63,7 +66,7 @@ def run(version: str) -> bool:
     if not paths:
         del environ["PYTHONPATH"]
     environ.pop("SPARK_HOME", None)
-    # Before 4.2 PySpark leaves sockets to the garbage collector.
+    # Before 4.2, PySpark leaves sockets to the garbage collector.
     options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *_TESTS],
@@ -86,7 +89,7 @@ def run(version: str) -> bool:
 
 
 def main() -> int:
-    """Run all, or those that are named."""
+    """Test all versions, or those that are named as arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", nargs="*", help="e.g. 4.1.4; all by default")
     chosen = parser.parse_args().version or VERSIONS

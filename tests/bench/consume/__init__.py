@@ -1,10 +1,10 @@
-"""How consumers fare: each file is a command, and prints ratios.
+"""Benchmarks of consumers: `python -m tests.bench.consume[.<name>]`.
 
-__main__       the rate beside Java's DefaultMQPushConsumer
-queues         a thousand queues beside a few, and queues without messages
+__main__       messages per second, compared with Java's DefaultMQPushConsumer
+queues         a thousand queues compared with a few, and queues without messages
 latency        from the send to the listener
-memory         a backlog under a cap of memory
-engine_thread  the two engine threads beside each other
-members        starts one consumer as a process, for all of them
+memory         a backlog with a limit on memory
+engine_thread  the plain and the leasing engine thread compared
+members        starts one consumer as a process, for all of these
 ours           the program of that process
 """

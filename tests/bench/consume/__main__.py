@@ -1,12 +1,13 @@
-"""How fast a group of one consumes, beside Java's DefaultMQPushConsumer. Prints JSON.
+"""Measure one consumer, compared with Java's DefaultMQPushConsumer. Prints JSON.
 
     python -m tests.bench.consume [--version 5.5.0] [--messages 2000000] [--queues 8]
         [--mode concurrent|batch32|orderly] [--namesrv HOST:PORT --topic T]
 
-Defaults, bodies of 128 bytes. The broker is warmed by one read of everything, not
-measured; then Java, ours, ours, Java, each in a new group from the first offset, one
-line each; at last the medians, ours to Java's, and what is to be reached. On a busy
-machine messages per CPU second is the figure to watch.
+Both consumers have their defaults, and bodies have 128 bytes. The broker is warmed up
+by reading everything once, without measuring. Then Java, ours, ours and Java run, each
+in a new group from the first offset, with one line of output each. At the end come the
+medians, the ratios of ours to Java's, and the targets. On a busy machine, the figure to
+watch is messages per second of CPU time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.bench.consume.members import (
     measured,
 )
 
-#: What is to be reached: ours to Java's. `start_s` is in seconds and of ours.
+#: Targets for the ratios of our figures to Java's; START_S_MAX is one for ours alone.
 REACH = {
     "concurrent": {"messages_per_s": 1.0, "messages_per_cpu_s": 1.8},
     "batch32": {"messages_per_s": 1.05},
@@ -34,7 +35,7 @@ START_S_MAX = 0.5
 
 
 def summary(mode: str, runs: dict[str, list[dict[str, float]]]) -> dict[str, object]:
-    """Medians, ratios, and whether what is to be reached was."""
+    """Return medians and ratios, and whether the targets are reached."""
     medians = {
         who: {name: statistics.median(r[name] for r in each) for name in each[0]}
         for who, each in runs.items()
@@ -58,7 +59,7 @@ def summary(mode: str, runs: dict[str, list[dict[str, float]]]) -> dict[str, obj
 
 
 def main() -> None:
-    """Warm, measure in turns, compare."""
+    """Warm up the broker, measure in turns, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--messages", type=int, default=2_000_000)

@@ -1,12 +1,13 @@
-"""What handing the engine off to consume threads buys. Prints JSON.
+"""Measure the gain of handing the engine off to consume threads. Prints JSON.
 
     python -m tests.bench.consume.engine_thread [--version 5.5.0] [--messages 2000000]
         [--queues 8] [--mode concurrent|batch32|orderly] [--rounds 1]
         [--namesrv HOST:PORT --topic T]
 
-A listener that only counts, bodies of 128 bytes. For each mode the plain engine thread,
-the leasing one twice, the plain one, each in a new group from the first offset, one
-line each; at last the medians' ratios, leasing to plain.
+The listener only counts, and bodies have 128 bytes. For each mode, the plain engine
+thread runs, then the leasing one twice, then the plain one, each in a new group from
+the first offset, with one line of output each. At the end come the ratios of the
+medians, leasing to plain.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import statistics
 from tests.bench.consume.members import MODES, OURS, MemberProcess, figures, filled
 
 PLAIN, LEASING = "plain", "leasing"
-#: A B B A: what drifts (heat, page cache, the broker's compiler) hits both alike.
+#: A B B A: drift (heat, page cache, the broker's compiler) affects both alike.
 ORDER = (PLAIN, LEASING, LEASING, PLAIN)
 
 
 def main() -> None:
-    """Warm, measure in turns, compare."""
+    """Measure in turns, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--messages", type=int, default=2_000_000)

@@ -1,11 +1,12 @@
-"""How old a message is when a listener gets it, beside Java. Prints JSON.
+"""Measure the time from a send to the listener, compared with Java. Prints JSON.
 
     python -m tests.bench.consume.latency [--version 5.5.0] [--rate 1000] [--seconds 10]
 
-This process sends single messages with the time of their sending in the body, evenly in
-time and over eight queues, to a real broker; one listener call for each message. First
-until the consumer has begun and two seconds more, not measured; then `--seconds`. Java,
-ours, ours, Java, each with a topic of its own; at last the medians.
+This process sends single messages to eight queues of a real broker at an even pace,
+with the time of the send in each body; the listener is called once for each message.
+The first messages, until two seconds after the consumer has begun, are not measured;
+those of the following `--seconds` are. Java, ours, ours and Java run in this order,
+each with its own topic. At the end come the medians.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ P99_MS_MAX = 8
 
 
 class Sender:
-    """Sends at an even pace in a thread of its own; `kind` leads each body."""
+    """Sends at an even pace in its own thread; each body begins with `kind`."""
 
     def __init__(self, address: str, topic: str, *, rate: int) -> None:
         self.kind = b"w"
@@ -77,7 +78,7 @@ class Sender:
 def measured(
     who: str, cluster: RealCluster, *, rate: int, seconds: float
 ) -> dict[str, float]:
-    """One run."""
+    """Run one consumer; return its latencies, and how late the sender was."""
     at = Place(cluster.namesrv, cluster.create_topic(queues=QUEUES), cluster.version)
     messages = int(rate * seconds)
     values = {**MODES["concurrent"], "messages": messages, "latency": True}
@@ -99,7 +100,7 @@ def measured(
 
 
 def main() -> None:
-    """Measure in turns, compare."""
+    """Measure in turns, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--rate", type=int, default=1_000, help="messages a second")

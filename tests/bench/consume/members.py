@@ -1,7 +1,7 @@
-"""Starts one consumer, Java's or ours, as a process and tells what it took.
+"""Starts one consumer, Java's or ours, in a process, and reports what it used.
 
-For the benches of consumers; never judges. Both programs count the same: see
-BenchConsumer.java and ours.py.
+The benchmarks of consumers compare the results. Both programs, BenchConsumer.java and
+ours.py, count in the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 JAVA = "java"
 OURS = "ours"
-#: A B B A: what drifts (heat, page cache, the broker's compiler) hits both alike.
+#: A B B A: drift (heat, page cache, the broker's compiler) affects both alike.
 ORDER = (JAVA, OURS, OURS, JAVA)
 
 MODES: dict[str, dict[str, Any]] = {
@@ -42,10 +42,10 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class Took(NamedTuple):
-    """What a consumer needed for `seen` messages; `done` is its last event.
+    """What a consumer used for `seen` messages; `done` is its last event.
 
-    `start_s`: from the start of the process to the first message. `cpu_s` is the
-    process's user and system time, start and end included.
+    `start_s` is the time from the start of the process to the first message, and
+    `cpu_s` the user and system time of the process, including its start and end.
     """
 
     seen: int
@@ -57,7 +57,7 @@ class Took(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a consumer consumes, and which Java client does."""
+    """The cluster and topic to consume, and the version of the Java client."""
 
     namesrv: str
     topic: str
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 
 class MemberProcess:
-    """A consumer in a process of its own, in a new group. Use as a context."""
+    """A consumer in its own process and in a new group. A context manager."""
 
     def __init__(self, who: str, at: Place, options: dict[str, Any]) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="rmq-bench-")
@@ -111,7 +111,7 @@ class MemberProcess:
         self._home.cleanup()
 
     def event(self, name: str, *, timeout_s: float) -> dict[str, Any]:
-        """Wait for an event."""
+        """Wait for an event; raise RuntimeError if it does not come."""
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(0, deadline - time.monotonic())
@@ -127,11 +127,11 @@ class MemberProcess:
                 return found
 
     def until_done(self, *, timeout_s: float = 180) -> Took:
-        """Wait until it has counted all and has ended."""
+        """Wait until the consumer has counted all messages and has ended."""
         return self._took(self.event("done", timeout_s=timeout_s))
 
     def stop(self) -> Took:
-        """End one that goes on for ever."""
+        """End a consumer that does not end by itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._took({"seen": 0, "spanS": 0.0})
@@ -159,7 +159,7 @@ class MemberProcess:
 
 
 def figures(took: Took) -> dict[str, float]:
-    """A run in the figures that are compared."""
+    """Return the figures of a run that are compared."""
     return {
         "messages_per_s": round(took.seen / took.span_s),
         "messages_per_cpu_s": round(took.seen / took.cpu_s),
@@ -171,26 +171,26 @@ def figures(took: Took) -> dict[str, float]:
 
 
 def measured(who: str, at: Place, *, mode: str, messages: int) -> dict[str, float]:
-    """One run."""
+    """Run one consumer, and return its figures."""
     with MemberProcess(who, at, {**MODES[mode], "messages": messages}) as member:
         return figures(member.until_done())
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time of a running process so far."""
+    """Return the CPU time that a running process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_mib(pid: int) -> float:
-    """What a running process holds in memory now."""
+    """Return the resident memory of a running process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextlib.contextmanager
 def cluster_of(version: str, *, brokers: int = 1) -> Iterator[RealCluster]:
-    """A real cluster with RocketMQ's own file sizes, of no use to anybody else."""
+    """Yield a new real cluster with RocketMQ's own file sizes."""
     with (
         tempfile.TemporaryDirectory(prefix="rmq-bench-") as folder,
         RealCluster(
@@ -206,7 +206,7 @@ def cluster_of(version: str, *, brokers: int = 1) -> Iterator[RealCluster]:
 
 @contextlib.contextmanager
 def filled(options: argparse.Namespace) -> Iterator[Place]:
-    """The topic that is given, or a filled one of our own."""
+    """Yield the topic that the options name, or a filled one of a new cluster."""
     if options.namesrv:
         yield Place(options.namesrv, options.topic, options.version)
         return

@@ -1,9 +1,9 @@
-"""The memory of a consumer whose listener is stuck, and which goes on pulling. JSON.
+"""Measure the memory of a consumer that pulls while its listener is stuck. Prints JSON.
 
     python -m tests.bench.consume.memory [--cap-mib 64] [--queues 64] [--seconds 20]
 
-64 queues full of 4 KiB messages, far more than the cap and than RocketMQ's own limits
-(1000 messages a queue) let in. The peak is to stay under the cap and 60 MB.
+By default, 64 queues are full of 4 KiB messages, far more than the cap and RocketMQ's
+own limit (1000 messages per queue) let in. The peak must stay below the cap plus 60 MB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OVER_CAP_MB_MAX = 60
 
 
 def main() -> None:
-    """Fill, block a consumer, look at it for a while."""
+    """Fill the queues, block a consumer, and measure it for a while."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--queues", type=int, default=64)

@@ -1,14 +1,14 @@
-"""One of our consumers with the defaults that only counts: BenchConsumer.java's twin.
+"""A consumer with defaults that only counts messages, like BenchConsumer.java.
 
     python -m tests.bench.consume.ours OPTIONS
 
 OPTIONS are a JSON object: namesrv, group, topic, orderly, batch, messages (how many to
-count), latency, cached_bytes_max, block, and plain, with which the engine keeps a
-thread of its own. Prints {"event": "first", "epochUs"} at the
-first message and {"event": "done", "seen", "spanS"} once all were counted. With latency
-only bodies "m<epoch us>" count, and their ages are told. With messages 0 it goes on,
-and with block every listener call waits, until standard input ends. Python looks for
-garbage as seldom as in `rmq consume`, which the README advises.
+count), latency, cached_bytes_max, block, and plain, with which the engine is not handed
+off to consume threads. Prints {"event": "first", "epochUs"} at the first message and
+{"event": "done", "seen", "spanS"} once all were counted. With latency, only bodies
+"m<epoch us>" count, and "done" has percentiles of their ages. With messages 0, it runs
+until standard input ends; with block, each listener call waits for that, too. The
+threshold of the garbage collector is that of `rmq consume`, as the README advises.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def say(**event: object) -> None:
-    """Write one event, at once."""
+    """Write one event to standard output, and flush it."""
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
@@ -46,7 +46,7 @@ class PlainConsumer(Consumer):
 
 
 class Counter:
-    """Counts messages of any thread up to `messages`; `over` is set at the last."""
+    """Counts messages from any thread up to `messages`; `over` is set at the last."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
@@ -57,20 +57,20 @@ class Counter:
         self._edges = frozenset((1, messages))
 
     def one(self, _message: Message) -> None:
-        """A listener of single messages."""
+        """Count a message. A listener of single messages."""
         number = self._next()
         if number in self._edges:
             self._edge(number)
 
     def several(self, messages: Sequence[Message], _context: object) -> None:
-        """A listener of batches."""
+        """Count messages. A listener of batches."""
         for _ in messages:
             number = self._next()
             if number in self._edges:
                 self._edge(number)
 
     def age(self, message: Message) -> None:
-        """A listener of single messages that say when they were sent."""
+        """Count a message whose body has the time of its send, and note its age."""
         if not self._first_s:
             self._edge(1)
         body = message.body
@@ -81,12 +81,12 @@ class Counter:
             self._edge(self.messages)
 
     def block(self, message: Message) -> None:
-        """A listener that returns only at the end."""
+        """Count a message, and block until the end."""
         self.one(message)
         self.over.wait()
 
     def done(self) -> dict[str, Any]:
-        """What was counted."""
+        """Return the event that reports what was counted."""
         event: dict[str, Any] = {
             "event": "done",
             "seen": self._next() - 1,
@@ -112,7 +112,7 @@ class Counter:
 
 
 def main() -> None:
-    """Consume until all was counted, or until standard input ends."""
+    """Consume until all messages are counted, or until standard input ends."""
     options = json.loads(sys.argv[1])
     gc.set_threshold(50_000)
     counter = Counter(options["messages"])

@@ -1,9 +1,10 @@
-"""What many queues cost a consumer: speed with 1,024, and an idle one with 64. JSON.
+"""Measure what many queues cost a consumer, busy or idle. Prints JSON.
 
     python -m tests.bench.consume.queues [--messages 2000000] [--only many|idle]
 
-Speed: over two brokers, 16 queues, 1,024, 1,024, 16, the same number of messages of 128
-bytes in both topics. Idle: CPU of a consumer of 64 empty queues, for half a minute.
+Busy: the rate with 16, 1,024, 1,024 and 16 queues on two brokers; both topics have the
+same number of messages, with bodies of 128 bytes. Idle: the CPU time of a consumer of
+64 queues without new messages, for half a minute.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SETTLE_S = 3
 
 
 def many(version: str, *, messages: int, who: str) -> dict[str, object]:
-    """Few queues and many, in turns."""
+    """Measure the rate with few and with many queues, in turns."""
     with cluster_of(version, brokers=BROKERS) as cluster:
         places = {}
         for queues in (FEW, MANY):
@@ -64,7 +65,7 @@ def many(version: str, *, messages: int, who: str) -> dict[str, object]:
 
 
 def idle(version: str, *, seconds: float, who: str) -> dict[str, object]:
-    """A consumer that has nothing to do."""
+    """Measure a consumer that gets no messages."""
     with cluster_of(version) as cluster:
         topic = cluster.create_topic(queues=IDLE_QUEUES)
         fill(cluster, topic, IDLE_QUEUES, batch_size=1)
@@ -89,7 +90,7 @@ def idle(version: str, *, seconds: float, who: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure what the options select."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
     parser.add_argument("--messages", type=int, default=2_000_000)

@@ -1,4 +1,4 @@
-"""Our client of a proxy beside the official Python client 5.1.2. Prints ratios.
+"""Compare our client of a proxy with the official Python client 5.1.2. Prints ratios.
 
     python -m venv /tmp/official
     /tmp/official/bin/pip install rocketmq-python-client==5.1.2
@@ -6,19 +6,20 @@
         [--version 5.5.0] [--messages 2000] [--rounds 1] \\
         [--only send,batch,receive,push,latency]
 
-Starts a real proxy in local mode and runs, in the order A B B A, each in a process of
-its own:
+Starts a real proxy in local mode, and runs the following in the order A B B A, each
+time in a new process:
 
 - send: one message at a time;
-- batch: the same messages 32 to a call, which only ours can;
-- receive: up to 32 messages at once by a simple consumer, with their acknowledgement:
-  one call each for the official client, one for all 32 for ours;
-- push: a push consumer with 20 threads and a listener that does nothing, five times as
-  many messages, from the first call of the listener to the last;
-- latency: 100 messages a second, for 10 s, from the call that sends to the listener.
+- batch: batches of 32 messages, which the official client does not support;
+- receive: up to 32 messages at once with a simple consumer, and their acknowledgement,
+  which takes the official client one call per message, and ours one call for all;
+- push: five times as many messages with a push consumer of 20 threads, whose listener
+  does nothing, from the first call of the listener to the last;
+- latency: from the call that sends to the listener, at 100 messages per second for
+  10 s.
 
-Rates are of the wall clock and CPU of the client's process alone, so on a busy machine
-only their ratios mean something. Bodies have 128 bytes.
+Rates are by wall clock, and CPU times are of the client's process alone, so on a busy
+machine only the ratios mean something. Bodies have 128 bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _KINDS = ("send", "batch", "receive", "push", "latency")
 
 
 def main() -> None:
-    """Parse, start a proxy, measure, print."""
+    """Parse the options, start a proxy, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--official", required=True, metavar="PYTHON")
     parser.add_argument("--version", default="5.5.0")

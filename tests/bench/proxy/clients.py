@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 TOPIC = "bench"
 QUEUES = 4
-#: Sends messages of its own; the others find theirs in TOPIC.
+#: The topic of the latency measurement, which sends messages itself; others use TOPIC.
 LATENCY_TOPIC = "latency"
 _HERE = Path(__file__).parent
 
 
 def new_group(address: str, group: str) -> str:
-    """A group of the broker at `address` that begins at the start of the topic."""
+    """Create a group at this broker, with its offsets at the start of TOPIC."""
     body = {
         "groupName": group,
         "consumeEnable": True,
@@ -41,7 +41,7 @@ def new_group(address: str, group: str) -> str:
 
 
 def run_client(who: str, official: str, **options: object) -> dict[str, Any]:
-    """One measurement in a process of its own."""
+    """Run one measurement in a new process, and return what it printed."""
     command = [sys.executable, "-m", "tests.bench.proxy.ours"]
     if who == "official":
         command = [official, str(_HERE / "official.py")]
@@ -58,7 +58,7 @@ def run_client(who: str, official: str, **options: object) -> dict[str, Any]:
 def summary(
     kind: str, found: dict[str, list[dict[str, Any]]], names: tuple[str, str]
 ) -> dict[str, Any]:
-    """Medians of two sides, and the first one's share of the second one's."""
+    """Return the medians of two sides, and the ratios of the first to the second."""
     sides = {who: _medians(kind, found[who]) for who in names}
     first, second = (sides[who] for who in names)
     ratios = {

@@ -1,7 +1,7 @@
 """The official client's side of `tests.bench.proxy`; runs in its own environment.
 
-It imports nothing of this project but `pace`, which lies beside it. OPTIONS and
-output are those of `ours`.
+Of this project, it imports only `pace`, which is in the same folder. OPTIONS and output
+are those of `ours`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-# Beside this file, which runs as a program.
+# In the same folder as this file, which runs as a program.
 from pace import Latencies, Span, at_rate  # type: ignore[import-not-found]
 from rocketmq import (  # type: ignore[import-not-found]  # not in our environment
     ClientConfiguration,
@@ -31,7 +31,7 @@ _THREADS = 20
 
 
 def main() -> None:
-    """Measure what the argument says."""
+    """Run the measurement that the argument selects."""
     options = json.loads(sys.argv[1])
     config = ClientConfiguration(options["endpoints"], Credentials())
     group, messages = options["group"], options["messages"]
@@ -44,7 +44,7 @@ def main() -> None:
         count, wall_s, cpu_s = run(config, group, messages)
         found = {"count": count, "wall_s": wall_s, "cpu_s": cpu_s}
     print(json.dumps(found), flush=True)
-    os._exit(0)  # its threads may not end
+    os._exit(0)  # the client's threads may not end
 
 
 class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown here
@@ -59,7 +59,7 @@ class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown he
 
 
 def consumer_of(config, group, topic, act):
-    """A push consumer that has started."""
+    """Start a push consumer, and return it."""
     consumer = PushConsumer(
         config,
         group,
@@ -71,7 +71,7 @@ def consumer_of(config, group, topic, act):
 
 
 def pushes(config, group, messages):
-    """Consume so many messages with a listener that does nothing."""
+    """Consume `messages` messages with a listener that does nothing."""
     span = Span(messages)
     consumer_of(config, group, _TOPIC, lambda _: span.count())
     span.wait()
@@ -95,7 +95,7 @@ def latencies(config, group):
 
 
 def sends(config, _group, messages):
-    """Send so many messages, one at a time: there is no batch."""
+    """Send `messages` messages one at a time, as this client has no batches."""
     producer = Producer(config, (_TOPIC,))
     producer.startup()
 
@@ -114,10 +114,10 @@ def sends(config, _group, messages):
 
 
 def receives(config, group, messages):
-    """Receive 32 at a time, and acknowledge one at a time: there is no other way."""
+    """Receive 32 at a time, and acknowledge each alone, the client's only way."""
     consumer = SimpleConsumer(config, group, {_TOPIC: FilterExpression()})
     consumer.startup()
-    time.sleep(2)  # it does not wait for its settings
+    time.sleep(2)  # startup does not wait for the settings
     wall, cpu = time.monotonic(), time.process_time()
     count = 0
     while count < messages:

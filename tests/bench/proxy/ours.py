@@ -1,7 +1,7 @@
-"""Our side of `tests.bench.proxy`: one measurement, in a process of its own.
+"""Our client's side of `tests.bench.proxy`: one measurement, in its own process.
 
 OPTIONS are a JSON object: kind, endpoints, group, messages. Prints a JSON object with
-count, wall_s and cpu_s; of latency with p50_ms and p99_ms, too.
+count, wall_s and cpu_s, and for latency also p50_ms and p99_ms.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _THREADS = 20
 
 
 def sends(client: ClientConfig, messages: int, batch: int) -> tuple[int, float, float]:
-    """Send so many messages, `batch` to a call."""
+    """Send `messages` messages, `batch` in each call."""
     message = ProducerMessage(_TOPIC, b"x" * 128)
     with Producer(client=client) as producer:
         for _ in range(20):
@@ -56,7 +56,7 @@ def sends(client: ClientConfig, messages: int, batch: int) -> tuple[int, float, 
 def receives(
     client: ClientConfig, group: str, messages: int
 ) -> tuple[int, float, float]:
-    """Receive and acknowledge so many messages, 32 at a time."""
+    """Receive and acknowledge `messages` messages, 32 at a time."""
     with SimpleConsumer(group, _TOPIC, client=client) as consumer:
 
         def run() -> int:
@@ -73,7 +73,7 @@ def receives(
 
 
 def pushes(client: ClientConfig, group: str, messages: int) -> dict[str, float]:
-    """Consume so many messages with a listener that does nothing."""
+    """Consume `messages` messages with a listener that does nothing."""
     span = Span(messages)
     config = ConsumerConfig(consume_threads=_THREADS)
     with Consumer(group, _TOPIC, lambda _: span.count(), client=client, config=config):
@@ -99,14 +99,14 @@ def latencies(client: ClientConfig, group: str) -> dict[str, float]:
 
 
 def timed(run: Callable[[], int]) -> tuple[int, float, float]:
-    """What it returned, seconds of the wall clock, and of CPU."""
+    """Call `run`; return its result, and the wall-clock and CPU seconds it took."""
     wall, cpu = time.monotonic(), time.process_time()
     count = run()
     return count, time.monotonic() - wall, time.process_time() - cpu
 
 
 def main() -> None:
-    """Measure what the argument says."""
+    """Run the measurement that the argument selects."""
     options = json.loads(sys.argv[1])
     client = ClientConfig(endpoints=(options["endpoints"],), plaintext=True)
     messages, group = options["messages"], options["group"]
@@ -118,7 +118,7 @@ def main() -> None:
         case "receive":
             found = as_found(*receives(client, group, messages))
         case "batch":
-            # So many more calls would fit into the time of single sends.
+            # Ten times as many messages fit into the time of the single sends.
             found = as_found(*sends(client, 10 * messages, _BATCH))
         case _:
             found = as_found(*sends(client, messages, 1))
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def as_found(count: int, wall_s: float, cpu_s: float) -> dict[str, float]:
-    """What is printed."""
+    """Return the object to print."""
     return {"count": count, "wall_s": wall_s, "cpu_s": cpu_s}
 
 

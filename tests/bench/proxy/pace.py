@@ -1,6 +1,7 @@
-"""What the benches of push consumers count and time, for our client and others.
+"""Counts and times messages for the benchmarks of proxy clients, ours and others.
 
-Imports nothing but the standard library: the official client's environment has no more.
+It imports only the standard library, because this project is not installed in the
+official client's environment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _WAIT_S = 300
 
 
 class Span:
-    """The time and CPU between the first of `messages` and the last."""
+    """Measures wall-clock and CPU time from the first of `messages` to the last."""
 
     def __init__(self, messages: int) -> None:
         self._messages = messages
@@ -31,7 +32,7 @@ class Span:
         self._done = threading.Event()
 
     def count(self) -> None:
-        """A message came; from any thread."""
+        """Record that a message arrived. Safe to call from any thread."""
         with self._lock:
             self._seen += 1
             if self._seen == 1:
@@ -41,11 +42,11 @@ class Span:
                 self._done.set()
 
     def wait(self) -> None:
-        """Wait for the last one."""
+        """Wait for the last message."""
         assert self._done.wait(_WAIT_S), f"{self._seen} of {self._messages} came"
 
     def found(self) -> dict[str, float]:
-        """What is printed."""
+        """Return the object to print."""
         return {
             "count": self._messages - 1,
             "wall_s": self._end[0] - self._begin[0],
@@ -54,7 +55,7 @@ class Span:
 
 
 class Latencies:
-    """Notes when bodies that `at_rate` made come; others are left out."""
+    """Records the latencies of messages that `at_rate` sent, and ignores others."""
 
     def __init__(self) -> None:
         self._mark = os.urandom(8).hex()
@@ -62,12 +63,12 @@ class Latencies:
         self._came: dict[int, float] = {}
 
     def body(self, number: int) -> bytes:
-        """A body that says its number and when it was made."""
+        """Return a body that contains its number and the time of its creation."""
         text = f"{self._mark} {number} {time.monotonic_ns()} "
         return text.ljust(_BODY_BYTES).encode()
 
     def came(self, body: bytes) -> None:
-        """A message came; from any thread."""
+        """Record that a message arrived. Safe to call from any thread."""
         now_ns = time.monotonic_ns()
         mark, number, sent_ns, *_ = body.decode().split()
         if mark == self._mark:
@@ -75,19 +76,19 @@ class Latencies:
                 self._came.setdefault(int(number), (now_ns - int(sent_ns)) / 1e6)
 
     def wait_for(self, number: int) -> None:
-        """Wait until all up to this number have come."""
+        """Wait until the first `number` messages have arrived."""
         end = time.monotonic() + _WAIT_S
         while len(self._came) < number:
             assert time.monotonic() < end, f"{len(self._came)} of {number} came"
             time.sleep(0.01)
 
     def since(self, first: int) -> list[float]:
-        """The latencies in ms of all from this number on, sorted."""
+        """Return the latencies in ms of all messages from this number on, sorted."""
         return sorted(ms for number, ms in self._came.items() if number >= first)
 
 
 def at_rate(send: Callable[[bytes], object], found: Latencies) -> dict[str, float]:
-    """Send 100 messages a second, each when it is due; what is printed."""
+    """Send 100 messages per second at an even pace; return the object to print."""
     for number in range(_WARM_UP):
         send(found.body(number))
     found.wait_for(_WARM_UP)

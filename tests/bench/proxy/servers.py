@@ -1,11 +1,11 @@
-"""The embedded proxy beside a real one, with the official Python client. Prints ratios.
+"""Compare the embedded proxy with a real one, using the official client. Prints ratios.
 
     python -m tests.bench.proxy.servers --official /tmp/official/bin/python \\
         [--version 5.5.0] [--messages 2000] [--rounds 1] [--only send,receive,push]
 
-Runs `rmq broker --proxy-port`, and a real proxy in local mode with its broker, and lets
-the official client of `tests.bench.proxy` (see there for its environment and for what
-is measured) use them in the order A B B A. Rates and CPU are the client's.
+Runs `rmq broker --proxy-port`, and a real proxy in local mode with its broker. The
+official Python client uses them in the order A B B A; see `tests.bench.proxy` for its
+environment and for what is measured. Rates and CPU times are those of the client.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _BATCH = 200
 
 @dataclass(frozen=True)
 class Server:
-    """A proxy and its broker."""
+    """The addresses of a proxy and of its broker."""
 
     endpoints: str
     broker: str
 
 
 def main() -> None:
-    """Parse, start both, measure, print."""
+    """Parse the options, start both, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--official", required=True, metavar="PYTHON")
     parser.add_argument("--version", default="5.5.0")
@@ -80,7 +80,7 @@ def main() -> None:
 
 @contextmanager
 def embedded(messages: int) -> Iterator[Server]:
-    """`rmq broker` in a process of its own."""
+    """Run `rmq broker` with a proxy in a separate process, and fill the topic."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "rmqcli", "broker", "-o", "jsonl"),
@@ -109,7 +109,7 @@ def embedded(messages: int) -> Iterator[Server]:
 
 @contextmanager
 def real(version: str, messages: int) -> Iterator[Server]:
-    """A real proxy in local mode."""
+    """Run a real proxy in local mode, and fill the topic."""
     with (
         tempfile.TemporaryDirectory(prefix="rmq-bench-") as directory,
         RealCluster(version, Path(directory), proxy=True, heap_mb=1024) as cluster,

@@ -82,7 +82,7 @@ def descriptor_set(*, with_imports=True):
 
 
 def message_class(name):
-    """The class of a message of the set."""
+    """The class of a message in the descriptor set."""
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:

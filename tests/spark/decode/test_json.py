@@ -26,7 +26,7 @@ DECODER = decoder_of(DDL)
     ("text", "name", "value"),
     [
         ('{"id": -9223372036854775808}', "id", -(1 << 63)),
-        ('{"id": 1, "id": 2}', "id", 2),  # as json.loads has it
+        ('{"id": 1, "id": 2}', "id", 2),  # the last value counts, as in json.loads
         ('{"small": -128}', "small", -128),
         ('{"d": 1}', "d", 1.0),
         ('{"d": 9007199254740993}', "d", 9007199254740992.0),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FixedClock:
-    """The time of every run is the same; its id differs by its random part."""
+    """A clock with a constant time, so ids of runs differ only in their random part."""
 
     def monotonic_ms(self) -> int:
         return 0
@@ -35,7 +35,7 @@ class FixedClock:
 
 @dataclass
 class InlineRunner:
-    """Writes parts in order; `stop_after` parts it raises what Ctrl-C would."""
+    """Writes parts in order; raises KeyboardInterrupt after `stop_after` parts."""
 
     stop_after: int | None = None
     runs: list[list[int]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def export_of(
 
 
 def offsets_in(path) -> list[tuple[int, int]]:
-    """(queue id, queue offset) of every row in a directory, sorted."""
+    """Return (queue id, queue offset) of every row in a directory, sorted."""
     found: list[tuple[int, int]] = []
     for name in walk_files(str(path)):
         if not name.endswith(".parquet"):
@@ -112,7 +112,7 @@ def offsets_in(path) -> list[tuple[int, int]]:
 
 
 def expected(queues: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """What `offsets_in` gives for complete ranges."""
+    """Return the result of `offsets_in` for complete ranges."""
     return [
         (q, o) for q, (low, high) in sorted(queues.items()) for o in range(low, high)
     ]

@@ -1,13 +1,14 @@
-"""SIGKILL before each call to the disk, then resume: run as a process of its own.
+"""Kill an export with SIGKILL before each of its calls to the disk, and resume it.
 
     python -m tests.spark.export.kill_points DIR PARTITION_BY [compact|s3|hdfs]
 
-Forks a child for every n: it exports with a disk that kills the process at the n-th
-call, and a second child resumes. Ends when an export needs fewer than n calls. Prints
-n. Any wrong row ends it with a traceback. (Forking needs a process whose threads do
-nothing, so pytest's own is not used.) With `compact` it is a compaction of several runs
-that is killed, and the second child is the next export. With `s3` or `hdfs` it is an
-export into a remote storage, and the calls are those of pyarrow's file system.
+For every n, a forked child exports with a disk that kills the process at the n-th call,
+and a second child resumes the export. The program ends, and prints n, when an export
+needs at most n calls. A wrong row ends it with a traceback. It is a separate program
+because a process that forks must have no busy threads, as pytest's process may have.
+With `compact`, a compaction of several runs is killed, and the second child is the next
+export. With `s3` or `hdfs`, an export into a remote storage is killed, and the calls
+are those of pyarrow's file system.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rmqcli.spark.export.target import parse_target
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
 from tests.spark.export.sources import MadeCluster, MadeSource
 
-# Offset 907 is the first one of a new date.
+# Offset 907 is the first offset of a new date.
 QUEUES = {0: (900, 915), 1: (5, 9)}
 REQUEST = {"rows_per_file": 10}
 
@@ -32,7 +33,8 @@ REQUEST = {"rows_per_file": 10}
 class KillingDisk(Disk):
     """Kills this process at the n-th call.
 
-    Nothing is synced: what a killed process wrote stays, only a power cut takes it.
+    It syncs nothing, because data of a killed process is not lost, only that of a
+    machine that loses power.
     """
 
     def __init__(self, calls: int) -> None:
@@ -69,7 +71,7 @@ class KillingDisk(Disk):
 
 
 def in_child(action) -> int:
-    """Run `action` in a fork; return the wait status."""
+    """Run `action` in a forked child; return its wait status."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -98,14 +100,14 @@ def export(path: str, calls: int, partition_by: str) -> None:
 
 
 def export_three_times(path: str, partition_by: str) -> None:
-    """Leave three runs, of which the last two can become one."""
+    """Create an export with three runs, the last two of which can be merged."""
     export(path, 1_000_000, partition_by)
     for end in (920, 925):
         follow(path, end)
 
 
 def follow(path: str, end: int) -> None:
-    """Export what is new, up to `end` of the first queue."""
+    """Export the new messages, up to `end` in the first queue."""
     cluster = MadeCluster({**QUEUES, 0: (900, end)})
     export_of(path, cluster, since_last=True, allow_undecodable=True).run()
 
@@ -126,7 +128,7 @@ def check_followed(path: str) -> None:
 
 
 def kill_compactions(root: str, partition_by: str) -> int:
-    """Kill a compaction before each of its calls; return how many it has."""
+    """Kill a compaction before each of its calls; return the number of calls."""
     whole = os.path.join(root, "whole")
     export_three_times(whole, partition_by)
     before = offsets_in(whole)
@@ -152,10 +154,10 @@ def check(path: str) -> None:
 
 
 class KillingFileSystem:
-    """A file system of pyarrow that kills this process at the n-th call that changes.
+    """A file system of pyarrow that kills this process at the n-th modifying call.
 
-    It is a local folder that behaves as an object store does: a file may be written
-    without its folder, and is there when it is complete.
+    It is a local folder that behaves like an object store: the folder of a file need
+    not exist before the file is written.
     """
 
     def __init__(self, folder: str, calls: int) -> None:
@@ -193,7 +195,7 @@ class KillingFileSystem:
 
 
 def export_remote(folder: str, scheme: str, calls: int, partition_by: str) -> None:
-    """Export to `out` of a bucket, which is a folder, or of HDFS."""
+    """Export to `out` in a bucket or in HDFS; a local folder stands in for both."""
     os.makedirs(folder, exist_ok=True)
     url = "s3://bucket/out" if scheme == "s3" else "hdfs://h:1/bucket/out"
     storage = RemoteStorage(
@@ -211,7 +213,7 @@ def export_remote(folder: str, scheme: str, calls: int, partition_by: str) -> No
 
 
 def kill_remote(root: str, scheme: str, partition_by: str) -> int:
-    """Kill an export before each of its calls; return how many it has."""
+    """Kill an export before each of its calls; return the number of calls."""
     never = 1_000_000
     export_remote(os.path.join(root, "whole/bucket"), scheme, never, partition_by)
     for calls in range(never):
@@ -237,7 +239,7 @@ def main() -> None:
         print(kill_compactions(root, partition_by))
         return
     never = 1_000_000
-    # So that what an export imports is imported here, and not once more in each child.
+    # This imports the modules of an export here, so that no child imports them again.
     export(os.path.join(root, "whole"), never, partition_by)
     for calls in range(never):
         path = os.path.join(root, str(calls))

@@ -1,4 +1,4 @@
-"""Exports as processes of their own, with everything they start."""
+"""Exports in separate processes, and the processes that they start."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PROJECT = Path(__file__).parents[3]
 
 
 class ExportProcess:
-    """A `tests.spark.export.run_export` in a session of its own. Use it with `with`.
+    """Runs `tests.spark.export.run_export` in a new session. A context manager.
 
-    Its stderr goes to the file `errors`, or to one beside `path`.
+    Its stderr goes to the file `errors`, by default `<path>.stderr`.
     """
 
     def __init__(self, path, queues, *, env=None, errors=None, **settings) -> None:
@@ -52,13 +52,13 @@ class ExportProcess:
         wait_until(lambda: not in_session(self.process.pid))
 
     def wait_for(self, text: str) -> None:
-        """Wait until `text` is on the process's stderr, or it has ended."""
+        """Wait until `text` is on the process's stderr, or the process has ended."""
         wait_until(
             lambda: text in self.errors.read_text() or self.process.poll() is not None
         )
 
     def summary(self):
-        """Wait for the end; what the process printed."""
+        """Wait for the end of the process; return the summary that it printed."""
         out = self._stdout.read()
         code = self.process.wait()
         assert code == 0, self.errors.read_text()
@@ -66,7 +66,7 @@ class ExportProcess:
 
 
 def in_session(session: int) -> list[int]:
-    """The processes of a session, from /proc: also those in groups of their own."""
+    """Return the processes of a session, including those of all its process groups."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""One export from a made source, as a process: for what may kill or end a process.
+"""Run one export from a generated source, for tests that kill or interrupt a process.
 
     python -m tests.spark.export.run_export DIR '{"queues": {"0": [0, 1000]}, ...}'
 
-Prints the run's summary as JSON, progress on stderr.
+Prints the run's summary as JSON, and its progress on stderr.
 """
 
 from __future__ import annotations

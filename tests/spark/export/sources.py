@@ -1,4 +1,4 @@
-"""Chunk sources without a broker: every record follows from its queue and offset."""
+"""Chunk sources without a broker: a record is determined by its queue and offset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MS_PER_MESSAGE = 60_000
 
 
 def record(queue: MessageQueue, offset: int, *, body_bytes: int = 40) -> bytes:
-    """The stored message at an offset."""
+    """Return the stored message at an offset."""
     body = f"{queue} {offset} ".encode()
     return encode_message(
         MessageFields(
@@ -43,9 +43,9 @@ def record(queue: MessageQueue, offset: int, *, body_bytes: int = 40) -> bytes:
 
 @dataclass(frozen=True)
 class MadeSource:
-    """Chunks of `step` records. Pickled by reference, so it holds plain values.
+    """A source of chunks with `step` records. It has only plain values to pickle.
 
-    `lost` offsets are reported missing; of `broken` ones the record's magic is wrong.
+    Offsets in `lost` are reported as missing; records in `broken` have a wrong magic.
     """
 
     step: int = 500
@@ -53,7 +53,7 @@ class MadeSource:
     broken: frozenset[int] = frozenset()
     body_bytes: int = 40
     fail_at: int | None = None
-    #: fail at `fail_at` only while this file is not there, and make it
+    #: fail at `fail_at` only while this file does not exist, and create it
     fail_once: str | None = None
     is_secret: bool = False
 
@@ -96,7 +96,10 @@ class MadeSource:
 
 @dataclass
 class MadeCluster:
-    """Queues of one broker with offsets `min..max`; positions are plain numbers."""
+    """The queues of one broker; `queues` maps queue id to min and max offset.
+
+    Positions are `earliest`, `latest` or an offset.
+    """
 
     queues: dict[int, tuple[int, int]]
     source: MadeSource = field(default_factory=MadeSource)

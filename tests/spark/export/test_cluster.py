@@ -1,4 +1,4 @@
-"""What the driver asks brokers before a run."""
+"""The requests of the driver to brokers before a run."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LIMITS = FileLimits(rows=500_000, file_bytes=1 << 30)
 
 
 def hourly(path, *, hours=5, queues=2, **request):
-    """An export and `hours` later runs, each with 60 messages of each queue."""
+    """Create an export with several runs, each with 60 messages of each queue."""
     for hour in range(hours + 1):
         cluster = MadeCluster(dict.fromkeys(range(queues), (0, 60 * (hour + 1))))
         options = {"since_last": True} if hour else {"request": request}

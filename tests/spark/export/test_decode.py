@@ -118,7 +118,7 @@ def test_a_schema_is_inferred_once_for_a_folder(tmp_path):
     export_of(tmp_path, later, request=INFERRED, report=report, runner=runner).run()
     assert "nothing to do" in report.infos[-1]
     record = export_of(tmp_path, later, since_last=True).run()
-    assert record.corrupt == 50  # an id is no text in this folder
+    assert record.corrupt == 50  # in this folder an id is not text
     assert record.request.decode_inferred == schema
     rows = rows_in(tmp_path)
     assert len(rows) == 250

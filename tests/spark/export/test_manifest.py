@@ -1,4 +1,4 @@
-"""What proves that an export is complete: parts, runs and where they end."""
+"""The proof that an export is complete: its parts, its runs and where they end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_part_that_adds_up_is_taken():
         {"missing": ((110, 112),)},
         {"missing": ((110, 112), (150, 152))},
         {"missing": ()},
-        # The sums are right, and the files are not.
+        # The sums are right, but the files have fewer rows.
         {"files": (file_row(60),)},
         {"files": (file_row(60), file_row(31, "g.parquet"))},
         {"files": ()},
@@ -208,13 +208,13 @@ def test_gaps_are_listed_in_order_of_queue_and_offset():
 
 
 def test_what_is_missing_in_several_parts_is_one_gap():
-    """A queue of a lost broker is one line, however many parts it was cut into."""
+    """A queue of a lost broker is one line, no matter how many parts it has."""
     whole = replace(RESULT, rows=0, filtered=0, undecodable=0, files=())
     parts = [
         replace(whole, index=0, start=0, end=100, missing=((40, 100),)),
         replace(whole, index=1, start=100, end=200, missing=((100, 200),)),
         replace(whole, index=2, start=200, end=300, missing=((200, 201), (299, 300))),
-        # Another queue's gap that begins where the last one ends.
+        # A gap of another queue, which begins where the previous gap ends.
         replace(whole, index=3, queue_id=3, start=300, end=400, missing=((300, 400),)),
     ]
     plan = queue(40, 300, queue_id=2, trimmed=(0, 40))

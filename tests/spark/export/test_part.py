@@ -170,8 +170,8 @@ def test_the_path_keys_of_a_queue_are_not_columns(tmp_path):
 
 
 def test_date_partition_names_first_and_last_offset(tmp_path):
-    """1000 messages, one a minute from 01:33 UTC, lie on one date and touch no other;
-    from offset 1907 on they are those of the next day."""
+    """There is one message each minute. Offsets 1000 to 1999, from 01:33 UTC on, have
+    one date; the next date begins at offset 2347."""
     result = write(context_of(tmp_path, partition_by="date"))
     prefix = "orders.broker-a.q3"
     assert [row.path for row in result.files] == [
@@ -292,7 +292,7 @@ def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
     """Files with a final name are complete, and a second attempt writes all rows."""
     source = MadeSource(step=50, broken=frozenset({2310}))
     part = PartSpec(0, "broker-a", 3, 2300, 2400)
-    for calls in range(500):  # the index of pages needs some
+    for calls in range(500):  # writing the page index takes some of these calls
         root = tmp_path / str(calls)
         disk = FullDisk(calls)
         context = context_of(root, source, disk=disk, partition_by=partition_by)
@@ -330,7 +330,7 @@ def test_a_lost_broker_fails_only_its_own_parts(tmp_path):
 
 
 def test_worker_of_a_dead_driver_can_publish_nothing(tmp_path):
-    """The next driver has removed the folder of the attempt."""
+    """The next driver has already removed the folder of the attempt."""
     context = context_of(tmp_path)
     os.rmdir(context.files.temp)
     [outcome] = write_task([PART], context)
@@ -348,7 +348,7 @@ OTHER_PARTS = [PartSpec(n, "broker-a", 3, n * 10, n * 10 + 10) for n in range(1,
 
 
 def test_no_worker_starts_a_part_after_a_disk_is_full(tmp_path):
-    """Other parts would be pulled from the broker for nothing."""
+    """Otherwise other parts would be pulled from the broker in vain."""
     go_path = str(tmp_path / "go")
     context = replace(context_of(tmp_path, disk=FullDisk(0)), go_path=go_path)
     with open(go_path, "w"):
@@ -360,7 +360,7 @@ def test_no_worker_starts_a_part_after_a_disk_is_full(tmp_path):
         assert "No space left on device" in outcome.error.message
         assert "free space" in outcome.error.hint
         assert not outcome.may_work_elsewhere
-    # A worker of another task, with a disk that has space.
+    # A worker of another task, whose disk has space left.
     elsewhere = replace(context_of(tmp_path), go_path=go_path)
     [outcome] = write_task([PART], elsewhere)
     assert isinstance(outcome, PartFailure)

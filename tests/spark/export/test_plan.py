@@ -1,4 +1,4 @@
-"""A plan covers the requested range exactly, and says what of it was removed."""
+"""A plan covers the requested range exactly, and records removed parts of it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_parts_cover_each_range_once(ranges, rows_per_file):
     ("request_fields", "messages", "message_bytes", "rows"),
     [
         ({}, 10**7, None, 500_000),
-        # Less than 1 GiB in 500,000 messages.
+        # 500,000 messages have less than 1 GiB.
         ({}, 10**7, 2000, 500_000),
         ({}, 10**7, 4096, 250_000),
         ({}, 10**7, 4 * 1024 * 1024, 256),
@@ -130,7 +130,7 @@ def test_a_part_is_small_enough_for_bytes_and_workers(
 
 
 def test_a_plan_without_the_newer_fields_is_cut_as_it_was():
-    """Such a plan may be waiting in a folder to be resumed."""
+    """A folder may have such a plan of a run that is resumed later."""
     value = json.loads(plan_to_json(A_PLAN))
     del value["rows_per_part"]
     for name in ("bytes_per_file", "min_partitions"):

@@ -1,4 +1,4 @@
-"""How far an export is: the counters of the parts that are being written."""
+"""The progress of an export: the counters of the parts that are being written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmq export` against real brokers: the rows are the messages, whatever happens."""
+"""`rmq export` from real brokers: its rows are the messages, also after failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 @contextmanager
 def rmq_export(cluster, topic, path, *arguments):
-    """`rmq export` as a process in a session of its own."""
+    """Start `rmq export` as a process in a new session."""
     command = [sys.executable, "-m", "rmqcli", "export", topic, "--to-parquet"]
     command += [str(path), "-n", cluster.namesrv, "-o", "jsonl", *arguments]
     with subprocess.Popen(
@@ -49,7 +49,7 @@ def rmq_export(cluster, topic, path, *arguments):
 
 
 def export(cluster, topic, path, *arguments, code=0):
-    """Run `rmq export` to its end; its summary and what it said."""
+    """Run `rmq export` to its end; return its summary and its stderr."""
     with rmq_export(cluster, topic, path, *arguments) as process:
         out, err = process.communicate()
     assert process.returncode == code, err
@@ -57,7 +57,7 @@ def export(cluster, topic, path, *arguments, code=0):
 
 
 def stored(cluster, topic, *, queues):
-    """Every message of a topic through the eager decoder, by queue and offset."""
+    """Return every message of a topic by queue and offset, decoded one by one."""
     broker = cluster.broker_name()
     found = {}
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
@@ -77,7 +77,7 @@ def stored(cluster, topic, *, queues):
 
 
 def exported(path):
-    """Every row of a directory; a message that is there twice fails."""
+    """Return every row of a directory; fail if a message occurs twice."""
     found = {}
     for name in walk_files(str(path)):
         if name.endswith(".parquet"):
@@ -197,7 +197,7 @@ def test_after_a_signal_the_printed_command_finishes_the_run(
         wait_until(lambda: not in_session(process.pid))
     assert not (path / "_rmq" / "tmp").exists()
     assert not (path / "_SUCCESS").exists()
-    found = re.search(r"to go on: (rmq export .*)", err)
+    found = re.search(r"resume with: (rmq export .*)", err)
     assert found is not None, err
     words = shlex.split(found[1])[1:]
     done = subprocess.run(
@@ -232,7 +232,7 @@ def test_ten_kills_and_a_resume_give_each_row_once(real_cluster, new_topic, tmp_
 
 @pytest.mark.rmq_versions("4.6.0")
 def test_trimmed_queue_reports_the_gap(fresh_cluster, tmp_path):
-    """The broker loses its first commit log files, as retention would take them."""
+    """The first commit log files of the broker are deleted, as by retention."""
     cluster = fresh_cluster(
         conf={"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 6000}
     )

@@ -1,7 +1,7 @@
-"""Exports into an object store: what is in the bucket after each kind of end.
+"""Exports into an object store: the contents of the bucket after each kind of end.
 
-The server is moto's, a process of its own, and the parts are written in this process.
-Kills at each call are in `test_kill_points.py`, and Spark in `test_remote_spark.py`.
+moto's server runs in a separate process, and the parts are written in this process.
+`test_kill_points.py` tests kills at each call, and `test_remote_spark.py` tests Spark.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Place:
         return sorted(name for name in names if re.search(pattern, name))
 
     def rows(self) -> list[tuple[int, int]]:
-        """(queue id, queue offset) of each row that a reader of the folder sees."""
+        """Return (queue id, queue offset) of each row that readers see."""
         import pyarrow.dataset as ds
 
         if not self.names(r"\.parquet$"):
@@ -236,7 +236,7 @@ def test_a_storage_failure_exits_5_and_the_rest_is_written_later(place, server):
         place.export(runner=Fails()).run()
     server.heal()
     runner = InlineRunner()
-    # The lease was not removed, so it counts until its process has ended.
+    # The lease was not removed, so it is valid until its process has ended.
     with pytest.raises(RefusedError, match=r"another export .* is running") as refused:
         place.export(runner=runner).run()
     assert "if it was killed, try again in" in refused.value.hint
@@ -285,7 +285,7 @@ def test_an_empty_folder_has_nothing_to_continue(place, option):
 
 
 def run_command(capfd, *arguments):
-    """The exit code of `rmq` in this process, and the lines of its stderr."""
+    """Run `rmq` in this process; return its exit code and the lines of its stderr."""
     code = run([str(argument) for argument in arguments])
     out, err = capfd.readouterr()
     return code, out, err.splitlines()
@@ -331,7 +331,7 @@ def test_a_bucket_can_be_neither_compacted_nor_hold_the_state_of_an_import(
 ):
     code, _, (error, *_) = run_command(capfd, "export-compact", place.url)
     assert code == 2
-    assert "rmq cannot compact an export in s3: yet, only in folders of" in error
+    assert "rmq cannot compact an export in s3 URLs, only in folders on" in error
 
 
 def test_an_export_in_a_bucket_is_imported_into_a_topic(

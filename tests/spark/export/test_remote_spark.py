@@ -23,7 +23,7 @@ QUEUES = {0: (0, 30_000), 1: (500, 30_000)}
 
 @pytest.fixture(scope="module", autouse=True)
 def server():
-    """Runs before other fixtures, since executors inherit the environment at start."""
+    """A server whose environment is set before other fixtures start executors."""
     with pytest.MonkeyPatch.context() as patch, s3_server() as server:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -32,7 +32,7 @@ def server():
 
 
 def rows_in(url) -> list[tuple[int, int]]:
-    """(queue id, queue offset) of each row that a reader of the folder sees."""
+    """Return (queue id, queue offset) of each row that readers of the folder see."""
     import pyarrow.dataset as ds
 
     storage = storage_of(url, {})
@@ -76,7 +76,7 @@ def test_executors_of_a_cluster_write_with_credentials_of_their_own(
     tmp_path,
     spark_cluster,  # noqa: F811
 ):
-    """The executors share no folder with the driver, and a task is retried."""
+    """The executors share no folder with the driver, and one task is retried."""
     url = server.url("exports/cluster")
     queues = {0: (0, 10_000), 1: (500, 8_000)}
     with ExportProcess(

@@ -48,7 +48,7 @@ def cluster(started):
 
 
 def export(cluster, path, *, python=None, **options):
-    """A running export whose source contains keys."""
+    """Start an export whose source contains keys."""
     conf = {**ENCRYPTED, "spark.executor.memory": "512m"}
     settings = {"master": cluster.url, "conf": list(conf.items()), **options}
     return ExportProcess(
@@ -119,7 +119,7 @@ def test_the_error_for_another_python_on_executors_names_both_versions(
 
 
 def older_python(folder):
-    """A Python that says it is 3.7 as soon as Spark's worker asks."""
+    """Create a Python that claims to be 3.7 when Spark's worker checks its version."""
     (folder / "sitecustomize.py").write_text(
         "import builtins, sys\n"
         "load = builtins.__import__\n"

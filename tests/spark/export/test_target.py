@@ -1,4 +1,4 @@
-"""The URL of an export's target: how it is parsed, and what it must not contain."""
+"""The URL of an export's target is parsed, and must not contain secrets."""
 
 from __future__ import annotations
 

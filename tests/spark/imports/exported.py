@@ -65,7 +65,10 @@ def export(
 
 
 def essence(path, *, by_broker=False):
-    """(body, keys, tags, flag, user properties) of each message, by queue, in order."""
+    """Return (body, keys, tags, flag, user properties) of each message, by queue.
+
+    The messages of a queue are in order.
+    """
     queues: dict[Any, list[dict[str, Any]]] = {}
     for name in walk_files(str(path)):
         if name.endswith(".parquet"):

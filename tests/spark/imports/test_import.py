@@ -49,7 +49,7 @@ def import_(rmq, cluster, path, *arguments, topic="copy", code=0):
     """Run an import; return its summary and stderr."""
     found, out, err = rmq(
         "import", topic, "--from-parquet", path, "-n", cluster.namesrv, "-o", "json",
-        "--timeout", "5m",  # a batch that a busy machine answers late is sent twice
+        "--timeout", "5m",  # a batch is sent again after the timeout
         *arguments,
     )  # fmt: skip
     assert found == code, err
@@ -201,7 +201,7 @@ def test_fewer_queues_are_refused_unless_they_are_remapped(rmq, cluster, tmp_pat
     origin = essence(path)
     assert again[1] == origin[1]
     assert sorted(map(str, again[0])) == sorted(map(str, origin[0] + origin[3]))
-    for part in (origin[0], origin[3]):  # each keeps its order
+    for part in (origin[0], origin[3]):  # each queue's messages keep their order
         assert [row for row in again[0] if row in part] == part
 
 
@@ -327,12 +327,12 @@ def test_gaps_of_the_export_are_reported(rmq, cluster, tmp_path):
 def test_the_error_for_an_unsupported_scheme_speaks_of_importing(rmq, tmp_path):
     code, _, err = rmq("import", "copy", "--from-parquet", "abfs://c/x")
     assert code == 2
-    assert "rmq cannot read from abfs: yet, only from folders of this machine" in err
+    assert "rmq cannot read from abfs URLs, only from folders on this machine" in err
 
 
 def test_a_killed_import_loses_nothing(cluster, tmp_path):
-    """SIGKILL comes before each call to the disk: after a send, and while the state is
-    written. Each kill may repeat one batch."""
+    """SIGKILL is sent before each call to the disk, that is, after a batch is sent and
+    while the state is written. Each kill may repeat one batch."""
     cluster.send("orders", seeds(5_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     done = subprocess.run(
@@ -353,7 +353,7 @@ def test_a_killed_import_loses_nothing(cluster, tmp_path):
         for row in copy[queue_id]:
             if at < len(rows) and row == rows[at]:
                 at += 1
-            else:  # a batch again: nothing is left out, so it goes on inside of it
+            else:  # a batch is repeated: continue after this row
                 at = rows.index(row) + 1
         assert at == len(rows)
         assert {str(row) for row in rows} == {str(row) for row in copy[queue_id]}

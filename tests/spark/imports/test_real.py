@@ -64,7 +64,7 @@ def test_rows_of_the_sink_arrive(real_cluster, new_topic, tmp_path):
     source = RocketMQDataSource({"namesrv": cluster.namesrv, "topic": topic})
     writer = source.writer(from_arrow_schema(batch.schema), False)
     assert writer.write(iter([batch])).messages == rows
-    wait_until(lambda: messages_in(cluster, topic) == rows)  # delayed ones, too
+    wait_until(lambda: messages_in(cluster, topic) == rows)  # including delayed ones
     found = [row for q in essence(export(cluster.namesrv, topic, tmp_path)).values()
              for row in q]  # fmt: skip
     ours = {properties.pop("n"): (body, keys, tags)

@@ -35,7 +35,7 @@ def table(rows=3, **columns):
 
 
 def writer_of(cluster, schema, topic="orders", *, overwrite=False, **options):
-    # A batch that a busy machine answers late would be sent twice.
+    # A batch would be sent again after the timeout, as on a busy machine.
     given = {"namesrv": cluster.namesrv, "timeout": "5m", **options}
     if topic is not None:
         given["topic"] = topic

@@ -33,7 +33,8 @@ from tests.spark.export.processes import PROJECT, in_session
 QUEUES = 3
 FIRST_MESSAGES = 600
 MESSAGES_PER_RUN = 200
-#: Batches that a query commits before it is killed, and the time after them.
+#: The most batches that a query commits before it is killed, and the longest time
+#: between that and the kill.
 BATCHES_MAX = 3 if hasattr(DataSourceStreamReader, "getDefaultReadLimit") else 1
 LONGEST_S = 3.0
 KILLS_PER_JVM = 5
@@ -41,7 +42,7 @@ KILLS_PER_JVM = 5
 
 @contextmanager
 def stream_process(namesrv, folder, *arguments):
-    """The query in a session of its own, which is empty afterwards."""
+    """Run the query in a new session; kill all processes of the session afterwards."""
     command = [sys.executable, "-m", "tests.spark.source.run_stream", namesrv, folder]
     with subprocess.Popen(
         [*command, *arguments],
@@ -58,7 +59,7 @@ def stream_process(namesrv, folder, *arguments):
 
 
 def _killed(session: int) -> list[int]:
-    """Kill what is in a session; what was still there."""
+    """Kill the processes of a session; return the ones that were still alive."""
     found = in_session(session)
     for each in found:
         _kill(each)
@@ -71,7 +72,7 @@ def _kill(process: int) -> None:
 
 
 def _python_of_spark(session: int) -> list[int]:
-    """The processes that Spark's JVM started: readers of streams, and workers."""
+    """Return the processes that Spark's JVM has started: stream readers and workers."""
     found = []
     for each in in_session(session):
         with suppress(OSError):
@@ -81,7 +82,7 @@ def _python_of_spark(session: int) -> list[int]:
 
 
 def kill_and_compare(folder, *, kills, seed):
-    """Run it; return (rows, missing, repeated, wrong) of the sink."""
+    """Run and kill the query; return counts of the messages and of the sink's rows."""
     chance = random.Random(seed)
     never = threading.Event()
     expected: Counter[tuple[int, int, str]] = Counter()

@@ -1,4 +1,4 @@
-"""The data source without a JVM: its readers called as Spark's processes call them."""
+"""The data source without a JVM: functions call its readers as Spark's processes do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqcli.spark.source.data_source import arrow_schema
 
 
 def data_source(cluster, subscribe="orders", **options):
-    """As after `load`: made, asked for its schema, pickled."""
+    """Return a data source in the state after `load`, and pickled once."""
     source = RocketMQDataSource(
         {"namesrv": cluster.namesrv, "subscribe": subscribe, **options}
     )
@@ -34,7 +34,7 @@ def stream_reader(cluster, subscribe="orders", **options):
 
 
 def partitions(reader, *args):
-    """What is read, by queue id: (start, end) of each partition."""
+    """Return (queue id, start, end) of each partition."""
     return [
         (each.value.queue.queue_id, each.value.start, each.value.end)
         for each in reader.partitions(*args)
@@ -42,7 +42,7 @@ def partitions(reader, *args):
 
 
 def table_of(reader, *args):
-    """The rows of all partitions, each read by a reader of its own as in a worker."""
+    """Return the rows of all partitions, each read by a pickled copy of the reader."""
     batches = [
         batch
         for each in reader.partitions(*args)
@@ -52,7 +52,7 @@ def table_of(reader, *args):
 
 
 def rows_of(reader, *args):
-    """(queue id, offset) of every row, in order."""
+    """Return (queue id, offset) of every row, in order."""
     table = table_of(reader, *args)
     if table is None:
         return []

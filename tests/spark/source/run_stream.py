@@ -1,10 +1,10 @@
-"""One streaming query into Parquet, as a process that may be killed.
+"""Run one streaming query into Parquet, as a process that may be killed.
 
     python -m tests.spark.source.run_stream NAMESRV FOLDER [--report]
 
-Prints `started` when the query runs, and when it was started again after a failure. It
-never ends by itself; with --report it reads what is there, ends, and prints every row
-of the sink as JSON.
+Prints `started` when the query runs, and whenever it is started again after a failure.
+It never ends by itself. With --report it reads the available messages, ends, and prints
+every row of the sink as JSON.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def fill(cluster, numbers, **settings):
 
 
 def decoded(table):
-    """The values by id, and the corrupt bodies."""
+    """Return the values, sorted by id, and the corrupt bodies."""
     rows = table.to_pylist()
     values = [row["value"] for row in rows if row["value"] is not None]
     corrupt = [row["_corrupt_body"] for row in rows if row["value"] is None]
@@ -80,7 +80,7 @@ def test_the_body_can_be_left_out(cluster, schema_file):
 def test_an_inferred_schema_travels_with_the_source(cluster):
     fill(cluster, range(5))
     source = data_source(cluster, decode="json", decodeInfer="4")
-    fill(cluster, ["text"])  # after the range was pinned
+    fill(cluster, ["text"])  # sent after the range was pinned
     assert source._options.decoding.schema == (
         "`id` bigint, `items` array<struct<`sku`:string>>"
     )

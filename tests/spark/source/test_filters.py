@@ -1,4 +1,4 @@
-"""What a WHERE says narrows what is read, and never loses a row."""
+"""The conditions of a WHERE narrow the range to read, and never lose a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every option is read as it was meant, or refused by its name."""
+"""Every option is parsed as documented, or the error names it."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_credentials_are_read_where_they_are_used(tmp_path):
         ({"tlsKey": "k"}, "option tlsKey needs tlsCert", ""),
         ({"timeout": "soon"}, "option timeout: 'soon'", ""),
         ({"commitGroup": "a b"}, "option commitGroup: 'a b' is not a name", ""),
-        ({"namesrv": ";"}, "namesrv is ';', which names no name server", ""),
+        ({"namesrv": ";"}, "namesrv is ';', which contains no name server", ""),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(options, message, hint):

@@ -1,4 +1,4 @@
-"""Ranges are pinned once, and cut into partitions that cover them exactly."""
+"""Ranges are pinned once, and are cut into partitions that cover them exactly."""
 
 from __future__ import annotations
 

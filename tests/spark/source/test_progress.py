@@ -1,4 +1,4 @@
-"""Offsets of a stream: their text in a checkpoint, and shares of a limited batch."""
+"""Offsets of a stream: their JSON in a checkpoint, and shares of a limited batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch reader gives the rows of `rmq export`, of a range that stays the same."""
+"""The batch reader returns the same rows as `rmq export`, of a pinned range."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fill(cluster, count, *, queue_id=None):
 
 
 def exported(cluster, path):
-    """The same topic through `rmq export`, without Spark."""
+    """Export the topic as `rmq export` does, but without Spark; return the rows."""
     Export(
         request=ExportRequest(
             topic="orders", from_position="earliest", to_position="latest"
@@ -114,7 +114,7 @@ def test_the_range_is_pinned_when_the_frame_is_loaded(cluster):
 
 
 def test_an_empty_topic_has_no_rows(cluster):
-    """Spark makes one partition of none, with a value of None or without one."""
+    """Spark replaces an empty list of partitions by one without a value, or None."""
     reader = batch_reader(data_source(cluster))
     assert reader.partitions() == []
     assert list(reader.read(None)) == []

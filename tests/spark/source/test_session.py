@@ -63,7 +63,7 @@ def load(spark, cluster, subscribe="orders", **options):
 
 
 def last_lines(error):
-    """The last two lines of an error, without what Spark writes after them."""
+    """Return the last two lines of an error, without the text that Spark appends."""
     lines = [line for line in str(error).splitlines() if "SQLSTATE" not in line]
     return [line.strip() for line in lines if line.strip()][-2:]
 

@@ -1,4 +1,4 @@
-"""The offsets of a stream's batches: every message in one batch, none lost or twice."""
+"""The offsets of a stream's batches: every message is in exactly one batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kit.waiting import wait_until
 from tests.spark.source import reading
 from tests.spark.source.reading import rows_of
 
-#: Since PySpark 4.2 a source is told where a batch starts, and how long it may be.
+#: From 4.2 on, PySpark tells a source where a batch starts, and lets it set a limit.
 HAS_LIMITS = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 LIMITS = pytest.mark.skipif(not HAS_LIMITS, reason="this PySpark passes no limit")
 
@@ -36,7 +36,7 @@ def cluster(rmq_cluster_factory):
 
 @pytest.fixture
 def stream_reader():
-    """A function that makes readers, which are stopped after the test."""
+    """A function that creates readers, which are stopped after the test."""
     made = []
 
     def make(*args, **options):
@@ -53,7 +53,7 @@ def at(*offsets, broker="broker-a"):
 
 
 def take(reader, start):
-    """The next batch: (where it ends, its rows)."""
+    """Read the next batch; return its end and its rows."""
     limit = reader.getDefaultReadLimit() if HAS_LIMITS else None
     end = reader.latestOffset(start, limit)
     return end, rows_of(reader, start, end)
@@ -72,7 +72,7 @@ def test_batches_hold_each_message_once(cluster, stream_reader):
 
 
 def test_nothing_new_is_the_same_text_as_before(cluster, stream_reader):
-    """Spark compares the texts: another order of keys would make empty batches."""
+    """Spark compares the texts, so another order of keys would cause empty batches."""
     cluster.send("orders", ["m"] * 5)
     reader = stream_reader(cluster)
     start = json.loads(json.dumps(reader.initialOffset()))

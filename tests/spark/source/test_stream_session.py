@@ -31,7 +31,7 @@ def cluster():
 
 
 def run(spark, cluster, topic, folder, **options):
-    """Read what is available into Parquet; the query's progress, batch by batch."""
+    """Write the available messages to Parquet; return the progress of each batch."""
     stream = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
     given = {"subscribe": topic, "startingOffsets": "earliest", **options}
     for name, value in given.items():
@@ -119,7 +119,7 @@ def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_query_loses_and_repeats_nothing(tmp_path):
-    """Twenty kills: python -m tests.spark.source.kill_stream."""
+    """`python -m tests.spark.source.kill_stream` does this with twenty kills."""
     found = kill_and_compare(str(tmp_path), kills=2, seed=3)
     assert (found["missing"], found["repeated"], found["wrong"]) == (0, 0, 0)
     assert found["rows"] == found["messages"] == 1_000

@@ -102,7 +102,7 @@ def test_an_analysis_error_without_a_position_is_a_usage_error():
 
 
 def test_an_unsupported_feature_is_a_usage_error():
-    """PySpark 4.0 answers a script with this error."""
+    """PySpark 4.0 raises this error for a script."""
     text = (
         "[UNSUPPORTED_FEATURE.SQL_SCRIPTING] The feature is not supported: SQL"
         " Scripting is under development. SQLSTATE: 0A000"

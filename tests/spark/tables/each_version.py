@@ -1,6 +1,7 @@
-"""Real tables of Delta Lake and Iceberg: run by `python -m tests.spark.versions`.
+"""Tests with real tables of Delta Lake and Iceberg, for every version of PySpark 4.
 
-What a table has is read from its own log and files, without Spark and without us.
+`python -m tests.spark.versions` runs them. The contents of a table are read from its
+log and files, without Spark and rmqcli.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.spark
 
 
 class DeltaFolder:
-    """A Delta table, by its log: JSON lines, one file for each version."""
+    """A Delta table, read by its log, which has a file of JSON lines per version."""
 
     kind = "delta"
 
@@ -65,7 +66,7 @@ class DeltaFolder:
 
 
 class IcebergFolder:
-    """An Iceberg table of a hadoop catalog, by its metadata and manifests."""
+    """An Iceberg table in a hadoop catalog, read by its metadata and manifests."""
 
     kind = "iceberg"
 
@@ -73,7 +74,7 @@ class IcebergFolder:
         self.folder = folder / "lake" / "db" / "orders"
         self.target = "lake.db.orders"
         self.conf: tuple[tuple[str, str], ...] = (
-            # for CALL
+            # needed for CALL
             (
                 "spark.sql.extensions",
                 "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -163,7 +164,7 @@ COLUMNS = ["queue_id", "queue_offset", "msg_id", "tags", "body"]
 
 
 def rows_of(table):
-    """The rows of a table, sorted, each as often as it is there."""
+    """Return the rows of a table, sorted, including duplicates."""
     files = sorted(table.files())
     if not files:
         return []
@@ -185,7 +186,7 @@ def tailed(cluster):
 
 @contextlib.contextmanager
 def begun(cluster, table, *arguments):
-    """An export in a session of its own, which has ended after the block."""
+    """Start an export in a new session, whose processes have ended after the block."""
     command = [sys.executable, "-m", "rmqcli", *command_of(table), *arguments]
     with subprocess.Popen(
         [*command, "-n", cluster.namesrv],
@@ -204,7 +205,7 @@ def test_a_run_that_is_killed_leaves_no_row_or_all(cluster, table):
         faults.drop_answer(), code=RequestCode.PULL_MESSAGE, topic="orders", queue_id=1
     )
     with begun(cluster, table) as process:
-        # a task has begun to write, and another one waits for the broker
+        # one task has begun to write, and another one waits for the broker
         wait_until(lambda: list(table.folder.rglob("*.parquet")))
         os.kill(process.pid, signal.SIGKILL)
     cluster.faults.remove(held)
@@ -212,7 +213,7 @@ def test_a_run_that_is_killed_leaves_no_row_or_all(cluster, table):
     run = exported(cluster, table)
     assert (run["rows"], run["offsets"]) == (50, 50)
     assert rows_of(table) == tailed(cluster)
-    # and one that is killed after its commit
+    # a run that is killed after its commit
     cluster.send("orders", ["größer"] * 7, tags="Paid")
     versions = len(table.versions())
     with begun(cluster, table, "--since-last") as process:

@@ -1,6 +1,6 @@
-"""The jars of table formats that tests run with, from Maven, and the settings of both.
+"""The jars of the table formats, from Maven, and the Spark settings that add them.
 
-Each format is for one minor version of PySpark; here are those that are tried.
+Each jar is built for one minor version of PySpark. Only tested combinations are listed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ COORDINATES = {
 
 
 def pyspark_minor():
-    """The version of the PySpark that is installed, such as `4.0`."""
+    """Return the minor version of the installed PySpark, such as `4.0`."""
     return ".".join(pyspark.__version__.split(".")[:2])
 
 
 def jars_of(kind, minor):
-    """The setting of Spark that brings a format for a PySpark."""
+    """Return the Spark setting that adds a format's jars for a version of PySpark."""
     found = jars(f"{kind}-for-pyspark-{minor}", COORDINATES[kind, minor])
     return f"spark.jars={','.join(map(str, found))}"

@@ -1,4 +1,4 @@
-"""An export into a table that is in memory: what it writes, and what it refuses."""
+"""An export into a table in memory: what it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ VALUE_JSON = (
 
 
 class MemoryTable:
-    """A table that keeps its records as text; its session is opened again and again."""
+    """A table that keeps its records as text; its session can be opened repeatedly."""
 
     def __init__(self, state=None, *, rows=0):
         self.name = "./t"
@@ -111,7 +111,7 @@ class Report:
 
 
 class SomeCluster:
-    """A cluster whose queues are as `found` makes them."""
+    """A cluster whose queues are changed by `found`."""
 
     def __init__(self, cluster, found):
         self._cluster = cluster
@@ -134,7 +134,7 @@ def cluster():
 
 @pytest.fixture
 def export(cluster):
-    """Run an export into a table; returns its run and what it said."""
+    """Runs an export into a table; returns its run and its messages."""
 
     def run_it(
         table, *, topic="orders", start=None, end=None, options=(), found=list, **fields
@@ -189,7 +189,7 @@ def test_a_range_is_written_once_and_then_continued(export, cluster):
         (0, 0, 5),
         (1, 0, 5),
     }
-    # the same again, and what is new, which is nothing
+    # the same export again, and then an export of new messages, of which there are none
     run, said = export(table)
     assert run.commit is None
     assert said == [f"nothing to do after run {record.run_id}"]
@@ -220,7 +220,7 @@ def test_what_lies_before_is_added(export):
     export(table, start=AtOffset(3), end=AtOffset(5))
     export(table, start=AtOffset(0), end=AtOffset(2))
     assert table.kept.newest.covered[("broker-a", 0)] == ((0, 2), (3, 5))
-    # the end of the newest range is where it goes on: the gap was chosen
+    # the next run continues at the end of the newest range: the caller chose the gap
     run, _ = export(table, options=FOLLOW)
     assert run.offsets == 0
     with pytest.raises(RefusedError, match="has 8 of these 10 offsets"):
@@ -351,7 +351,7 @@ def test_bodies_are_decoded_to_the_types_of_the_table(export, cluster):
     assert said == ["inferred schema: `id` bigint", "orders 10"]
     assert table.kept.newest.decode == "json"
     cluster.send("orders", ['{"id": "text"}'])
-    # inferred again it would be a string; and nothing needs to be said
+    # if it were inferred again, id would be a string
     for fields in ({}, {"decode": "json", "decode_infer": 5}):
         cluster.send("orders", ['{"id": 2}'])
         export(table, options=FOLLOW, **fields)
@@ -387,7 +387,7 @@ def test_what_was_left_out_is_counted(export):
     other = MemoryTable()
     run, _ = export(other)
     assert (run.without_row, run.warnings) == (0, ())
-    # of tags it is not known
+    # with a tag the number is not known
     tagged = MemoryTable()
     tagged.left_out = 1
     run, _ = export(tagged, tag="New")

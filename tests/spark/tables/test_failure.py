@@ -1,4 +1,4 @@
-"""What Spark says when a table cannot be written becomes two lines of ours."""
+"""Spark's exceptions for a table that cannot be written become an error and a hint."""
 
 from __future__ import annotations
 

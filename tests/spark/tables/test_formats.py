@@ -1,4 +1,4 @@
-"""Targets of tables, and which package fits which PySpark."""
+"""Targets of tables, and the packages that fit each version of PySpark."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ HIVE = {"spark.sql.catalogImplementation": "hive"}
         (DELTA, "./t", {}, {EXTENSIONS, SESSION_CATALOG, WAREHOUSE}),
         (DELTA, "./t", {EXTENSIONS: "mine"}, {SESSION_CATALOG, WAREHOUSE}),
         (DELTA, "./t", {WAREHOUSE: "/w"}, {EXTENSIONS, SESSION_CATALOG}),
-        # tables are to stay after the session
+        # these tables must exist after the session
         (DELTA, "db.t", HIVE, {EXTENSIONS, SESSION_CATALOG}),
         (DELTA, "db.t", {SESSION_CATALOG: "io.unitycatalog.X"}, {EXTENSIONS}),
         (ICEBERG, "lake.db.t", CATALOG, {WAREHOUSE}),

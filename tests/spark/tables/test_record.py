@@ -1,4 +1,4 @@
-"""The record in a commit: what it says, and which of a table's records counts."""
+"""The record in a commit, and the choice of the record that counts in a table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_record_that_cannot_be_read_is_an_error(changes, words):
         (((5, 9),), (0, 3), ((0, 3), (5, 9))),
         (((0, 3), (5, 9)), (3, 5), ((0, 9),)),
         (((0, 5),), (5, 5), ((0, 5),)),  # nothing was read
-        ((), (4, 4), ((4, 4),)),  # it goes on there
+        ((), (4, 4), ((4, 4),)),  # the next run continues there
         (((4, 4),), (4, 6), ((4, 6),)),
     ],
 )
@@ -140,9 +140,9 @@ def test_a_record_that_a_restore_took_back_does_not_count():
     to_nothing = commit(3, operation="RESTORE", version="0", timestamp=None)
     assert newest(to_first, *commits) == "first"
     assert newest(to_nothing, *commits) is None
-    # restored, and written to again
+    # an export after the restore
     assert newest(commit(4, text_of("third")), to_nothing, *commits) == "third"
-    # the restore was restored
+    # the restore itself was undone by another one
     back = commit(4, operation="RESTORE", version="2", timestamp=None)
     assert newest(back, to_nothing, *commits) == "second"
 
@@ -153,7 +153,7 @@ def test_a_restore_to_a_time_is_refused():
     restore = commit(3, operation="RESTORE", **to_time)
     with pytest.raises(RefusedError, match="was restored to 2025-10-09 12:01"):
         newest(restore, *commits)
-    # what is newer than the restore counts
+    # a record that is newer than the restore counts
     assert newest(commit(4, text_of("third")), restore, *commits) == "third"
 
 
@@ -179,7 +179,7 @@ def test_records_of_iceberg_are_those_of_the_current_snapshot_and_its_ancestors(
     assert found(40) == [(40, "third"), (10, "first")]
     assert found(20) == [(20, "second"), (10, "first")]
     assert found(None) == []
-    # its parent has expired
+    # the parent of the snapshot has expired
     assert records_in_iceberg([snapshot(50, 40)], 50, table="t") == []
-    # a circle ends
+    # a cycle of parents ends
     assert len(records_in_iceberg([snapshot(1, 1, "x")], 1, table="t")) == 1

@@ -1,6 +1,6 @@
 """`rmq export --format delta` without the package, or with one for another Spark.
 
-Delta Lake 4.0.0 is for PySpark 4.0, and these tests run with a later one.
+Delta Lake 4.0.0 is for PySpark 4.0, and these tests use a later version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture
 def export(tmp_path):
-    """Export a topic into a folder as a table; returns exit code, stdout, stderr."""
+    """Exports a topic into a table in a folder; returns exit code, stdout, stderr."""
     with EmbeddedCluster(queues=1) as cluster:
         cluster.create_topic("orders", queues=1)
         cluster.send("orders", ["a", "b"])
