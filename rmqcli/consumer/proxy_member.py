@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING, Final, cast
 from rmqcli import tasks
 from rmqcli.clock import Deadline
 from rmqcli.consumer.threads import ConsumeThreads
-from rmqcli.engine.consume import call_batch, call_directly, call_orderly, is_success
+from rmqcli.engine.consume.request import (
+    call_batch,
+    call_directly,
+    call_orderly,
+    is_success,
+)
 from rmqcli.engine.held_messages import (
     INVISIBLE_MS,
     HeldMessages,

@@ -40,7 +40,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from rmqcli.consumer.process_end import end_child
-from rmqcli.engine.consume import consume_concurrently, consume_orderly
+from rmqcli.engine.consume.request import consume_concurrently, consume_orderly
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.clock import Clock
-    from rmqcli.engine.consume import (
+    from rmqcli.engine.consume.request import (
         ConcurrentOutcome,
         ConcurrentRequest,
         OrderlyOutcome,

@@ -2,8 +2,8 @@
 
 `push_consumer` starts and closes the member. `rebalance` and `allocate` decide which
 queues it owns, and `pull_message` when to pull. `process_queue` caches the messages of
-a queue. `consume_concurrently` and `consume_orderly` decide which messages are handed
-to listeners, and `offset_store` which offsets are committed. `interfaces` defines what
-the engine needs from outside: a network, and threads that call listeners. `consumer`
-provides both.
+a queue. The services in `consume` decide which messages are handed to listeners, and
+`offset_store` which offsets are committed. `interfaces` defines what the engine needs
+from outside: a network, and threads that call listeners. `rmqcli.consumer` provides
+both.
 """

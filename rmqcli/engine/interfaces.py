@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from rmqcli.engine.consume import ConcurrentRequest, OrderlyRequest
+    from rmqcli.engine.consume.request import ConcurrentRequest, OrderlyRequest
     from rmqcli.model import MessageQueue
     from rmqcli.tasks import Answer, Pending, Request, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection

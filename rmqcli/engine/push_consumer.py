@@ -29,8 +29,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.checks import LEAD_MS, SubscriptionCheck
-from rmqcli.engine.consume_concurrently import ConsumeMessageConcurrentlyService
-from rmqcli.engine.consume_orderly import ConsumeMessageOrderlyService
+from rmqcli.engine.consume.concurrently import ConsumeMessageConcurrentlyService
+from rmqcli.engine.consume.orderly import ConsumeMessageOrderlyService
 from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.pull_message import (
     PullMessageService,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.clock import Now
-    from rmqcli.engine.consume import ConcurrentOutcome, OrderlyOutcome
+    from rmqcli.engine.consume.request import ConcurrentOutcome, OrderlyOutcome
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
-from rmqcli.engine.consume import call_directly, is_success, orderly_status
+from rmqcli.engine.consume.request import call_directly, is_success, orderly_status
 from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
-from rmqcli.engine.consume import consume_concurrently, consume_orderly
+from rmqcli.engine.consume.request import consume_concurrently, consume_orderly
 from rmqcli.engine.listener import Listener
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmqcli.api.client import Client
-    from rmqcli.engine.consume import Failed
+    from rmqcli.engine.consume.request import Failed
     from rmqcli.engine.interfaces import PullAsk
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled

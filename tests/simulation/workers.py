@@ -1,7 +1,7 @@
 """Consume threads of a simulated member: calls of listeners that take virtual time.
 
-The steps between two calls are those of `engine.consume`, as generators that yield how
-long the next call takes. `engine.consume` itself interprets the result of a call.
+The steps between two calls are those of `engine.consume.request`, as generators that
+yield how long the next call takes. That module itself interprets the result of a call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.engine.consume import (
+from rmqcli.engine.consume.request import (
     REPORT_MS,
     SHARE_MS,
     ConcurrentOutcome,

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqcli.engine.consume import (
+from rmqcli.engine.consume.request import (
     REPORT_MS,
     SHARE_MS,
     ConcurrentRequest,

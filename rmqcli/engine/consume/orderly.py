@@ -19,11 +19,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.consume import OrderlyRequest
+from rmqcli.engine.consume.request import OrderlyRequest
+from rmqcli.engine.consume.send_back import send_orderly_back
 from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
-from rmqcli.engine.send_back import send_orderly_back
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.tasks import start, unexpected
@@ -31,7 +31,7 @@ from rmqcli.tasks import start, unexpected
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.engine.consume import OrderlyOutcome
+    from rmqcli.engine.consume.request import OrderlyOutcome
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue

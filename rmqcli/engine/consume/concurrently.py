@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.consume import ConcurrentRequest
+from rmqcli.engine.consume.request import ConcurrentRequest
+from rmqcli.engine.consume.send_back import retries_max_of, send_message_back
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
-from rmqcli.engine.send_back import retries_max_of, send_message_back
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.tasks import start, unexpected
@@ -24,7 +24,7 @@ from rmqcli.tasks import start, unexpected
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.engine.consume import ConcurrentOutcome, Failed
+    from rmqcli.engine.consume.request import ConcurrentOutcome, Failed
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue
