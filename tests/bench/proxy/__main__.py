@@ -4,12 +4,14 @@
     /tmp/official/bin/pip install rocketmq-python-client==5.1.2
     python -m tests.bench.proxy --official /tmp/official/bin/python \\
         [--version 5.5.0] [--messages 2000] [--rounds 1] \\
-        [--only send,batch,receive,push,latency]
+        [--only send,bare,batch,receive,push,latency]
 
 Starts a real proxy in local mode, and runs the following in the order A B B A, each
 time in a new process:
 
 - send: one message at a time;
+- bare: the same calls, but in place of our client nothing but gRPC's blocking API: what
+  no client on top of it can exceed;
 - batch: batches of 32 messages, which the official client does not support;
 - receive: up to 32 messages at once with a simple consumer, and their acknowledgement,
   which takes the official client one call per message, and ours one call for all;
@@ -41,7 +43,7 @@ from tests.bench.proxy.clients import (
 from tests.kit.cluster import RealCluster
 from tests.kit.java_program import fill
 
-_KINDS = ("send", "batch", "receive", "push", "latency")
+_KINDS = ("send", "bare", "batch", "receive", "push", "latency")
 
 
 def main() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from rmqcli import (
     ClientConfig,
@@ -19,6 +21,10 @@ from rmqcli import (
     ProducerMessage,
     SimpleConsumer,
 )
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.proxy.metadata import MetadataMaker
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
 from tests.bench.proxy.pace import Latencies, Span, at_rate
 
 if TYPE_CHECKING:
@@ -51,6 +57,30 @@ def sends(client: ClientConfig, messages: int, batch: int) -> tuple[int, float, 
             return messages // batch * batch
 
         return timed(run)
+
+
+def bare_sends(endpoints: str, messages: int) -> tuple[int, float, float]:
+    """Make as many calls with gRPC alone: the same request, without our client."""
+    message = pb.Message(body=b"x" * 128)
+    message.topic.name = _TOPIC
+    system = message.system_properties
+    system.message_id = "01" + "0" * 32
+    system.message_type = pb.MessageType.NORMAL
+    system.born_timestamp.GetCurrentTime()
+    request = service.SendMessageRequest(messages=[message]).SerializeToString()
+    metadata = MetadataMaker("bare@1@0@0", credentials=None, clock=SYSTEM_CLOCK).make()
+    with grpc.insecure_channel(endpoints) as channel:
+        send: Any = channel.unary_unary(
+            "/apache.rocketmq.v2.MessagingService/SendMessage"
+        )
+
+        def run(count: int) -> int:
+            for _ in range(count):
+                send(request, timeout=3, metadata=metadata)
+            return count
+
+        run(20)
+        return timed(lambda: run(messages))
 
 
 def receives(
@@ -115,6 +145,8 @@ def main() -> None:
             found = pushes(client, group, 5 * messages)
         case "latency":
             found = latencies(client, group)
+        case "bare":
+            found = as_found(*bare_sends(options["endpoints"], messages))
         case "receive":
             found = as_found(*receives(client, group, messages))
         case "batch":
