@@ -48,5 +48,5 @@ def test_the_commands_through_a_proxy_work_as_they_stand(rmq_cluster_factory):
     assert "joined group billing as " in done.stderr
     assert "1 consumed; " in done.stderr
     assert '"body_json":{"id":1}' in done.stdout
-    assert "tail is a member of group billing through " in done.stderr
+    assert "tail joined group billing through " in done.stderr
     assert "topic orders: NORMAL, 4 queues" in done.stdout

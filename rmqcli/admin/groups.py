@@ -533,7 +533,8 @@ def _configs(
         if change.consume_message_orderly is not None and version < V5_0_0:
             raise UnsupportedError(
                 f"consumeMessageOrderly: {name} runs RocketMQ"
-                f" {version_name(version)}, and that needs {version_name(V5_0_0)}"
+                f" {version_name(version)}; the request needs"
+                f" {version_name(V5_0_0)} or later"
             )
     return found
 

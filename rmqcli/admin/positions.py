@@ -219,7 +219,9 @@ def format_ranges(ranges: Mapping[MessageQueue, ResolvedRange | RmqError]) -> li
             lines.append(f"{queue}: unknown: {found.message}")
             continue
         offsets = found.offsets
-        line = f"{queue}: {offsets.start} to {offsets.end}, {len(offsets)} messages"
+        count = len(offsets)
+        noun = "message" if count == 1 else "messages"
+        line = f"{queue}: {offsets.start} to {offsets.end}, {count} {noun}"
         notes = dict.fromkeys(n for n in (found.start.note, found.end.note) if n)
         lines.append("; ".join((line, *notes)))
     return lines

@@ -253,7 +253,7 @@ def broker_ports(
     ports = tuple(first + BROKER_PORT_STEP * n for n in range(brokers))
     if ports[-1] > 65_535:
         raise UsageError(
-            f"port {ports[-1]} of broker {brokers}, {source}, is over 65535",
+            f"port {ports[-1]} of broker {brokers}, {source}, exceeds 65535",
             hint="choose a lower port, or --listen HOST:0 for any free ports",
         )
     for port in ports:

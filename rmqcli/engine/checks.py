@@ -175,7 +175,7 @@ class SubscriptionCheck:
             return
         self._logged, self._logged_ms = found, now_ms
         logger.warning(
-            "members subscribe differently, so messages get lost group=%s: %s",
+            "members have different subscriptions, so messages are lost group=%s: %s",
             member.group,
             "; ".join(found[:_LOGGED_MAX]),
         )

@@ -40,7 +40,7 @@ def parse_delay(text: str) -> Delay:
     if text.isascii() and text.isdigit():
         level = int(text[:9])
         if not 1 <= level <= LEVEL_MAX:
-            what = f"a level is 1 to {LEVEL_MAX}"
+            what = f"a delay level must be between 1 and {LEVEL_MAX}"
             hint = f"add a unit for a duration: {text}s"
             raise TextError(text, what, start=0, end=len(text), hint=hint)
         return Delay(level=level)

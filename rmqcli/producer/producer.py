@@ -207,9 +207,7 @@ class Producer:
         if group is not None:
             check_producer_group(group)
         elif on_check is not None and not self._client_config.endpoints:
-            raise UsageError(
-                "on_check is given without a group", hint="give the producer a group"
-            )
+            raise UsageError("on_check needs a group", hint="give the producer a group")
         #: created by start() when there are endpoints; then it replaces _thread
         self._proxy: ProxyProducer | None = None
         self._pid = os.getpid()

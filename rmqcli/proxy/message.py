@@ -222,7 +222,7 @@ def inflate_either(data: bytes, *, limit_bytes: int = INFLATED_MAX) -> bytes:
     if len(inflated) > limit_bytes:
         raise DecodeError(f"compressed body inflates to more than {limit_bytes} bytes")
     if not stream.eof:
-        raise DecodeError(f"compressed body of {len(data)} bytes ends too early")
+        raise DecodeError(f"compressed body of {len(data)} bytes is truncated")
     return inflated
 
 

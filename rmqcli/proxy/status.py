@@ -189,21 +189,22 @@ def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
             "it does not name this host"
         )
         return ConnectError(
-            f"no TLS with {address}: its certificate is not accepted: {reason}",
+            f"TLS handshake with {address} failed: its certificate is not accepted:"
+            f" {reason}",
             address=address,
             hint="name the CA that signed it with ca_file=FILE,"
             " or accept any certificate with insecure=True",
         )
     if "wrong_version_number" in lower:
         return ConnectError(
-            f"no TLS with {address}: it does not speak TLS",
+            f"TLS handshake with {address} failed: the peer does not speak TLS",
             address=address,
             hint="a proxy without TLS needs plaintext=True",
         )
     if "tls handshake failed" in lower or "ssl_error" in lower:
         reason = _match(r"OPENSSL_internal:([A-Z0-9_]+)", remark)
         return ConnectError(
-            f"no TLS with {address}: {_said(reason) or 'the handshake failed'}",
+            f"TLS handshake with {address} failed{_words(_said(reason))}",
             address=address,
             hint="a proxy without TLS needs plaintext=True",
         )

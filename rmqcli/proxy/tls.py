@@ -107,13 +107,13 @@ def _shown(endpoints: Endpoints, *, timeout_ms: int) -> tuple[bytes, str]:
             shown = wrapped.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
         raise ConnectError(
-            f"no TLS with {endpoints}: its certificate cannot be used:"
+            f"TLS handshake with {endpoints} failed: its certificate cannot be used:"
             f" {error.verify_message.lower()}",
             address=str(endpoints),
         ) from error
     except (ssl.SSLError, ConnectionResetError) as error:
         raise ConnectError(
-            f"no TLS with {endpoints}: it does not speak TLS",
+            f"TLS handshake with {endpoints} failed: the peer does not speak TLS",
             address=str(endpoints),
             hint=_PLAIN_HINT,
         ) from error

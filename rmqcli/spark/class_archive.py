@@ -345,7 +345,7 @@ def _folder_fault(folder: Path) -> str | None:
     Raises OSError when the folder cannot be examined.
     """
     if os.stat(folder).st_mode & 0o022:
-        return "others can write it"
+        return "other users can write to it"
     return folder_fault(folder)
 
 

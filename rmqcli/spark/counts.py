@@ -50,9 +50,9 @@ class OffsetCounts:
             queue = self._wanted.queue
             raise BodyError(
                 f"records of {queue.broker_name} queue {queue.queue_id} "
-                f"came with offsets {first} to {last} out of order: after "
-                f"{self._next - 1}, in the range {self._wanted.start} to "
-                f"{self._wanted.end}"
+                f"have offsets {first} to {last}, out of order or out of range: "
+                f"expected offsets after {self._next - 1} in the range "
+                f"{self._wanted.start} to {self._wanted.end}"
             )
         if first > self._next:
             self._holes.append((self._next, first))

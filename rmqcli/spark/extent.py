@@ -110,7 +110,7 @@ def continued(
             if extent.max_offset < end:
                 raise RefusedError(
                     f"{queue} ends at offset {extent.max_offset}, but was exported up "
-                    f"to {end}: its topic has been made anew",
+                    f"to {end}: the topic was deleted and created again",
                     hint=f"export the new topic {instead}",
                 )
             # An end before the start only means that nothing is left to export.

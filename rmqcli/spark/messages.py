@@ -69,7 +69,8 @@ def message_rows(
             )
         if delay is not None and not 1 <= delay <= DELAY_LEVEL_MAX:
             raise UsageError(
-                f"delay is {delay}; a delay level is 1 to {DELAY_LEVEL_MAX}",
+                f"delay is {delay}; a delay level must be between 1 and"
+                f" {DELAY_LEVEL_MAX}",
                 hint="leave it null where there is no delay",
             )
         yield RecordMessage(

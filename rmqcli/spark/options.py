@@ -55,7 +55,9 @@ class Given:
         for written, value in options.items():
             name = names.get(written.lower())
             if name is None and written.lower() == "path":
-                raise UsageError(f"{call} takes no path here", hint=f"write {instead}")
+                raise UsageError(
+                    f"{call} does not accept a path", hint=f"write {instead}"
+                )
             if name is None:
                 raise _unknown(written, documented)
             self._values[name] = value

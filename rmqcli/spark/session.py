@@ -180,9 +180,9 @@ def check_spark_home(environ: Mapping[str, str], version: str) -> None:
         found = re.match(r"spark-core_[\d.]+-((\d+\.\d+)[\w.]*)", jar.name)
         if found is not None and found[2] != ".".join(version.split(".")[:2]):
             raise ConfigError(
-                f"SPARK_HOME, {home}, holds Spark {found[1].removesuffix('.jar')}, and"
-                f" PySpark here is {version}",
-                hint="unset SPARK_HOME, for the Spark that came with PySpark",
+                f"SPARK_HOME is {home} with Spark {found[1].removesuffix('.jar')}, but"
+                f" the installed PySpark is {version}",
+                hint="unset SPARK_HOME to use the Spark that comes with PySpark",
             )
 
 
@@ -284,8 +284,8 @@ def _not_started(error: BaseException, options: SessionOptions) -> RmqError:
             f"the Spark master {options.master} does not answer PySpark"
             f" {pyspark_version()}",
             address=options.master or "",
-            hint="check the master argument, and that the master runs Spark"
-            f" {pyspark_version()}, too",
+            hint="check the master argument, and that the master also runs Spark"
+            f" {pyspark_version()}",
         )
     return RmqError(
         f"Spark did not start: {reason}",

@@ -177,7 +177,8 @@ class DiskStore:
             )
             if len(record) > RECORD_BYTES_MAX:
                 raise ValueError(
-                    f"a message of {len(record)} bytes is over {RECORD_BYTES_MAX}"
+                    f"a message of {len(record)} bytes exceeds the limit of"
+                    f" {RECORD_BYTES_MAX}"
                 )
             if len(record) + END_BYTES_MIN > room:
                 if len(record) + END_BYTES_MIN > log.files.file_bytes:

@@ -62,7 +62,7 @@ def check_owner(folder: Path) -> None:
         if fault is not None:
             raise StoreError(
                 f"{folder} {fault}: nothing is written into it",
-                hint="name a folder in your home directory",
+                hint="choose a folder in your home directory",
             )
         for inner in (folder / name for name in _OWN_FOLDERS):
             fault = "is a symbolic link" if inner.is_symlink() else folder_fault(inner)

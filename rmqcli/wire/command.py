@@ -130,7 +130,10 @@ def _encode_binary(command: RemotingCommand) -> bytes:
     for key, value in command.ext_fields.items():
         raw_key, raw_value = _utf8(key), _utf8(value)
         if len(raw_key) > _PAIR_LENGTH_MAX:
-            raise HeaderError(f"extension key of {len(raw_key)} bytes is over 32767")
+            raise HeaderError(
+                f"extension key of {len(raw_key)} bytes exceeds the limit of"
+                f" {_PAIR_LENGTH_MAX}"
+            )
         pairs += (_INT16.pack(len(raw_key)), raw_key)
         pairs += (_INT32.pack(len(raw_value)), raw_value)
     fields = b"".join(pairs)

@@ -67,7 +67,7 @@ def encode_frame(serialize_type: int, header: bytes, body: bytes) -> bytes:
     length = 4 + len(header) + len(body)
     if len(header) > _HEADER_LENGTH_MAX or length + 4 > FRAME_LENGTH_MAX:
         raise FrameError(
-            f"frame of {length + 4} bytes with a header of {len(header)} is over the"
+            f"frame of {length + 4} bytes with a header of {len(header)} exceeds the"
             f" limit of {FRAME_LENGTH_MAX}"
         )
     mark = serialize_type << 24 | len(header)

@@ -115,7 +115,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=50_000)
     parser.add_argument("--per-body", type=int, default=1000)
     parser.add_argument("--body-bytes", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=10_000, help="rows, for columns")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=10_000,
+        help="Rows per batch when decoding into columns.",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     bodies = make_bodies(

@@ -174,7 +174,7 @@ def test_order_is_for_brokers_of_5(start):
     _, rmq = start("4.9.7")
     code, rows, err = rmq("create", "G", "--consume-message-orderly")
     assert (code, rows) == (1, None)
-    assert "broker-a runs RocketMQ 4.9.7, and that needs 5.0.0" in err
+    assert "broker-a runs RocketMQ 4.9.7; the request needs 5.0.0 or later" in err
     assert rmq.settings("G") is None
     _, rmq = start("5.5.0")
     assert rmq.rows("create", "G", "--consume-message-orderly")[0][1] == "created"

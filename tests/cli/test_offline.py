@@ -113,7 +113,7 @@ def test_members_are_unknown_and_that_is_no_error(rmq, folder):
     assert group["members"] is None
     unknown = "members are unknown: a broker's folder was read, not a running broker"
     assert group["client_reason"] == unknown
-    assert f"Its {unknown}." in group["explain"]
+    assert f"The group's {unknown}." in group["explain"]
     out, err = rmq("lag", "g_pull", "--store", folder)
     assert "members unknown" in err
     out, _ = rmq("lag", "--store", folder)

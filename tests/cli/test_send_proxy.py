@@ -154,7 +154,10 @@ def test_tls_to_a_proxy_without_it_is_said_in_two_lines(rmq, proxy):
     code, out, err = rmq("send", "orders", "x", plaintext=False)
     assert (code, out) == (5, "")
     assert err.splitlines() == [
-        f"error: no TLS with {proxy.endpoints}: it does not speak TLS",
+        (
+            f"error: TLS handshake with {proxy.endpoints} failed: the peer does not"
+            " speak TLS"
+        ),
         "hint: a proxy without TLS needs --plaintext",
     ]
 

@@ -12,7 +12,7 @@ from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.subscription import SubscriptionData
 from tests.engine.world import ME, OTHER, START_MS, refusal, started
 
-WARNING = "members subscribe differently, so messages get lost group=g: "
+WARNING = "members have different subscriptions, so messages are lost group=g: "
 
 
 def seen(*client_ids, **expressions):
@@ -30,7 +30,7 @@ def seen(*client_ids, **expressions):
 
 
 def warnings_of(caplog):
-    return [each.message for each in caplog.records if "differently" in each.message]
+    return [each.message for each in caplog.records if "different" in each.message]
 
 
 def test_a_different_subscription_is_logged_before_each_heartbeat(caplog):

@@ -425,7 +425,11 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
             "compress_level is 10",
         ),
         (lambda: Producer("DEFAULT_PRODUCER"), ConfigError, "is reserved"),
-        (lambda: Producer(on_check=lambda _: None), UsageError, "without a group"),
+        (
+            lambda: Producer(on_check=lambda _: None),
+            UsageError,
+            "on_check needs a group",
+        ),
     ],
 )
 def test_what_rocketmq_would_not_take_is_refused_where_it_is_written(make, error, why):

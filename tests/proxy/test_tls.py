@@ -73,7 +73,8 @@ def test_an_unknown_authority_is_refused(session):
         for error in ask_both_ways(session(proxy.endpoints)):
             assert isinstance(error, ConnectError)
             assert str(error).startswith(
-                f"no TLS with {proxy.endpoints}: its certificate is not accepted:"
+                f"TLS handshake with {proxy.endpoints} failed: its certificate is not"
+                " accepted:"
             )
             assert "insecure=True" in error.hint
 
@@ -99,7 +100,10 @@ def test_tls_to_a_port_without_it(session, insecure):
     with ScriptedProxy() as proxy:
         tls = TlsOptions(insecure=insecure)
         for error in ask_both_ways(session(proxy.endpoints, tls=tls)):
-            assert str(error) == f"no TLS with {proxy.endpoints}: it does not speak TLS"
+            assert str(error) == (
+                f"TLS handshake with {proxy.endpoints} failed: the peer does not speak"
+                " TLS"
+            )
             assert error.hint == "a proxy without TLS needs plaintext=True"
 
 

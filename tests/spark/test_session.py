@@ -51,7 +51,7 @@ def test_another_spark_in_spark_home_is_named_with_both_versions(tmp_path):
     with pytest.raises(ConfigError) as caught:
         check_spark_home(environ, "4.3.0")
     assert caught.value.message == (
-        f"SPARK_HOME, {tmp_path}, holds Spark 3.5.1, and PySpark here is 4.3.0"
+        f"SPARK_HOME is {tmp_path} with Spark 3.5.1, but the installed PySpark is 4.3.0"
     )
     assert caught.value.hint.startswith("unset SPARK_HOME")
 

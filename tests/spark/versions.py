@@ -1,6 +1,7 @@
 """Runs the tests of `each_version.py` with each minor version of PySpark 4.
 
-The one in `tables` has real tables of Delta Lake and Iceberg, where they exist for it.
+`tables/each_version.py` tests real tables of Delta Lake and Iceberg where a release of
+them supports that version.
 
     python -m tests.spark.versions [VERSION...]
 

@@ -344,7 +344,7 @@ def test_a_record_of_the_largest_size_is_read_back(tmp_path):
     record = store.message_at(large.commit_log_offset)
     assert record is not None
     assert len(record) == 64 << 20
-    with pytest.raises(ValueError, match="over 67108864"):
+    with pytest.raises(ValueError, match="exceeds the limit of 67108864"):
         store.append(
             [dataclasses.replace(message(0), body=body + b"x")], tags_codes=[65]
         )

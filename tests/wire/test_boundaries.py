@@ -153,7 +153,7 @@ def test_a_key_of_a_binary_header_has_a_length_of_16_bits(size, is_taken):
         (frame,) = FrameBuffer().feed(encode_command(command, SerializeType.ROCKETMQ))
         assert decode_command(frame).ext_fields == command.ext_fields
     else:
-        with pytest.raises(HeaderError, match="over 32767"):
+        with pytest.raises(HeaderError, match="exceeds the limit of 32767"):
             encode_command(command, SerializeType.ROCKETMQ)
 
 
@@ -281,9 +281,9 @@ def test_properties_of_a_message_and_of_a_batch_item(size, is_taken):
         assert found.properties == properties
         assert decode_batch(encode_batch([item])) == [item]
     else:
-        with pytest.raises(ValueError, match="over 32767"):
+        with pytest.raises(ValueError, match="exceed the limit of 32767"):
             encode_message(fields)
-        with pytest.raises(ValueError, match="over 32767"):
+        with pytest.raises(ValueError, match="exceed the limit of 32767"):
             encode_batch([item])
 
 
@@ -306,7 +306,7 @@ def message(**fields):
 def test_a_long_topic_makes_a_record_of_the_second_version(size, magic):
     fields = message(topic="t" * size)
     if magic is None:
-        with pytest.raises(ValueError, match=f"topic of {size} bytes is over"):
+        with pytest.raises(ValueError, match=f"topic of {size} bytes exceeds"):
             encode_message(fields)
         return
     data = encode_message(fields)

@@ -182,8 +182,8 @@ class Assembler:
                         topic=queue.topic,
                         broker_name=queue.broker_name,
                         queue_id=queue.queue_id,
-                        failure=f"{queue.broker_name} has left the route; {client_id}"
-                        " still holds the queue",
+                        failure=f"{queue.broker_name} is no longer in the route, but"
+                        f" member {client_id} still holds the queue",
                     )
                 )
 

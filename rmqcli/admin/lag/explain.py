@@ -94,7 +94,7 @@ def _members(lag: GroupLag) -> Iterator[str]:
     members = lag.reading.members
     if members is None:
         if lag.reading.members_unknown is not None:
-            yield f"Its {lag.reading.members_unknown}."
+            yield f"The group's {lag.reading.members_unknown}."
         elif lag.total_lag != 0 and not lag.reading.failures:
             yield "No member is online: nothing is read until one starts."
         return
@@ -104,7 +104,7 @@ def _members(lag: GroupLag) -> Iterator[str]:
     if count > readable > 0 and members.message_model != BROADCASTING:
         yield f"Only {readable} of them can get a queue: there are no more queues."
     for note in members.mismatches(lag.reading.clients):
-        yield f"Subscriptions differ, so messages get lost: {note}."
+        yield f"Members have different subscriptions, so messages are lost: {note}."
 
 
 def _skew(lag: GroupLag) -> Iterator[str]:

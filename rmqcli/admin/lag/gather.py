@@ -183,7 +183,7 @@ class LagGatherer:
         return BrokerFailure(
             broker_name=name,
             address=seen.address,
-            message=f"it has left the route; a name server last listed it at"
+            message=f"it is no longer in the route; a name server last listed it at"
             f" {format_rfc3339(seen.seen_ms)}, and groups had queues there; if it was"
             " removed for good, use LagMemory.forget()",
         )
@@ -311,7 +311,7 @@ def _part(name: str, broker: BrokerData) -> BrokerPart:
     if broker.master_address is None:
         # A slave's offsets are only as new as its last copy of the master's.
         part.failure = ConnectError(
-            f"{name} has no master now, only slaves", address=name
+            f"{name} currently has no master, only slaves", address=name
         )
     return part
 

@@ -315,5 +315,5 @@ def _pair(value: Any) -> tuple[int, int | None]:  # noqa: ANN401  # JSON
 
 def _left(name: str, seen: SeenBroker, lag: int | None, *, now_ms: int) -> str:
     ago = format_duration(max(0, now_ms - seen.seen_ms))
-    held = "" if lag is None else f", with {lag} messages to read in its queues"
-    return f"{name} has left the route; it was seen {ago} ago{held}"
+    held = "" if lag is None else f" with {lag} unread messages in its queues"
+    return f"{name} is no longer in the route; last seen {ago} ago{held}"

@@ -353,7 +353,10 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
 
 
 def _moved(plan: QueuePlan, committed: int | None) -> QueuePlan:
-    warning = f"moved from {plan.committed} to {committed} after the plan was made"
+    before, now = (
+        "none" if each is None else str(each) for each in (plan.committed, committed)
+    )
+    warning = f"committed offset changed from {before} to {now} after the plan was made"
     return replace(
         plan,
         committed=committed,

@@ -164,7 +164,7 @@ def _read_topic(
 ) -> _Topic:
     queues = route.read_queues()
     if not queues:
-        raise UsageError(f"topic {route.topic} has no queue that can be read")
+        raise UsageError(f"topic {route.topic} has no readable queue")
     errors = members.errors
     # A broker that did not report its members is not waited for again.
     unknown = {q: errors[q.broker_name] for q in queues if q.broker_name in errors}

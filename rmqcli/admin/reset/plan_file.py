@@ -107,7 +107,7 @@ def read_plan(
         if row.committed is not None:
             planned_from[queue] = _number(row.where, "committed", row.committed)
     if not targets:
-        raise UsageError(f"{path} names no queue to reset")
+        raise UsageError(f"{path} contains no queue to reset")
     return ToOffsets(targets, planned_from, cluster)
 
 

@@ -67,7 +67,7 @@ def judge(
         was_there=target in seen and mechanism is not Mechanism.COMMIT,
         is_live=is_live,
     ):
-        note = f"was {target}; a live consumer has read on to {last}"
+        note = f"was {target}; a live consumer has since committed {last}"
         return Outcome(result=Result.CONFIRMED, is_good=True, read_back=last, note=note)
     if last == committed and target not in seen:
         note = (
@@ -89,7 +89,7 @@ def judge(
 def judge_unchanged(*, target: int, seen: Sequence[int | None]) -> Outcome:
     """Judge a queue that was already at its target and was left alone."""
     last = seen[-1] if seen else target
-    note = "" if last == target else f"a live consumer has read on to {last}"
+    note = "" if last == target else f"a live consumer has since committed {last}"
     return Outcome(result=Result.UNCHANGED, is_good=True, read_back=last, note=note)
 
 

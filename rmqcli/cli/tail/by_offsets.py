@@ -234,7 +234,9 @@ class OffsetTail:
             wanted = plan.last if plan.filter.is_everything else None
             back = wanted if wanted is not None else plan.look_back
             start = low if back is None else max(low, end - back)
-        words = f"{queue.queue}: {start} to {end}, {max(0, end - start)} messages"
+        count = max(0, end - start)
+        noun = "message" if count == 1 else "messages"
+        words = f"{queue.queue}: {start} to {end}, {count} {noun}"
         notes = dict.fromkeys(each for each in (note, end_note) if each)
         self._messages.info("; ".join((words, *notes)))
         return _Range(queue, start, end)
@@ -459,5 +461,5 @@ class OffsetTail:
             gaps = "gaps are unknown: the broker filters"
         words = [f"{counts.scanned:,} scanned", f"{counts.matched:,} matched", gaps]
         if self._is_cut_short:
-            words.append("ended before everything was shown")
+            words.append("stopped before all messages were shown")
         self._messages.info("; ".join(words))

@@ -66,8 +66,8 @@ def run_group_tail(
     tail = _GroupTail(common, plan, consumer, writer)
     with consumer:
         common.messages.info(
-            f"tail is a member of group {plan.group} through {common.endpoints[0]}:"
-            " what it shows is consumed for the group"
+            f"tail joined group {plan.group} through {common.endpoints[0]}: the group"
+            " consumes every message that tail shows"
         )
         try:
             tail.run()
@@ -121,7 +121,7 @@ class _GroupTail:
         try:
             return self._consumer.receive(wanted, await_ms=left_ms)
         except TransportError as error:
-            self._messages.warn(f"{error.message}; trying again")
+            self._messages.warn(f"{error.message}; retrying")
             never = threading.Event()
             SYSTEM_CLOCK.wait_ms(never, min(_AGAIN_MS, self._left_ms()))
             return []

@@ -279,7 +279,10 @@ class TailOptions:
             )
         for flag in _NOT_WITH_GROUP:
             if given[flag]:
-                hint = "leave it out: a member gets what its group has not consumed"
+                hint = (
+                    "leave it out: a member receives the messages that its group has"
+                    " not consumed"
+                )
                 if flag == "--no-follow":
                     hint = "use --count, --timeout or --idle-timeout to end tail"
                 elif flag in ("--key", "--property", "--grep"):

@@ -280,7 +280,7 @@ def _summarise(common: Common, tail: Tail[Any]) -> None:
         where = "" if reached is None else f" at offset {reached}"
         messages.warn(f"{queue}: abandoned{where}: {explain_sql(error).message}")
     if tail.is_cut_short:
-        words.append("ended by the time limit, before everything was shown")
+        words.append("stopped by the time limit before all messages were shown")
     messages.info("; ".join(words))
 
 

@@ -266,7 +266,8 @@ class Export:
         if taken is not None:
             raise RefusedError(
                 taken,
-                hint="use since_last=True for what came after, or an empty folder",
+                hint="use since_last=True to export newer messages, or give an empty"
+                " folder",
             )
         return self._execute(directory, manifest, plan, ())
 
@@ -278,11 +279,11 @@ class Export:
                     getattr(self.request, name),
                 )
                 if planned != asked:
-                    values = f" {planned}, not {asked}"
+                    values = f"{name} {planned}, not {asked}"
                     if name == "decode_schema":  # many lines
-                        values = " of its own, not with this one"
+                        values = f"a different {name}"
                     raise RefusedError(
-                        f"run {plan.run_id} was planned with {name}{values}",
+                        f"run {plan.run_id} was planned with {values}",
                         hint="resume it without other arguments",
                     )
             return

@@ -76,7 +76,7 @@ class ExportRequest:
 
     def __post_init__(self) -> None:
         if not _TOPIC.fullmatch(self.topic):
-            raise UsageError(f"topic {self.topic!r} is not a name that brokers accept")
+            raise UsageError(f"{self.topic!r} is not a valid topic name")
         for name in ("rows_per_file", "bytes_per_file", "min_partitions"):
             number = getattr(self, name)
             if number is not None and number < 1:

@@ -75,7 +75,7 @@ class Writing:
             route = client.route(topic, refresh=True)
         if not route.write_queues():
             raise DeniedError(
-                f"topic {topic} has no queue that can be written",
+                f"topic {topic} has no writable queue",
                 code=16,
                 name="NO_PERMISSION",
                 hint="read the topic's permissions with Admin.topic",
@@ -241,7 +241,7 @@ class _Queues:
                 hint="choose queues with column sharding_key instead",
             )
         raise UsageError(
-            f"topic {topic} has no queue {queue_id} that can be written",
+            f"topic {topic} has no writable queue {queue_id}",
             hint=f"use one of {', '.join(str(q.queue_id) for q in queues[:20])}",
         )
 

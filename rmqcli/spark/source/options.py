@@ -196,14 +196,14 @@ def _decoding(given: Given) -> Decoding | None:
 def _infer(text: str) -> int:
     count = _count(text)
     if count > INFER_MAX:
-        raise ValueError(f"{count} is over {INFER_MAX}")
+        raise ValueError(f"{count} exceeds the limit of {INFER_MAX}")
     return count
 
 
 def _count(text: str) -> int:
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit() and int(digits[:19]) > 0):
-        raise ValueError(f"{text!r} is not a number from 1 on")
+        raise ValueError(f"{text!r} is not a positive integer")
     return int(digits)
 
 
@@ -211,7 +211,7 @@ def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(each.strip() for each in text.split(","))
     for topic in topics:
         if not _TOPIC.fullmatch(topic):
-            raise ValueError(f"{topic!r} is not a name that brokers accept for a topic")
+            raise ValueError(f"{topic!r} is not a valid topic name")
         if topics.count(topic) > 1:
             raise ValueError(f"topic {topic} is named twice")
     return topics
@@ -219,7 +219,7 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _group(text: str) -> str:
     if not _GROUP.fullmatch(text):
-        raise ValueError(f"{text!r} is not a name that brokers accept for a group")
+        raise ValueError(f"{text!r} is not a valid group name")
     return text
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Offsets = dict[MessageQueue, int]
 Json = dict[str, dict[str, dict[str, int]]]
 
-_NEW_CHECKPOINT = "start the query with a checkpointLocation of its own"
+_NEW_CHECKPOINT = "start the query with a new checkpointLocation"
 
 
 def offsets_to_json(offsets: Mapping[MessageQueue, int]) -> Json:
@@ -50,8 +50,8 @@ def offsets_from_json(value: Any, *, topics: Collection[str]) -> Offsets:  # noq
     others = sorted({queue.topic for queue in offsets} - set(topics))
     if others:
         raise ConfigError(
-            f"the checkpoint is of topic {', '.join(others)}, and the query subscribes"
-            f" to {', '.join(topics)}",
+            f"the checkpoint belongs to topic {', '.join(others)}, but the query"
+            f" subscribes to {', '.join(topics)}",
             hint=_NEW_CHECKPOINT,
         )
     return offsets

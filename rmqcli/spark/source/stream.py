@@ -77,8 +77,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises UnsupportedError for an option that this PySpark cannot serve."""
         if options.offsets_per_trigger_max is not None and ReadMaxRows is None:
             raise UnsupportedError(
-                "option maxOffsetsPerTrigger needs PySpark 4.2 or newer: before it, a"
-                " source is not told where a batch starts",
+                "option maxOffsetsPerTrigger needs PySpark 4.2 or newer: older versions"
+                " do not tell a source where a batch starts",
                 hint="leave it out, or use a trigger with a shorter interval",
             )
         self._options = options
@@ -236,7 +236,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise UsageError(
                     f"option {start.option}: {queue} ends at {at.max_offset}, before"
                     f" {at.wanted}",
-                    hint="write latest for its end",
+                    hint="use latest to start at the end of the queue",
                 )
             offsets[queue] = offset
         return offsets
@@ -296,8 +296,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise PartialError(
                 f"no longer in the route: {names}",
-                hint="start the broker and then the query again, or go on without:"
-                ' .option("failOnDataLoss", "false")',
+                hint="start the broker and then the query again, or ignore the loss"
+                ' with .option("failOnDataLoss", "false")',
             )
         self._warn_once(f"no longer in the route: {names}")
 
@@ -315,9 +315,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         text = f"{queue}: read up to {offset}, and now it ends at {end}"
         if self._options.fail_on_data_loss:
             raise ConfigError(
-                f"{text}: the topic was made anew, or the checkpoint is of another"
-                " cluster",
-                hint="start the query with a checkpointLocation of its own",
+                f"{text}: the topic was deleted and created again, or the checkpoint"
+                " belongs to another cluster",
+                hint="start the query with a new checkpointLocation",
             )
         self._warn_once(f"{text}; nothing is read until it ends later")
 
@@ -374,8 +374,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for address in {client.reader_of(queue) for queue in queues}:
             if client.invoke(address, get_consumer_connection_list(group)) is not None:
                 raise UsageError(
-                    f"option commitGroup: members of group {group} are online, and"
-                    " they commit offsets of their own",
+                    f"option commitGroup: group {group} has members online, which"
+                    " commit their own offsets",
                     hint="name a group that only this query uses",
                 )
 

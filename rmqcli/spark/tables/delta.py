@@ -137,8 +137,8 @@ class DeltaTable:
         if foreign:
             shown = ", ".join(foreign[:_SHOWN_MAX])
             raise RefusedError(
-                f"{folder} is not a table of Delta Lake and holds {shown}",
-                hint="give a path where nothing is yet, or that of a table",
+                f"{folder} is not a Delta Lake table, but contains {shown}",
+                hint="give a new or empty path, or the path of a Delta Lake table",
             )
 
     def _frame(self) -> DataFrame:

@@ -275,9 +275,8 @@ class TableExport:
         if "from_position" in self.given or table.is_empty():
             return
         raise RefusedError(
-            f"{table.name} has rows, and no commit that says which offsets they are",
-            hint="say where to begin with from_position=POSITION, or give another"
-            " table",
+            f"{table.name} has rows, but no commit records their offsets",
+            hint="set the start with from_position=POSITION, or give another table",
         )
 
     def _is_there(
@@ -301,7 +300,8 @@ class TableExport:
             raise RefusedError(
                 f"{name} has {there} of these {planned} offsets already"
                 + ("" if newest.tag is None else f", with the tag {newest.tag}"),
-                hint="use since_last=True for what came after, or another table",
+                hint="use since_last=True to export newer messages, or give another"
+                " table",
             )
         return there == planned and not gone
 
@@ -346,7 +346,11 @@ class TableExport:
             return
         differences = [
             *(f"{each} is missing" for each in wanted if each not in found),
-            *(f"{each} is not of an export" for each in found if each not in wanted),
+            *(
+                f"{each} is not a column of the export"
+                for each in found
+                if each not in wanted
+            ),
             *(
                 f"{each} is {found[each]}, not {wanted[each]}"
                 for each in wanted
@@ -354,7 +358,8 @@ class TableExport:
             ),
         ]
         raise RefusedError(
-            f"{name} has other columns than the export: {'; '.join(differences[:3])}",
+            f"{name} has different columns from the export:"
+            f" {'; '.join(differences[:3])}",
             hint="decode bodies as before, or give another table",
         )
 

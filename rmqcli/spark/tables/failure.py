@@ -92,8 +92,8 @@ def table_error(
         return missing_error(kind, pyspark=pyspark)
     if _CONCURRENT.search(text):
         return RefusedError(
-            f"another commit to {table} came in between, and nothing was written",
-            hint="look for another export into it, then run this one again",
+            f"another commit changed {table} at the same time, and nothing was written",
+            hint="check whether another export writes to it, then run this one again",
         )
     if "OutOfMemoryError" in text:
         return RmqError(

@@ -166,8 +166,8 @@ def _check_delta(target: str, given: Mapping[str, str]) -> None:
         return
     if not _keeps_names(given):
         raise ConfigError(
-            f"{target} is the name of a table, and Spark's own catalog keeps names only"
-            " until it ends",
+            f"{target} is the name of a table, but Spark's built-in catalog forgets"
+            " names when the session ends",
             hint=f"for a folder write ./{target}; for a Hive metastore give"
             " conf='spark.sql.catalogImplementation=hive'",
         )
@@ -201,7 +201,7 @@ def settings_of(
 def _check_iceberg(target: str, given: Mapping[str, str]) -> None:
     if "/" in target and "`" not in target:
         raise UsageError(
-            f"{target} is a path, and a table of Iceberg has a name in a catalog",
+            f"{target} is a path, but an Iceberg table needs a name in a catalog",
             hint="write CATALOG.NAMESPACE.TABLE; a catalog of the type hadoop keeps its"
             " tables in a folder",
         )

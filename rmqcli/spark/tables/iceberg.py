@@ -84,7 +84,7 @@ class IcebergTable:
         if earlier and earlier[0] != expected:
             raise RmqError(
                 f"the export {earlier[0]} committed to {self.name} while this one, the"
-                f" snapshot {snapshot_id}, was written: rows may be there twice",
+                f" snapshot {snapshot_id}, was written: rows may be duplicated",
                 hint="roll back to the snapshot before it (rollback_to_snapshot), and"
                 " run one export at a time",
             )

@@ -86,7 +86,7 @@ def record_from_json(text: str | None, *, table: str) -> TableRecord | None:
     if value[_VERSION_KEY] != RECORD_VERSION:
         raise ConfigError(
             f"{table} has a commit with a record of version {value[_VERSION_KEY]!r},"
-            f" and rmqcli here reads {RECORD_VERSION}",
+            f" but this rmqcli reads version {RECORD_VERSION}",
             hint="use the version of rmqcli that wrote it, or a newer one",
         )
     try:
@@ -174,8 +174,8 @@ def _restored(commit: DeltaCommit, table: str) -> int:
     if version is not None:
         return int(version)
     raise RefusedError(
-        f"{table} was restored to {commit.parameters.get('timestamp')}, and its history"
-        " does not say which version that was",
+        f"{table} was restored to {commit.parameters.get('timestamp')}, but its history"
+        " does not record which version that was",
         hint="restore it to the same version by its number, then export again",
     )
 

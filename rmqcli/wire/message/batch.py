@@ -101,12 +101,13 @@ def _encode_item(item: BatchItem) -> bytes:
 def encode_item(body: bytes, properties: bytes, *, flag: int = 0) -> bytes:
     """Return the bytes of one item; a batch is the concatenation of its items.
 
-    `properties` are in their text form. Raises ValueError when they are over 32767
+    `properties` are in their text form. Raises ValueError when they exceed 32767
     bytes.
     """
     if len(properties) > PROPERTIES_BYTES_MAX:
         raise ValueError(
-            f"properties of {len(properties)} bytes are over {PROPERTIES_BYTES_MAX}"
+            f"properties of {len(properties)} bytes exceed the limit of"
+            f" {PROPERTIES_BYTES_MAX}"
         )
     total_bytes = _ITEM_BYTES_MIN + len(body) + len(properties)
     return b"".join(

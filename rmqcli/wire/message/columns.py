@@ -107,7 +107,7 @@ def decode_columns(
     """
     total_bytes = sum(map(len, bodies))
     if total_bytes > BODIES_BYTES_MAX:
-        raise ValueError(f"bodies of {total_bytes} bytes are over {BODIES_BYTES_MAX}")
+        raise ValueError(f"bodies of {total_bytes} bytes exceed {BODIES_BYTES_MAX}")
     return _Decoder(
         bodies, topic=topic, broker_name=broker_name, with_properties=with_properties
     ).run()

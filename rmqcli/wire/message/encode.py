@@ -108,7 +108,8 @@ def encode_placed(
         text = _properties(fields.properties)
     if len(text) > PROPERTIES_BYTES_MAX:
         raise ValueError(
-            f"properties of {len(text)} bytes are over {PROPERTIES_BYTES_MAX}"
+            f"properties of {len(text)} bytes exceed the limit of"
+            f" {PROPERTIES_BYTES_MAX}"
         )
     body = fields.body
     if len(born_host) != 8 or len(store_host) != 8:
@@ -194,7 +195,9 @@ def _topic(topic: str) -> tuple[int, bytes]:
 
 def _topic_of(data: bytes, magic: int) -> tuple[int, bytes]:
     if len(data) > TOPIC_BYTES_MAX[magic]:
-        raise ValueError(f"topic of {len(data)} bytes is over {TOPIC_BYTES_MAX[magic]}")
+        raise ValueError(
+            f"topic of {len(data)} bytes exceeds the limit of {TOPIC_BYTES_MAX[magic]}"
+        )
     length_bytes = 1 if magic == MAGIC_V1 else 2
     return magic, len(data).to_bytes(length_bytes, "big") + data
 

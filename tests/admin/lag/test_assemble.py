@@ -208,7 +208,10 @@ def test_a_held_queue_of_a_broker_in_no_route_is_missed(queue, topics, is_missed
         topics=topics,
     )
     missed = [q.failure for q in reading.queues if q.failure is not None]
-    reason = f"{queue.broker_name} has left the route; c1 still holds the queue"
+    reason = (
+        f"{queue.broker_name} is no longer in the route, but member c1 still holds the"
+        " queue"
+    )
     assert missed == [reason] * is_missed
 
 

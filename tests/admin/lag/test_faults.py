@@ -91,7 +91,7 @@ def test_a_killed_broker_is_missed_after_it_left_the_route(
         (0, "UNKNOWN"),
         (1, "UNKNOWN"),
     ]
-    assert f"with {40 - rest} messages to read" in found[group]["reason"]
+    assert f"with {40 - rest} unread messages" in found[group]["reason"]
     assert code == 6
     cluster.start_broker(1)
     found, code = lag(cluster, group)

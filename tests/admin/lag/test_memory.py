@@ -55,8 +55,8 @@ def lost(memory, *, now_ms=NOW_MS, brokers=None):
 
 def test_the_next_run_knows_the_queues(noted):
     words = (
-        "broker-b has left the route; it was seen 3m ago, with 12 messages to read in"
-        " its queues"
+        "broker-b is no longer in the route; last seen 3m ago with 12 unread messages"
+        " in its queues"
     )
     assert lost(open_memory(noted), now_ms=NOW_MS + 180_000) == [
         ("T", "broker-b", 0, words),
@@ -73,7 +73,7 @@ def test_an_unknown_lag_is_not_shown_as_a_number(tmp_path):
     memory.remember_brokers(BROKERS, now_ms=NOW_MS)
     memory.remember("G", "broker-b", [queue(0), queue(1, committed=None)])
     assert {row[3] for row in lost(memory)} == {
-        "broker-b has left the route; it was seen 0ms ago"
+        "broker-b is no longer in the route; last seen 0ms ago"
     }
 
 

@@ -216,9 +216,9 @@ def test_a_new_broker_resets_its_members_queue_by_queue(start, connect):
     ("target", "then", "result", "note"),
     [
         (7, 7, "CONFIRMED", ""),
-        (7, 12, "CONFIRMED", "was 7; a live consumer has read on to 12"),
+        (7, 12, "CONFIRMED", "was 7; a live consumer has since committed 12"),
         (90, 90, "CONFIRMED", ""),
-        (90, 95, "CONFIRMED", "was 90; a live consumer has read on to 95"),
+        (90, 95, "CONFIRMED", "was 90; a live consumer has since committed 95"),
         (
             7,
             30,
@@ -322,7 +322,7 @@ def test_a_member_that_read_on_after_a_push_has_obeyed(start, connect):
         run.watch()
         wait_until(lambda: committed(cluster, "G", "T") == {0: 30, 1: 0})
         run.read_back()
-    note = "was 0; a live consumer has read on to 30"
+    note = "was 0; a live consumer has since committed 30"
     assert told(run) == {FIRST: ("CONFIRMED", 30, note), SECOND: ("CONFIRMED", 0, "")}
 
 
@@ -506,7 +506,7 @@ def test_a_queue_left_alone_may_move_on(start, connect):
     run.execute()
     commit(cluster, client, 7, 9)
     run.read_back()
-    note = "a live consumer has read on to 9"
+    note = "a live consumer has since committed 9"
     assert told(run) == {FIRST: ("CONFIRMED", 7, ""), SECOND: ("UNCHANGED", 9, note)}
 
 

@@ -55,7 +55,7 @@ def test_a_csv_of_kafka_names_no_broker(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "names no queue"),
+        ("", "contains no queue"),
         ("T,0,x", "target 'x' is not a number"),
         ("T,0,-1", "is not a number"),
         ("T,0,9999999999999999999", "exceeds"),

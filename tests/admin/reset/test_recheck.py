@@ -74,7 +74,9 @@ def test_what_a_live_consumer_commits_is_taken_over_and_said(cluster, client):
     commit(cluster, client, 35)
     first, second = recheck(client, plan, target).queues
     assert (first.committed, first.target, first.replayed) == (35, 0, 35)
-    assert first.warnings == ("moved from 30 to 35 after the plan was made",)
+    assert first.warnings == (
+        "committed offset changed from 30 to 35 after the plan was made",
+    )
     assert second == plan.queues[1]
 
 
@@ -134,7 +136,7 @@ def test_a_first_commit_of_a_live_consumer_is_taken_over(uncommitted):
     assert (second.committed, second.target, second.replayed) == (8, 0, 8)
     assert second.warnings == (
         "no offset was committed here before; an undo cannot restore that",
-        "moved from None to 8 after the plan was made",
+        "committed offset changed from none to 8 after the plan was made",
     )
 
 

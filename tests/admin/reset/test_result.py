@@ -51,7 +51,7 @@ def test_judge(committed, target, seen, mechanism, is_live, result, is_good):
 def test_a_queue_left_alone_is_fine_though_consumers_read_on():
     outcome = judge_unchanged(target=5, seen=[5, 9])
     assert (outcome.result.value, outcome.is_good) == ("UNCHANGED", True)
-    assert outcome.note == "a live consumer has read on to 9"
+    assert outcome.note == "a live consumer has since committed 9"
 
 
 PUSH = PushRequest(timestamp_ms=0, is_force=True)

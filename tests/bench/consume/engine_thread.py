@@ -30,7 +30,9 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--mode", choices=MODES, action="append")
-    parser.add_argument("--rounds", type=int, default=1, help="of A B B A")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="Number of A B B A rounds."
+    )
     parser.add_argument("--namesrv")
     parser.add_argument("--topic", default="bench")
     options = parser.parse_args()

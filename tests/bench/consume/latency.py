@@ -103,7 +103,7 @@ def main() -> None:
     """Measure in turns, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
-    parser.add_argument("--rate", type=int, default=1_000, help="messages a second")
+    parser.add_argument("--rate", type=int, default=1_000, help="Messages per second.")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--only", choices=(JAVA, OURS))
     options = parser.parse_args()

@@ -204,7 +204,7 @@ def test_what_is_odd_about_a_position_is_told(cluster, tail):
             "T@broker-a:0: 0 to 3, 3 messages; group G has committed nothing here;"
             " 9 is beyond the end (3)"
         ),
-        "T@broker-a:1: 2 to 3, 1 messages; 9 is beyond the end (3)",
+        "T@broker-a:1: 2 to 3, 1 message; 9 is beyond the end (3)",
     ]
 
 
@@ -213,7 +213,9 @@ def test_a_rate_limits_and_a_timeout_ends_the_wait(cluster, tail):
     flags = ["--from", "earliest", "--no-follow", "-o", "raw", "--rate", "0.001/s"]
     out, err = tail(cluster, *flags, "--timeout", "500ms")
     assert len(out.splitlines()) == 1
-    assert "8 scanned; 1 matched; no gaps; ended before everything was shown" in err
+    assert (
+        "8 scanned; 1 matched; no gaps; stopped before all messages were shown" in err
+    )
 
 
 @pytest.fixture
@@ -362,4 +364,4 @@ def test_a_proxy_that_gives_nothing_is_asked_until_the_time_is_over(proxy, tail)
     flags = ["--from", "earliest", "--no-follow", "--timeout", "700ms", "-o", "raw"]
     out, err = tail(proxy, *flags)
     assert out == ""
-    assert "ended before everything was shown" in err
+    assert "stopped before all messages were shown" in err

@@ -129,8 +129,8 @@ def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):
     assert out.split() == ["m0", "m1", "m2", "m3"]
     assert err.splitlines() == [
         (
-            f"tail is a member of group g through {cluster.endpoints}: what it shows"
-            " is consumed for the group"
+            f"tail joined group g through {cluster.endpoints}: the group consumes every"
+            " message that tail shows"
         ),
         "4 shown, 4 acknowledged",
     ]
@@ -219,7 +219,7 @@ def test_a_damaged_body_is_shown_as_such(proxy, tail):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--from", "-15m"], "gets what its group has not consumed"),
+        (["--from", "-15m"], "receives the messages that its group"),
         (["--from-queue", "T@b:0=1"], "--from-queue and --group cannot be used"),
         (["--to", "latest"], "--to and --group cannot be used together"),
         (["--last", "5"], "--last and --group cannot be used together"),

@@ -327,7 +327,7 @@ def test_a_time_limit_ends_slow_output_too_and_is_said(tail, how):
     code, out, err = tail(ScriptedBroker({0: 100}), *flags)
     assert code == 0
     assert 0 < len(out.splitlines()) < 90
-    assert "ended by the time limit, before everything was shown" in err
+    assert "stopped by the time limit before all messages were shown" in err
 
 
 def test_what_was_shown_in_time_is_not_said_to_be_cut_short(tail):

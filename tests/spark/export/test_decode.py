@@ -151,9 +151,7 @@ def test_a_schema_that_is_not_the_plan_s_is_refused_without_its_text(tmp_path):
         export_of(
             tmp_path, cluster_of(300), request=request, resume=True, given=given
         ).run()
-    assert caught.value.message.endswith(
-        "was planned with decode_schema of its own, not with this one"
-    )
+    assert caught.value.message.endswith("was planned with a different decode_schema")
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_a_file_that_is_not_a_plan_is_named(text):
     "topic", ["", "../x", "a/b", "a\0b", "a.b", "\u202etopic", "x" * 256, "\x1b[2J"]
 )
 def test_topic_that_no_broker_accepts_is_refused(topic):
-    with pytest.raises(UsageError, match="not a name that brokers accept"):
+    with pytest.raises(UsageError, match="not a valid topic name"):
         ExportRequest(topic=topic, from_position="earliest", to_position="latest")
 
 

@@ -169,8 +169,8 @@ def test_messages_waiting_for_their_batches_are_bounded(cluster):
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
-        ({"queue_id": [2] * 3}, "topic orders has no queue 2 that can be written"),
-        ({"queue_id": [-1] * 3}, "topic orders has no queue -1 that can be written"),
+        ({"queue_id": [2] * 3}, "topic orders has no writable queue 2"),
+        ({"queue_id": [-1] * 3}, "topic orders has no writable queue -1"),
         (
             {"queue_id": [1] * 3, "sharding_key": ["k"] * 3},
             "a row has queue_id 1 and sharding_key 'k'",
@@ -242,7 +242,7 @@ def test_a_body_and_a_topic_are_required(cluster):
     ("options", "what"),
     [
         ({"subscribe": "orders"}, "option subscribe does not exist"),
-        ({"path": "/x"}, "save or start takes no path here"),
+        ({"path": "/x"}, "save or start does not accept a path"),
         ({"topic": "a b"}, "topic 'a b': only"),
         ({"timeout": "soon"}, "option timeout: 'soon'"),
         ({"tlsKey": "k"}, "option tlsKey needs tlsCert"),
@@ -270,7 +270,7 @@ def test_an_unknown_topic_is_found_before_anything_is_sent(cluster):
     ("columns", "what"),
     [
         ({"body": pa.array([b"a", None, b"c"])}, "a row has no body"),
-        ({"delay": [1, 19, 2]}, "delay is 19; a delay level is 1 to 18"),
+        ({"delay": [1, 19, 2]}, "delay is 19; a delay level must be between 1 and 18"),
         ({"keys": [["a b"]] * 3}, "key 'a b' of an array"),
         ({"properties": pa.array([[("a", "")]] * 3, TEXTS)}, "property 'a' has no"),
     ],

@@ -2,11 +2,11 @@
 
     python -m tests.spark.source.kill_stream [--kills 20] [--seed 1]
 
-Messages come while the query runs. Each kill comes at a random moment after up to three
-batches. Most kill the Python processes of Spark (the reader of the stream and the
+Messages come while the query runs. Each kill happens at a random moment after up to
+three batches. Most kill the Python processes of Spark (the reader of the stream and the
 workers), and the query is started again from its checkpoint; every fifth kills driver
-and JVM as well. Prints one JSON object; exits 1 when a message is missing or there
-twice.
+and JVM as well. Prints one JSON object; exits 1 when a message is missing or
+duplicated.
 """
 
 from __future__ import annotations

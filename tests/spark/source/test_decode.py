@@ -133,7 +133,10 @@ def test_protobuf(cluster, tmp_path):
         ({"decodeInfer": "5"}, "option decodeInfer needs decode"),
         ({"decodeSchema": "x"}, "option decodeSchema needs decode"),
         ({"decode": "json", "decodeInfer": "0"}, "option decodeInfer: '0' is not"),
-        ({"decode": "json", "decodeInfer": "10001"}, "10001 is over 10000"),
+        (
+            {"decode": "json", "decodeInfer": "10001"},
+            "10001 exceeds the limit of 10000",
+        ),
         (
             {"decode": "json", "decodeInfer": "5", "decodeSchema": "x"},
             "option decodeSchema and option decodeInfer cannot be used together",

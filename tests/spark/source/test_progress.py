@@ -31,7 +31,9 @@ def test_offsets_are_kept_by_topic_broker_and_queue():
 
 
 def test_a_checkpoint_of_another_topic_is_refused():
-    with pytest.raises(ConfigError, match=r"is of topic orders, and .* to payments"):
+    with pytest.raises(
+        ConfigError, match=r"belongs to topic orders, but .* to payments"
+    ):
         offsets_from_json(offsets_to_json({queue(0): 1}), topics=["payments"])
 
 

@@ -112,8 +112,8 @@ def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
     with pytest.raises(StreamingQueryException) as caught:
         run(spark, cluster, "two", tmp_path)
     assert (
-        "rmqcli.errors.ConfigError: the checkpoint is of topic one, and the query"
-        " subscribes to two\nhint: start the query with a checkpointLocation of its own"
+        "rmqcli.errors.ConfigError: the checkpoint belongs to topic one, but the query"
+        " subscribes to two\nhint: start the query with a new checkpointLocation"
     ) in str(caught.value)
 
 

@@ -211,7 +211,7 @@ def test_a_part_of_what_is_there_is_refused(export, cluster):
     cluster.send("orders", ["new"] * 2)
     with pytest.raises(RefusedError, match="has 10 of these 12 offsets already") as it:
         export(table)
-    assert it.value.hint.startswith("use since_last=True for what came after")
+    assert it.value.hint.startswith("use since_last=True to export newer messages")
     assert len(table.texts) == 1
 
 
@@ -272,9 +272,9 @@ def test_an_unknown_topic_is_found_before_spark_starts(export):
     ("columns", "words"),
     [
         (PLAIN[:-1], "properties is missing"),
-        ((*PLAIN, ("mine", "int")), "mine is not of an export"),
+        ((*PLAIN, ("mine", "int")), "mine is not a column of the export"),
         ((("topic", "int"), *PLAIN[1:]), "topic is int, not string"),
-        (DECODED, "value is not of an export"),
+        (DECODED, "value is not a column of the export"),
     ],
 )
 def test_other_columns_are_refused(export, columns, words):
@@ -293,7 +293,7 @@ def test_a_table_without_rows_that_was_made_before_is_used(export):
 
 def test_rows_that_no_commit_explains_need_a_start(export):
     table = MemoryTable(TableState(columns=PLAIN, sequence=1), rows=5)
-    with pytest.raises(RefusedError, match="no commit that says which offsets") as it:
+    with pytest.raises(RefusedError, match="no commit records their offsets") as it:
         export(table)
     assert "from_position=POSITION" in it.value.hint
     export(table, start=AtOffset(0))
@@ -306,7 +306,7 @@ def test_a_topic_that_was_made_anew_is_refused(export):
     newest = table.kept.newest
     covered = {**newest.covered, ("broker-a", 0): ((0, 9),)}
     table.kept = replace(table.kept, newest=replace(newest, covered=covered))
-    with pytest.raises(RefusedError, match="has been made anew") as caught:
+    with pytest.raises(RefusedError, match="was deleted and created again") as caught:
         export(table, options=FOLLOW)
     assert caught.value.hint == "export the new topic into another table"
 

@@ -75,12 +75,12 @@ def error_of(text):
                 " [DELTA_CONCURRENT_TRANSACTION] This error occurs when"
             ),
             RefusedError,
-            "another commit to ./t came in between, and nothing was written",
+            "another commit changed ./t at the same time, and nothing was written",
         ),
         (
             "org.apache.iceberg.exceptions.AlreadyExistsException: Table already",
             RefusedError,
-            "another commit to ./t came in between",
+            "another commit changed ./t at the same time",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", RmqError, "out of memory"),
         (

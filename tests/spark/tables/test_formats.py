@@ -74,13 +74,13 @@ def test_targets_that_a_catalog_has(kind, target, given):
 @pytest.mark.parametrize(
     ("kind", "target", "error", "words"),
     [
-        (DELTA, "t", ConfigError, "keeps names only until it ends"),
-        (DELTA, "spark_catalog.db.t", ConfigError, "only until it ends"),
+        (DELTA, "t", ConfigError, "forgets names when the session ends"),
+        (DELTA, "spark_catalog.db.t", ConfigError, "when the session ends"),
         (DELTA, "unity.db.t", ConfigError, "catalog unity of the table"),
         (DELTA, "a b", UsageError, "not the name of a table"),
-        (DELTA, "db.t", ConfigError, "only until it ends"),
+        (DELTA, "db.t", ConfigError, "when the session ends"),
         (ICEBERG, "lake.db.t", ConfigError, "no catalog lake of Iceberg"),
-        (ICEBERG, "./t", UsageError, "is a path, and a table of Iceberg has a name"),
+        (ICEBERG, "./t", UsageError, "is a path, but an Iceberg table needs a name"),
     ],
 )
 @pytest.mark.parametrize("given", [{}, dict(DELTA.settings)])

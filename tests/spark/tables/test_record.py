@@ -58,7 +58,10 @@ def test_what_others_write_is_not_a_record(text):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"rmqcli_export": 2}, "a record of version 2, and rmqcli here reads 1"),
+        (
+            {"rmqcli_export": 2},
+            "a record of version 2, but this rmqcli reads version 1",
+        ),
         ({"read": []}, "t has a commit with a record that cannot be read"),
         ({"covered": {"b": {"x": []}}}, "cannot be read"),
         ({"read": {"b": {"0": [9, 5]}}}, "cannot be read"),

@@ -190,5 +190,5 @@ def test_random_bytes_never_raise(data):
 
 
 def test_properties_that_are_too_long_are_refused():
-    with pytest.raises(ValueError, match="are over 32767"):
+    with pytest.raises(ValueError, match="exceed the limit of 32767"):
         encode_batch([BatchItem(b"", {"a": "x" * 32767})])
