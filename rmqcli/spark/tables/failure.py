@@ -11,6 +11,9 @@ from rmqcli.errors import (
     PartialError,
     RefusedError,
     RmqError,
+    StorageDeniedError,
+    StorageNotFoundError,
+    StorageUnreachableError,
 )
 from rmqcli.spark.failure import java_reason, text_of
 from rmqcli.spark.shown_errors import shown_error
@@ -38,6 +41,23 @@ _FILE_SYSTEM: Final = re.compile(
     r" (org\.apache\.hadoop\.fs\.\S+|com\.google\.cloud\.hadoop\.\S+)"
     r"(?: not found)?"
 )
+#: Classes that file systems of object stores need from other packages.
+_SDK: Final = re.compile(
+    r"NoClassDefFoundError: (?:Could not initialize class )?"
+    r"((?:software[/.]amazon|com[/.]amazonaws)[/.][\w/.$]+)"
+)
+#: The errors of Hadoop's S3A and of the AWS SDK, in the order in which they are sought.
+_NO_BUCKET: Final = re.compile(r"\b(?:UnknownStoreException|NoSuchBucketException)\b")
+_DENIED: Final = re.compile(
+    r"AccessDeniedException: s3a?:|\bNoAuthWithAWSException\b"
+    r"|\(Service: S3, Status Code: 40[13]\b"
+)
+_UNREACHABLE: Final = re.compile(
+    r"SdkClientException: Unable to execute HTTP request"
+    r"|\(Service: S3, Status Code: 5\d\d\b"
+)
+#: The part of an AWS SDK error that is different for every request.
+_REQUEST_ID: Final = re.compile(r", Request ID: [^)]*")
 _CONCURRENT: Final = re.compile(
     r"DELTA_(?:CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)"
     r"|(?:Concurrent\w*|MetadataChanged|ProtocolChanged|CommitFailed|AlreadyExists)"
@@ -85,6 +105,13 @@ def table_error(
             " conf='spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION', and for"
             " an object store a URL such as s3a://BUCKET/PATH",
         )
+    found = _SDK.search(text)
+    if found is not None:
+        return ConfigError(
+            f"the file system for {table} lacks the class {found[1].replace('/', '.')}",
+            hint="give its package with all dependencies, such as"
+            " conf='spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION'",
+        )
     found = _LINKAGE.search(text)
     if found is not None:
         return unfit_error(kind, found[1].strip(), pyspark=pyspark, given=given)
@@ -100,6 +127,9 @@ def table_error(
             "Spark ran out of memory",
             hint="give it more with conf='spark.driver.memory=4g'",
         )
+    stored = _storage_error(text, table)
+    if stored is not None:
+        return stored
     raised = _PYTHON.findall(text) if "Traceback" in text else []
     if raised:
         return RmqError(
@@ -112,6 +142,34 @@ def table_error(
         f"{table} cannot be used: {_line(what)}",
         hint=f"see Spark's log, {keep_log()}",
     )
+
+
+def _storage_error(text: str, table: str) -> RmqError | None:
+    """The error for a text of S3's file system, None for any other text."""
+    reason = _REQUEST_ID.sub("", java_reason(text) or text)
+    if reason.startswith("null ("):  # S3 gave no reason, only a status
+        reason = reason.removeprefix("null ").strip("()")
+    reason = _line(reason)
+    if _NO_BUCKET.search(text):
+        return StorageNotFoundError(
+            f"the bucket of {table} does not exist: {reason}",
+            place=table,
+            hint="create the bucket, or check its name, region and endpoint",
+        )
+    if _DENIED.search(text):
+        return StorageDeniedError(
+            f"access to {table} was denied: {reason}",
+            place=table,
+            hint="check the credentials in Spark's settings and in the environment",
+        )
+    if _UNREACHABLE.search(text):
+        return StorageUnreachableError(
+            f"the storage of {table} cannot be reached: {reason}",
+            place=table,
+            hint="check that the endpoint is right and can be reached from the cluster"
+            " and from this machine",
+        )
+    return None
 
 
 def _of_source(error: RmqError) -> RmqError:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.errors import ConfigError, PartialError, RefusedError, RmqError
+from rmqcli.errors import (
+    ConfigError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    StorageDeniedError,
+    StorageNotFoundError,
+    StorageUnreachableError,
+)
 from rmqcli.spark.tables.failure import table_error
 from rmqcli.spark.tables.formats import DELTA
 
@@ -68,6 +76,65 @@ def error_of(text):
             ),
             ConfigError,
             "Spark has no file system for ./t: org.apache.hadoop.fs.s3a.S3AFileSystem",
+        ),
+        (
+            (
+                "java.lang.RuntimeException: java.lang.reflect."
+                "InvocationTargetException\nCaused by: java.lang."
+                "NoClassDefFoundError: software/amazon/awssdk/core/SdkClient"
+            ),
+            ConfigError,
+            (
+                "the file system for ./t lacks the class"
+                " software.amazon.awssdk.core.SdkClient"
+            ),
+        ),
+        (
+            (
+                "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/t/_delta_log"
+                "': getFileStatus on s3a://b/t/_delta_log: software.amazon.awssdk."
+                "services.s3.model.NoSuchBucketException: The specified bucket does not"
+                " exist (Service: S3, Status Code: 404, Request ID: PzC)\nCaused by:"
+                " software.amazon.awssdk.services.s3.model.NoSuchBucketException: The"
+                " specified bucket does not exist (Service: S3, Status Code: 404,"
+                " Request ID: PzC)"
+            ),
+            StorageNotFoundError,
+            (
+                "the bucket of ./t does not exist: The specified bucket does not exist"
+                " (Service: S3, Status Code: 404)"
+            ),
+        ),
+        (
+            (
+                "java.nio.file.AccessDeniedException: s3a://b/t/_delta_log:"
+                " getFileStatus on s3a://b/t/_delta_log: software.amazon.awssdk."
+                "services.s3.model.S3Exception: null (Service: S3, Status Code: 403,"
+                " Request ID: ALT):null\nCaused by: software.amazon.awssdk.services.s3."
+                "model.S3Exception: null (Service: S3, Status Code: 403, Request ID:"
+                " ALT)"
+            ),
+            StorageDeniedError,
+            "access to ./t was denied: Service: S3, Status Code: 403",
+        ),
+        (
+            (
+                "java.nio.file.AccessDeniedException: s3a://b/t/_delta_log: org.apache."
+                "hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided"
+                " by IAMInstanceCredentialsProvider"
+            ),
+            StorageDeniedError,
+            "access to ./t was denied: s3a://b/t/_delta_log: org.apache.hadoop.fs.s3a",
+        ),
+        (
+            (
+                "java.net.ConnectException: getFileStatus on s3a://b/t/_delta_log:"
+                " software.amazon.awssdk.core.exception.SdkClientException: Unable to"
+                " execute HTTP request: Connect to 127.0.0.1:9 failed\nCaused by:"
+                " java.net.ConnectException: Connection refused"
+            ),
+            StorageUnreachableError,
+            "the storage of ./t cannot be reached: Connection refused",
         ),
         (
             (
