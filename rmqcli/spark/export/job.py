@@ -214,17 +214,19 @@ def check_executors(
     *,
     resources: ResourceWatch,
     packages: tuple[str, ...] = PACKAGES,
+    shown: str | None = None,
 ) -> None:
-    """Wait for an executor and check that it can write parts.
+    """Wait for an executor and check that it can write into a folder.
 
-    Raises DeadlineError when the cluster grants no executor in time, and ConfigError
-    when its Python, the folder or the remote storage cannot be used.
+    `shown` is the folder's name in errors, if it is not `folder`. Raises DeadlineError
+    when the cluster grants no executor in time, and ConfigError when its Python, the
+    folder or the remote storage cannot be used.
     """
     job = jobs.new(
         [0], functools.partial(look, folder=folder, disk=disk, packages=packages)
     )
     for report in _run(job, resources=resources, on_poll=lambda _: None):
-        check_report(report, folder=folder)
+        check_report(report, folder=shown or folder)
 
 
 def _run(

@@ -52,11 +52,17 @@ class DeltaTable:
     def state(self) -> TableState:
         """The state of the table.
 
-        Raises RefusedError for a folder that is not a table and holds other files.
+        Raises RefusedError for a folder that is not a table and holds other files, and
+        for a table without a history.
         """
         if not self._exists():
             return TableState()
         recent = self._history(_RECENT)
+        if not recent:
+            raise RefusedError(
+                f"the log of {self.name} has no commit that can be read",
+                hint="check that its files are complete, or give another table",
+            )
         newest = newest_in_delta(recent, table=self.name)
         if newest is None and len(recent) == _RECENT:
             recent = self._history(None)

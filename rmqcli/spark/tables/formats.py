@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from rmqcli.errors import ConfigError, UsageError
 
@@ -111,6 +112,18 @@ def is_path(target: str) -> bool:
 def absolute(target: str) -> str:
     """Return a URL unchanged, and a path as an absolute path."""
     return target if _SCHEME.match(target) else os.path.abspath(target)
+
+
+def local_path(target: str, *, default_fs: str) -> str | None:
+    """Return the path of a Delta Lake table on the local file system.
+
+    None for a table elsewhere. `default_fs` is Hadoop's `fs.defaultFS`, which decides
+    for a path without a scheme.
+    """
+    if not _SCHEME.match(target):
+        return os.path.abspath(target) if default_fs.startswith("file:") else None
+    url = urlsplit(target)
+    return os.path.normpath(url.path) if url.scheme.lower() == "file" else None
 
 
 def parse_name(target: str) -> tuple[str, ...]:

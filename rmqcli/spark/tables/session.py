@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import tempfile
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import ConfigError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.encryption import check_encrypted, submitted_settings
 from rmqcli.spark.export.disk import Disk
@@ -38,7 +41,14 @@ from rmqcli.spark.source.pinned import cut_ranges
 from rmqcli.spark.sql.views import source_of
 from rmqcli.spark.tables.delta import DeltaTable
 from rmqcli.spark.tables.failure import table_error
-from rmqcli.spark.tables.formats import DELTA, Format, missing_error, settings_of
+from rmqcli.spark.tables.formats import (
+    DELTA,
+    Format,
+    is_path,
+    local_path,
+    missing_error,
+    settings_of,
+)
 from rmqcli.spark.tables.iceberg import IcebergTable
 
 if TYPE_CHECKING:
@@ -126,24 +136,68 @@ def open_table(options: TableOptions) -> Iterator[SparkTable]:
 
 
 def _check_cluster(context: SparkContext, options: TableOptions) -> None:
-    """Raise RmqError when no executor is granted, or when it lacks a package.
+    """Raise RmqError when no executor is granted, or when it cannot write the table.
 
     Also raises RefusedError when Spark would send credentials unencrypted.
     """
     if options.is_secret:
         check_encrypted(lambda name: context.getConf().get(name))
-    check_executors(
-        ContextJobs(context),
-        tempfile.gettempdir(),  # any folder: executors write no files of an export
-        Disk(),
-        resources=ResourceWatch(
-            options.master or "",
-            timeout_ms=options.executor_timeout_ms,
-            note=options.note,
-            clock=SYSTEM_CLOCK,
-        ),
-        packages=options.packages,
-    )
+    local = _local_folder(context, options)
+    with (
+        nullcontext(tempfile.gettempdir()) if local is None else folder_near(local)
+    ) as folder:
+        check_executors(
+            ContextJobs(context),
+            folder,
+            Disk(),
+            resources=ResourceWatch(
+                options.master or "",
+                timeout_ms=options.executor_timeout_ms,
+                note=options.note,
+                clock=SYSTEM_CLOCK,
+            ),
+            packages=options.packages,
+            shown=local,
+        )
+
+
+def _local_folder(context: SparkContext, options: TableOptions) -> str | None:
+    """The folder of the table on this machine; None where the format knows its place.
+
+    Executors that do not see the folder would write the rows to their own disks, and
+    the commit would list files that are not there.
+    """
+    if options.format is not DELTA or not is_path(options.target):
+        return None
+    jvm: Any = context._jsc  # noqa: SLF001  # PySpark has no other way to ask
+    default_fs = str(jvm.hadoopConfiguration().get("fs.defaultFS") or "file:///")
+    return local_path(options.target, default_fs=default_fs)
+
+
+@contextlib.contextmanager
+def folder_near(path: str) -> Iterator[str]:
+    """Make a new folder in `path`, or in its nearest parent, for the time of the block.
+
+    Its name is new, so that no other machine has a folder of this name on its own disk.
+    Any user may write into it, because executors may run as another user. Raises
+    ConfigError when it cannot be made.
+    """
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    folder = os.path.join(path, f".rmq-{secrets.token_hex(8)}")
+    try:
+        os.mkdir(folder)
+        os.chmod(folder, 0o777)  # noqa: S103  # it is empty, and removed at once
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {path}: {error.strerror or error}",
+            hint="give a folder that this machine and the executors can write to",
+        ) from error
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def _has_class(context: SparkContext, name: str) -> bool:

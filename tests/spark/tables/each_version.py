@@ -33,6 +33,7 @@ from rmqcli.spark.tables.session import TableOptions, open_table
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.artefacts import UnavailableError
+from tests.kit.spark_cluster import SparkCluster
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.spark.export.processes import PROJECT, in_session
 from tests.spark.tables.jars import COORDINATES, jars_of, pyspark_minor
@@ -140,6 +141,7 @@ def rmq(cluster, *arguments):
     return subprocess.run(
         command,
         cwd=PROJECT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},  # for a cluster
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -223,6 +225,31 @@ def test_a_run_that_is_killed_leaves_no_row_or_all(cluster, table):
     run = exported(cluster, table, "--since-last")
     assert (run["version"], run["rows"]) == (None, 0)
     assert rows_of(table) == tailed(cluster)
+
+
+CLUSTER = (
+    ("spark.driver.host", "127.0.0.1"),
+    ("spark.driver.bindAddress", "127.0.0.1"),
+    ("spark.executor.memory", "512m"),
+    ("spark.executor.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
+    ("spark.ui.enabled", "false"),
+    ("spark.sql.shuffle.partitions", "1"),
+    ("spark.databricks.delta.snapshotPartitions", "1"),
+)
+
+
+@pytest.mark.parametrize("table", [DeltaFolder], ids=["delta"], indirect=True)
+def test_the_workers_of_a_cluster_write_into_a_folder_that_they_see(
+    cluster, table, tmp_path
+):
+    table.conf = (*table.conf, *CLUSTER)
+    with SparkCluster(tmp_path / "spark", workers=1) as spark:
+        run = exported(cluster, table, "--master", spark.url)
+    assert (run["rows"], run["offsets"]) == (50, 50)
+    assert rows_of(table) == tailed(cluster)
+    # nothing is left of the folder by which the worker showed that it sees this one
+    names = {path.name for path in (*table.folder.iterdir(), *tmp_path.iterdir())}
+    assert not {name for name in names if name.startswith(".rmq")}
 
 
 class Quiet:

@@ -11,6 +11,7 @@ from rmqcli.spark.tables.formats import (
     absolute,
     check_target,
     is_path,
+    local_path,
     missing_error,
     parse_name,
     quoted,
@@ -39,6 +40,25 @@ def test_names(text, parts, sql):
 def test_what_is_not_a_name(text):
     with pytest.raises(UsageError, match="is not the name of a table"):
         parse_name(text)
+
+
+@pytest.mark.parametrize(
+    ("target", "default_fs", "path"),
+    [
+        ("/x/t", "file:///", "/x/t"),
+        ("/x/../y/t/", "file:///", "/y/t"),
+        ("/x/t", "hdfs://namenode:8020", None),
+        ("file:///x/t", "hdfs://namenode:8020", "/x/t"),
+        ("file:/x/t", "file:///", "/x/t"),
+        ("FILE:///x/t", "file:///", "/x/t"),
+        ("s3a://bucket/t", "file:///", None),
+        ("hdfs:///x/t", "file:///", None),
+    ],
+)
+def test_a_table_is_local_by_its_scheme_or_by_hadoop_s_default(
+    target, default_fs, path
+):
+    assert local_path(target, default_fs=default_fs) == path
 
 
 def test_paths(monkeypatch, tmp_path):
