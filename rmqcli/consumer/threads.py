@@ -363,7 +363,7 @@ class PlainEngineThread:
             self._stopped.wait(0.01)  # in case it fails again at once
 
     def _turn(self, wait_ms_max: int) -> None:
-        """Run what was posted and what is due, then do the I/O.
+        """Run the posted actions and the timers that are due, then do the I/O.
 
         The caller owns the engine.
         """
