@@ -278,6 +278,8 @@ def checked_properties(message: OutgoingMessage) -> bytes:
     Raises UsageError, naming the source, for properties that would not arrive
     unchanged.
     """
+    if not message.properties:
+        return b""
     where = f"{message.source}: " if message.source else ""
     for name, value in message.properties.items():
         if not name or not value:

@@ -41,7 +41,6 @@ import random
 import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -84,7 +83,7 @@ from rmqcli.wire.message.system_flag import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.clock import Clock
     from rmqcli.producer.proxy.producer import ProxyProducer
@@ -219,10 +218,7 @@ class Producer:
         self._checks_open = 0  # used only by the producer's thread
         self._is_started = False
         self._is_closed = False
-        #: sends in flight; guarded by _changed, which is notified as they end
-        self._in_flight = 0
-        self._async_in_flight = 0
-        self._changed = threading.Condition()
+        self._in_flight = _SendsInFlight()
 
     def __enter__(self) -> Self:
         if not self._is_started:
@@ -237,7 +233,7 @@ class Producer:
 
         Raises UsageError when the producer has been started before.
         """
-        with self._changed:
+        with self._lock:
             if self._is_started or self._is_closed:
                 raise UsageError(
                     "a producer can be started only once", hint="create a new Producer"
@@ -298,16 +294,14 @@ class Producer:
         DisconnectedError or SendUnknownError. After this call every send raises
         UsageError. Must not be called in a callback of a future.
         """
-        with self._changed:
-            if self._is_closed or not self._is_started:
-                self._is_closed = True
-                return
+        with self._lock:
+            was_open = self._is_started and not self._is_closed
             self._is_closed = True
-            if self._pid != os.getpid():
-                return
-            if timeout_ms is None:
-                timeout_ms = self.config.await_termination_ms
-            self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
+        if not was_open or self._pid != os.getpid():
+            return
+        if timeout_ms is None:
+            timeout_ms = self.config.await_termination_ms
+        self._in_flight.close(timeout_ms)
         if self._proxy is not None:
             self._proxy.close()
             _OPEN.discard(self)
@@ -356,7 +350,7 @@ class Producer:
         self._refuse_in_thread()
         if self._proxy is not None:
             self._refuse_choice(queue, selector)
-            with self._under_way():
+            with self._in_flight:
                 return self._proxy.send(message, self._timeout_ms(timeout_ms))
         future = self._submit(
             message,
@@ -384,23 +378,18 @@ class Producer:
         `async_messages_max` messages wait for their answers, except in a callback. The
         future cannot be cancelled.
         """
+        self._check_open()
         if not self._thread_is_current():
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: (
-                        self._async_in_flight < self.config.async_messages_max
-                        or self._is_closed
-                    )
-                )
+            self._in_flight.wait_for_room(self.config.async_messages_max)
         if self._proxy is not None:
             self._refuse_choice(queue, selector)
-            self._begin(is_async=True)
+            self._in_flight.begin(is_async=True)
             try:
                 inner = self._proxy.send_async(message, self._timeout_ms(timeout_ms))
             except BaseException:
-                self._end_of_send(is_async=True)
+                self._in_flight.end(is_async=True)
                 raise
-            inner.add_done_callback(lambda _: self._end_of_send(is_async=True))
+            inner.add_done_callback(lambda _: self._in_flight.end(is_async=True))
         else:
             inner = self._submit(
                 message,
@@ -439,7 +428,7 @@ class Producer:
         self._refuse_in_thread()
         if self._proxy is not None:
             self._refuse_choice(queue, None)
-            with self._under_way():
+            with self._in_flight:
                 return self._proxy.send_batch(
                     list(messages), self._timeout_ms(timeout_ms)
                 )
@@ -535,7 +524,7 @@ class Producer:
         execute: Callable[[ProducerMessage, SendResult], LocalTransactionState | None],
         timeout_ms: int | None,
     ) -> TransactionSendResult:
-        with self._under_way():
+        with self._in_flight:
             half, endpoints = proxy.send_half(message, self._timeout_ms(timeout_ms))
             state = LocalTransactionState.ROLLBACK_MESSAGE
             try:
@@ -564,14 +553,14 @@ class Producer:
                 "messages can be recalled through a proxy only",
                 hint="give the producer endpoints",
             )
-        with self._under_way():
+        with self._in_flight:
             return self._proxy.recall(topic, recall_handle)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The writable queues of a topic, sorted. Raises the errors of `send`."""
         self._refuse_in_thread()
         if self._proxy is not None:
-            with self._under_way():
+            with self._in_flight:
                 return self._proxy.queues(topic)
         target = self._counted(self._publisher.target(topic)).result()
         return list(target.queues)
@@ -719,31 +708,10 @@ class Producer:
 
     def _counted(self, task: Any, *, is_async: bool = False) -> Future[Any]:  # noqa: ANN401
         """Run a task, and count it as in flight so that `close` waits for it."""
-        self._begin(is_async=is_async)
+        self._in_flight.begin(is_async=is_async)
         future = self._thread.run(task)
-        future.add_done_callback(lambda _: self._end_of_send(is_async=is_async))
+        future.add_done_callback(lambda _: self._in_flight.end(is_async=is_async))
         return future
-
-    @contextmanager
-    def _under_way(self) -> Iterator[None]:
-        """Count a send in the caller's thread as in flight so that `close` waits."""
-        self._begin(is_async=False)
-        try:
-            yield
-        finally:
-            self._end_of_send(is_async=False)
-
-    def _begin(self, *, is_async: bool) -> None:
-        with self._changed:
-            self._check_open()
-            self._in_flight += 1
-            self._async_in_flight += is_async
-
-    def _end_of_send(self, *, is_async: bool) -> None:
-        with self._changed:
-            self._in_flight -= 1
-            self._async_in_flight -= is_async
-            self._changed.notify_all()
 
     @staticmethod
     def _refuse_choice(
@@ -761,7 +729,7 @@ class Producer:
         if self._pid != os.getpid():
             raise UsageError("the producer belongs to the process that was forked")
         if self._is_closed:
-            raise UsageError("the producer is closed")
+            raise _closed()
 
     def _thread_is_current(self) -> bool:
         if self._proxy is not None:
@@ -770,7 +738,8 @@ class Producer:
 
     def _refuse_in_thread(self) -> None:
         self._check_open()
-        if self._thread_is_current():
+        # With endpoints the session refuses it.
+        if self._proxy is None and self._thread.is_current():
             raise UsageError(
                 "a callback must not wait for the producer whose thread runs it",
                 hint="use send_async in callbacks",
@@ -868,6 +837,60 @@ class Producer:
 
         task = self._publisher.end_transaction_at(address, end)
         self._thread.run(task).add_done_callback(ended)
+
+
+class _SendsInFlight:
+    """The sends that have begun and not ended, for which `close` waits. Thread-safe.
+
+    A `with` statement counts a send in the caller's thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: notified when an asynchronous send ends, and after `close` when any ends
+        self._ended = threading.Condition(self._lock)
+        self._count = self._async_count = 0
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.end()
+
+    def begin(self, *, is_async: bool = False) -> None:
+        """Count a send. Raises UsageError after `close`."""
+        with self._lock:
+            if self._is_closed:
+                raise _closed()
+            self._count += 1
+            self._async_count += is_async
+
+    def end(self, *, is_async: bool = False) -> None:
+        """Count the end of a send."""
+        with self._lock:
+            self._count -= 1
+            self._async_count -= is_async
+            if is_async or self._is_closed:
+                self._ended.notify_all()
+
+    def wait_for_room(self, async_max: int) -> None:
+        """Wait while `async_max` asynchronous sends are in flight; not once closed."""
+        with self._lock:
+            self._ended.wait_for(
+                lambda: self._async_count < async_max or self._is_closed
+            )
+
+    def close(self, timeout_ms: int) -> None:
+        """Refuse further sends, and wait at most `timeout_ms` for those in flight."""
+        with self._lock:
+            self._is_closed = True
+            self._ended.notify_all()
+            self._ended.wait_for(lambda: not self._count, timeout_ms / 1_000)
+
+
+def _closed() -> UsageError:
+    return UsageError("the producer is closed")
 
 
 def _transaction_result(

@@ -43,10 +43,11 @@ class IoThread:
             target=self.loop.run_forever, name="rmq-proxy", daemon=True
         )
         self._thread.start()
+        self._ident = self._thread.ident
 
     def is_current(self) -> bool:
         """Whether the caller runs in this thread, where it must not wait."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._ident
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the thread, after all actions that were posted before."""

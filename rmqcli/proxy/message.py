@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 #: A window size for `zlib` with which it accepts a gzip or a zlib header.
 _EITHER_HEADER: Final = 32 + zlib.MAX_WBITS
-_IDENTITY: Final = (int(pb.Encoding.ENCODING_UNSPECIFIED), int(pb.Encoding.IDENTITY))
+_GZIP: Final = pb.Encoding.GZIP
+_IDENTITY: Final = pb.Encoding.IDENTITY
+_NOT_COMPRESSED: Final = (pb.Encoding.ENCODING_UNSPECIFIED, pb.Encoding.IDENTITY)
 
 
 class ProxyMessage:
@@ -93,7 +95,7 @@ class ProxyMessage:
         """
         if self.damage is not None:
             raise DecodeError(self.damage)
-        if self.raw.system_properties.body_encoding in _IDENTITY:
+        if self.raw.system_properties.body_encoding in _NOT_COMPRESSED:
             return self.raw.body
         return inflate_either(self.raw.body)
 
@@ -226,9 +228,12 @@ def inflate_either(data: bytes, *, limit_bytes: int = INFLATED_MAX) -> bytes:
     return inflated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OutgoingProxyMessage:
-    """One message to send. `message_type` is a number of `MessageType`."""
+    """One message to send; treat as immutable.
+
+    `message_type` is a number of `MessageType`.
+    """
 
     topic: str
     body: bytes
@@ -238,7 +243,7 @@ class OutgoingProxyMessage:
     born_host: str = ""
     tag: str | None = None
     keys: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    properties: Mapping[str, str] = field(default_factory=dict)
     message_group: str | None = None
     delivery_timestamp_ms: int | None = None
     is_compressed: bool = False
@@ -246,14 +251,14 @@ class OutgoingProxyMessage:
 
     def to_protobuf(self) -> pb.Message:
         """The message that is sent."""
-        message = pb.Message(body=self.body, user_properties=self.properties)
+        message = pb.Message(body=self.body)
         message.topic.name = self.topic
+        if self.properties:
+            message.user_properties.update(self.properties)
         system = message.system_properties
         system.message_id = self.msg_id
         system.message_type = self.message_type  # type: ignore[assignment]  # its number
-        system.body_encoding = (
-            pb.Encoding.GZIP if self.is_compressed else pb.Encoding.IDENTITY
-        )
+        system.body_encoding = _GZIP if self.is_compressed else _IDENTITY
         system.born_host = self.born_host
         system.born_timestamp.FromMilliseconds(self.born_timestamp_ms)
         if self.tag is not None:

@@ -96,9 +96,9 @@ class ProxyQueue:
     raw: pb.MessageQueue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SendEntry:
-    """The proxy's result for one message, or for a whole batch.
+    """The proxy's result for one message, or for a batch; treat as immutable.
 
     `code` is OK, or one of the codes of stored messages; see `ProxyPublisher`.
     """

@@ -235,6 +235,10 @@ class Session:
         for an answer that is not OK. Must not be called from the I/O thread.
         """
         self._refuse_in_thread()
+        return self.call_now(endpoints, rpc, timeout_ms)
+
+    def call_now(self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None) -> T:
+        """As `invoke`, for a caller that is known not to be the I/O thread."""
         channel = self._server(endpoints).channel
         return channel.invoke(rpc, timeout_ms or self.config.timeout_ms)
 
@@ -562,7 +566,6 @@ class CallerVia:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
 
     def run(self, make: Callable[[CallerVia], tasks.Task[T]]) -> T:
         """Run the task to its end. Raises its error."""
@@ -586,7 +589,7 @@ class CallerVia:
         """See Via."""
         pending: tasks.Pending[T] = tasks.Pending()
         try:
-            pending.succeed(self._session.invoke(endpoints, rpc, timeout_ms))
+            pending.succeed(self._session.call_now(endpoints, rpc, timeout_ms))
         except RmqError as error:
             pending.fail(error)
         return pending
@@ -598,7 +601,7 @@ class CallerVia:
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """See tasks.Runner."""
         due_ms = self._session.clock.monotonic_ms() + delay_ms
-        heapq.heappush(self._timers, (due_ms, next(self._numbers), action))
+        heapq.heappush(self._timers, (due_ms, next(_NUMBERS), action))
 
 
 class _Server:

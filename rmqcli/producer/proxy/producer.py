@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+# Numbers, because a look-up in an enumeration of protobuf runs Python code.
+_NORMAL: Final = int(pb.MessageType.NORMAL)
+_FIFO: Final = int(pb.MessageType.FIFO)
+_DELAY: Final = int(pb.MessageType.DELAY)
+
 _CHECKS_MAX: Final = 2_000  # as over the remoting protocol
 
 #: The decision of a transaction: True commits, False rolls back, None is undecided.
@@ -297,11 +302,11 @@ def outgoing(
         raise UsageError(f"{where}a message with a message_group cannot be delayed")
     check_message(message)
     if message_type is None:
-        message_type = int(pb.MessageType.NORMAL)
+        message_type = _NORMAL
         if message_group is not None:
-            message_type = int(pb.MessageType.FIFO)
+            message_type = _FIFO
         elif delivery_timestamp_ms is not None:
-            message_type = int(pb.MessageType.DELAY)
+            message_type = _DELAY
     return OutgoingProxyMessage(
         topic=topic,
         body=message.body,

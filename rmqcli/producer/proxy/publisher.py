@@ -55,7 +55,8 @@ _STATUS_OF_CODE: Final = {
     int(pb.Code.SLAVE_PERSISTENCE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
     int(pb.Code.HA_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
-_WITHOUT_PLACE: Final = (int(pb.MessageType.DELAY), int(pb.MessageType.TRANSACTION))
+_TRANSACTION: Final = int(pb.MessageType.TRANSACTION)
+_WITHOUT_PLACE: Final = (int(pb.MessageType.DELAY), _TRANSACTION)
 
 
 class ProxyPublisher:
@@ -244,7 +245,7 @@ def _results(
 
 def _transaction_id(message: OutgoingProxyMessage, entry: SendEntry) -> str | None:
     """The transaction's id. A proxy returns one for every message, even without one."""
-    is_half = message.message_type == pb.MessageType.TRANSACTION
+    is_half = message.message_type == _TRANSACTION
     return entry.transaction_id or None if is_half else None
 
 
