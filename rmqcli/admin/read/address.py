@@ -47,7 +47,9 @@ class AddressBook:
 
         May read the route from the name servers after a failure.
         """
-        choice = self._choices.setdefault(queue, _Choice())
+        choice = self._choices.get(queue)
+        if choice is None:
+            choice = self._choices[queue] = _Choice()
         if choice.address is not None:
             return choice.address
         try:

@@ -159,7 +159,7 @@ class RangeReader:
     def _pull_more(self) -> bool:
         """Fill the windows; return whether something can be yielded without I/O."""
         now_ms = self._client.clock.monotonic_ms()
-        depth_max = self._depth_max()
+        pulls_max, depth_max = self._pulls_max(), self._depth_max()
         has_chunk = False
         for queue, state in self._open.items():
             reading = state.reading
@@ -167,7 +167,7 @@ class RangeReader:
                 depth = min(state.depth, depth_max)
                 while (
                     reading.window < depth or reading.is_held_up
-                ) and self._in_flight < self._pulls_max():
+                ) and self._in_flight < pulls_max:
                     if not self._pull(queue, state):
                         break
             has_chunk = has_chunk or reading.has_chunk or state.error is not None

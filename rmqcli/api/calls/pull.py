@@ -32,6 +32,18 @@ MSG_NUMS_MAX = 32
 _MSG_BYTES_MAX = "262144"  # DefaultMQPushConsumer.pullBatchSizeInBytes
 
 
+class _PullOf:
+    """The name of a pull in errors, which becomes text only when it is needed."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+
+    def __str__(self) -> str:
+        return f"pull of {self._queue}"
+
+
 def pull_message(
     queue: MessageQueue,
     queue_offset: int,
@@ -64,22 +76,10 @@ def pull_message(
     return Call(
         code=int(RequestCode.PULL_MESSAGE),
         parse=parse_pull_answer,
-        what=f"pull of {queue}",
+        what=_PullOf(queue),
         ext_fields=fields,
         ok_codes=PULL_OK_CODES,
     )
-
-
-class _PullOf:
-    """The name of a pull in errors, which becomes text only when it is needed."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self._queue = queue
-
-    def __str__(self) -> str:
-        return f"pull of {self._queue}"
 
 
 def pull_for_group(

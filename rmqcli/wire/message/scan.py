@@ -26,7 +26,6 @@ from rmqcli.wire.message.layout import (
     RECORD_BYTES_MIN,
     SIZE_AND_MAGIC,
     Layout,
-    field_at,
     field_format,
     field_struct,
     find_layout,
@@ -49,20 +48,12 @@ class RecordScan(NamedTuple):
     offsets: Sequence[int]
 
 
-_PLACE: Final = field_struct(["total_bytes", "magic", "queue_offset", "sys_flag"])
-_QUEUE_OFFSET_AT: Final = field_at("queue_offset")
-_SYS_FLAG_AT: Final = field_at("sys_flag")
-_NO_FLAGS: Final = bytes(4)
-_MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
-#: The bytes that are equal in records of one size with consecutive offsets: total size,
-#: magic, all of the queue offset but its last byte, sysFlag.
-_EQUAL_AT: Final = (
-    *range(8),
-    *range(_QUEUE_OFFSET_AT, _QUEUE_OFFSET_AT + 7),
-    *range(_SYS_FLAG_AT, _SYS_FLAG_AT + 4),
-)
-#: The last bytes of consecutive offsets, as long as the byte before does not change.
-_RAMP: Final = bytes(range(256))
+_PLACE_FIELDS: Final = ("total_bytes", "magic", "queue_offset", "sys_flag")
+_PLACE: Final = field_struct(_PLACE_FIELDS)
+#: The same fields, with total size and magic as one number.
+_UNIFORM_FORMAT: Final = "Q" + field_format(_PLACE_FIELDS).removeprefix(">II")
+#: The most records that are read with one struct.
+_UNIFORM_MAX: Final = 64
 
 
 def scan_records(body: bytes) -> RecordScan | None:
@@ -98,26 +89,32 @@ def scan_records(body: bytes) -> RecordScan | None:
 def _scan_uniform(body: bytes) -> RecordScan | None:
     """Scan records of one size with consecutive offsets, which are the usual case.
 
-    Each slice compares one byte of all records, at the speed of C.
+    One struct reads the fields of all records, so that all of it runs in C.
     """
     size = len(body)
     total_bytes = int.from_bytes(body[:4], "big")
     if total_bytes < RECORD_BYTES_MIN or size % total_bytes:
         return None
     count = size // total_bytes
-    if body[4:8] != _MAGIC_V1 or body[_SYS_FLAG_AT : _SYS_FLAG_AT + 4] != _NO_FLAGS:
+    if count > _UNIFORM_MAX:
         return None
-    for at in _EQUAL_AT:
-        if body[at::total_bytes].count(body[at]) != count:
-            return None
-    last_byte_at = _QUEUE_OFFSET_AT + 7
-    first = int.from_bytes(
-        body[_QUEUE_OFFSET_AT : last_byte_at + 1], "big", signed=True
+    fields = _uniform_struct(total_bytes, count).unpack(body)
+    offsets = fields[1::3]
+    first = offsets[0]
+    expected = range(first, first + count)
+    is_uniform = (
+        first >= 0
+        and fields[0::3].count(total_bytes << 32 | MAGIC_V1) == count
+        and not any(fields[2::3])
+        and offsets == tuple(expected)
     )
-    low = first & 0xFF
-    if first < 0 or body[last_byte_at::total_bytes] != _RAMP[low : low + count]:
-        return None
-    return RecordScan(range(0, size, total_bytes), range(first, first + count))
+    return RecordScan(range(0, size, total_bytes), expected) if is_uniform else None
+
+
+@functools.lru_cache(maxsize=256)
+def _uniform_struct(total_bytes: int, count: int) -> struct.Struct:
+    rest_bytes = total_bytes - _PLACE.size
+    return struct.Struct(">" + f"{_UNIFORM_FORMAT}{rest_bytes}x" * count)
 
 
 # --- the fields of plain records, as columns
