@@ -89,6 +89,8 @@ class RangeRows:
         self._tags = tags
 
     def __iter__(self) -> Iterator[Portion]:
+        from rmqcli.wire.message.columns import numbers_of
+
         queue = self._wanted.queue
         for bodies, missing, position in _gathered(self._chunks):
             self.counts.add_missing(missing)
@@ -99,7 +101,7 @@ class RangeRows:
                 bodies, topic=queue.topic, broker_name=queue.broker_name
             )
             batch = self._inside(columns.batch)
-            self.counts.add(batch.column("queue_offset").to_numpy())
+            self.counts.add(numbers_of(batch.column("queue_offset")))
             failures = [each for each in columns.failures if self._may_hold(each)]
             for failure in failures:
                 self.counts.add_undecodable(failure.queue_offset)
@@ -118,11 +120,11 @@ class RangeRows:
 
     def _inside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows in the range; an answer may also have others."""
-        import pyarrow as pa
+        from rmqcli.wire.message.columns import mask_of, numbers_of
 
-        offsets = batch.column("queue_offset").to_numpy()
+        offsets = numbers_of(batch.column("queue_offset"))
         inside = (offsets >= self._wanted.start) & (offsets < self._wanted.end)
-        return batch if inside.all() else batch.filter(pa.array(inside))
+        return batch if inside.all() else batch.filter(mask_of(inside))
 
 
 def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:
@@ -166,8 +168,10 @@ def _with_tags(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from rmqcli.wire.message.columns import strings_of
+
     if not tags or not batch.num_rows:
         return batch
     column = batch.column("tags")
-    wanted = pa.array(sorted(tags), pa.string())
+    wanted = strings_of(sorted(tags))
     return batch.filter(pc.is_in(column.cast(pa.string()), value_set=wanted))

@@ -182,11 +182,14 @@ class ParquetFile:
         self._disk.remove(self.path)
 
     def _extend(self, batch: pa.RecordBatch) -> None:
+        from rmqcli.wire.message.columns import numbers_of
+
         offsets = batch.column("queue_offset")
         extent = self.extent
         if not extent.rows:
             extent.first_offset = offsets[0].as_py()
-        times = batch.column("store_timestamp").cast("int64").drop_null().to_numpy()
+        stored = batch.column("store_timestamp").cast("int64").drop_null()
+        times = numbers_of(stored)
         if len(times):  # a time that cannot be represented is null
             known = (extent.first_store_us, extent.last_store_us)
             both = [int(times.min()), int(times.max())]

@@ -165,11 +165,14 @@ class PartFiles:
     def _split_by_time(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         """Split a batch by the folders of its store times, nearly always into one."""
         import numpy as np
-        import pyarrow as pa
+
+        from rmqcli.wire.message.columns import mask_of, numbers_of
 
         with_hour = self._context.request.partition_by == "hour"
         times = batch.column("store_timestamp").cast("int64")
-        stores = times.fill_null(_NO_TIME_US).to_numpy()
+        if times.null_count:
+            times = times.fill_null(_NO_TIME_US)
+        stores = numbers_of(times)
         hours = stores // _US_PER_HOUR
         if not with_hour:
             hours -= hours % 24
@@ -180,7 +183,7 @@ class PartFiles:
         pieces: dict[str, list[pa.RecordBatch]] = {}
         for hour in found:
             folder = layout.time_folder(int(hour), with_hour=with_hour)
-            pieces.setdefault(folder, []).append(batch.filter(pa.array(hours == hour)))
+            pieces.setdefault(folder, []).append(batch.filter(mask_of(hours == hour)))
         return [(folder, piece) for folder, rows in pieces.items() for piece in rows]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -253,7 +253,7 @@ class _Decoder:
         index = np.arange(len(starts))
         index[compressed] = len(starts) + np.arange(len(inflated))
         both = pa.concat_arrays([stored, pa.array(inflated, pa.binary())])
-        return both.take(pa.array(index)), unreadable
+        return both.take(array_of(index)), unreadable
 
     def _fail_row(
         self, found: Scan, start: int, fixed: np.void, error: DecodeError
@@ -279,8 +279,8 @@ class _Decoder:
         columns = [
             _repeated(self._topic, count),
             _repeated(self._broker_name, count),
-            pa.array(fixed["queue_id"].astype(np.int32)),
-            pa.array(fixed["queue_offset"].astype(np.int64)),
+            array_of(fixed["queue_id"].astype(np.int32)),
+            array_of(fixed["queue_offset"].astype(np.int64)),
             properties.column(b"UNIQ_KEY"),
             properties.column(b"TAGS"),
             properties.column(b"KEYS"),
@@ -288,10 +288,10 @@ class _Decoder:
             _timestamps(fixed["store_timestamp"].astype(np.int64)),
             _hosts(fixed["born_host"].astype(np.uint64)),
             _hosts(fixed["store_host"].astype(np.uint64)),
-            pa.array(fixed["reconsume_times"].astype(np.int32)),
-            pa.array(fixed["flag"].astype(np.int32)),
-            pa.array(fixed["sys_flag"].astype(np.int32)),
-            pa.array(fixed["commit_log_offset"].astype(np.int64)),
+            array_of(fixed["reconsume_times"].astype(np.int32)),
+            array_of(fixed["flag"].astype(np.int32)),
+            array_of(fixed["sys_flag"].astype(np.int32)),
+            array_of(fixed["commit_log_offset"].astype(np.int64)),
             body,
         ]
         if self._with_properties:
@@ -307,7 +307,7 @@ class _Decoder:
         index = np.concatenate([kept, len(starts) + np.arange(len(places))])
         order = np.argsort(np.concatenate([starts[kept], places]), kind="stable")
         both = pa.Table.from_batches([batch, self._singles_batch()])
-        merged = both.combine_chunks().take(pa.array(index[order])).combine_chunks()
+        merged = both.combine_chunks().take(array_of(index[order])).combine_chunks()
         batches = merged.to_batches()
         return batches[0] if batches else batch.slice(0, 0)
 
@@ -348,13 +348,48 @@ def _timestamps(times_ms: Ints) -> pa.Array:
     beyond = (times_ms > _MS_MAX) | (times_ms < -_MS_MAX)
     if beyond.any():
         times_us = np.where(beyond, 0, times_ms) * 1000
-        return pa.array(times_us, pa.int64(), mask=beyond).cast(_TIMESTAMP)
-    return pa.array(times_ms * 1000).view(_TIMESTAMP)
+        return array_of(times_us, absent=beyond).view(_TIMESTAMP)
+    return array_of(times_ms * 1000).view(_TIMESTAMP)
+
+
+# `pa.array` and `to_numpy` import pandas, which costs each process 0.2 s of CPU. So the
+# reading of a range uses the next four functions instead.
+
+
+def array_of(numbers: NDArray[Any], *, absent: Bools | None = None) -> pa.Array:
+    """Return numbers as an Arrow array, without a copy; those `absent` are null."""
+    values = np.ascontiguousarray(numbers)
+    present = None if absent is None else _bits(~absent)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(values)])
+
+
+def mask_of(flags: Bools) -> pa.Array:
+    """Return flags as an Arrow array of booleans."""
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, _bits(flags)])
+
+
+def numbers_of(array: pa.Array) -> Ints:
+    """Return the 64-bit numbers of an Arrow array without nulls; not writable."""
+    numbers: Ints = np.from_dlpack(array)  # type: ignore[assignment]  # of any type
+    return numbers
+
+
+def _bits(flags: Bools) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def strings_of(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an Arrow array of strings."""
+    raw = [text.encode() for text in texts]
+    offsets = np.zeros(len(raw) + 1, dtype=np.int32)
+    np.cumsum([len(each) for each in raw], out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
+    return pa.Array.from_buffers(pa.string(), len(raw), buffers)
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    # Without a type pyarrow looks for dateutil, on the disk, at every call.
-    return pa.repeat(pa.scalar(text, pa.string()), count)
+    return strings_of([text]).take(array_of(np.zeros(count, dtype=np.int32)))
 
 
 def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
@@ -366,7 +401,7 @@ def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
         return _repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
     unique, inverse = np.unique(raw, return_inverse=True)
     texts = [host_text(number.to_bytes(8, "big")) for number in unique.tolist()]
-    return pa.array(texts, pa.string()).take(pa.array(inverse))
+    return strings_of(texts).take(array_of(inverse))
 
 
 # --- finding the records
@@ -513,7 +548,7 @@ def pieces(values: NDArray[np.uint8], starts: Ints, ends: Ints) -> pa.Array:
     offsets[1::2] = ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
     both = pa.Array.from_buffers(pa.binary(), max(2 * count - 1, 0), buffers)
-    return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    return both.take(array_of(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -543,11 +578,11 @@ class PropertyColumns:
         absent = np.ones(count, dtype=np.bool_)
         index[self.rows[at]] = at
         absent[self.rows[at]] = False
-        return self.values.take(pa.array(index, mask=absent))
+        return self.values.take(array_of(index, absent=absent))
 
     def as_map(self) -> pa.Array:
         """Return all properties as map<string, string>."""
-        return pa.MapArray.from_arrays(pa.array(self.offsets), self.names, self.values)
+        return pa.MapArray.from_arrays(array_of(self.offsets), self.names, self.values)
 
 
 def split_properties(
@@ -627,8 +662,8 @@ def _name_value(
     is_utf8 = _is_utf8(text)
     kind = pa.string() if is_utf8 else pa.binary()
     parts = pa.Array.from_buffers(kind, max(4 * count - 1, 0), buffers)
-    names = parts.take(pa.array(np.arange(0, 4 * count, 4, dtype=np.int32)))
-    values = parts.take(pa.array(np.arange(2, 4 * count, 4, dtype=np.int32)))
+    names = parts.take(array_of(np.arange(0, 4 * count, 4, dtype=np.int32)))
+    values = parts.take(array_of(np.arange(2, 4 * count, 4, dtype=np.int32)))
     if is_utf8:
         return names, values
     return _replaced(names), _replaced(values)
