@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 #: bytes: offsets in an Arrow batch have 31 bits.
 BODIES_BYTES_MAX: Final = 1 << 30
 
+#: Largest sum of the strings of one column, in bytes: offsets have 31 bits.
+_STRINGS_BYTES_MAX: Final = (1 << 31) - 1
+
 #: Largest distance from 1970, in ms, that 64 bits of microseconds can hold.
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 
@@ -389,7 +392,12 @@ def strings_of(texts: Sequence[str]) -> pa.Array:
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    return strings_of([text]).take(array_of(np.zeros(count, dtype=np.int32)))
+    raw = text.encode()
+    if len(raw) * count > _STRINGS_BYTES_MAX:
+        raise ValueError(f"{count} times {text!r} does not fit one batch")
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw * count)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
