@@ -294,6 +294,78 @@ def test_message_groups_and_recalls_need_endpoints(rmq_cluster):
             producer.recall("orders", "handle")
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda producer: producer.send(message()),
+        lambda producer: producer.send_batch([message()]),
+        lambda producer: producer.queues("orders"),
+        lambda producer: producer.recall("orders", "handle"),
+        lambda producer: producer.send_in_transaction(message(), lambda *_: COMMIT),
+    ],
+    ids=["send", "send_batch", "queues", "recall", "send_in_transaction"],
+)
+def test_a_callback_may_send_but_not_wait(proxy, wait):
+    answered, called = threading.Event(), threading.Event()
+    hints = []
+
+    def answer_later(request, _context):
+        answered.wait(PATIENCE_S)
+        entries = [service.SendResultEntry(status=OK) for _ in request.messages]
+        return service.SendMessageResponse(status=OK, entries=entries)
+
+    def then(_):
+        try:
+            wait(producer)
+        except UsageError as error:
+            hints.append(error.hint)
+        finally:
+            called.set()
+
+    with producer_of(proxy, on_check=lambda _: COMMIT) as producer:
+        proxy.answers["SendMessage"] = answer_later
+        sent = producer.send_async(message())
+        sent.add_done_callback(then)  # before the answer, so it runs in rmq-proxy
+        answered.set()
+        assert called.wait(PATIENCE_S)
+    assert hints == ["use send_async in callbacks"]
+
+
+def test_closing_ends_the_wait_for_room(proxy):
+    """A send_async that waits for other answers is refused before they come."""
+    answered, refused = threading.Event(), threading.Event()
+
+    def answer_later(_request, _context):
+        answered.wait(PATIENCE_S)
+        return service.SendMessageResponse(
+            status=OK, entries=[service.SendResultEntry(status=OK)]
+        )
+
+    def send_second():
+        try:
+            closed.send_async(message(b"second"))
+        except UsageError:
+            refused.set()
+
+    proxy.answers["SendMessage"] = answer_later
+    config = ProducerConfig(
+        async_messages_max=1, await_termination_ms=PATIENCE_S * 1_000
+    )
+    with producer_of(proxy, config=config) as closed:
+        first = closed.send_async(message(b"first"), timeout_ms=PATIENCE_S * 1_000)
+        second = threading.Thread(target=send_second)
+        second.start()
+        closing = threading.Thread(target=closed.close)
+        closing.start()
+        assert refused.wait(PATIENCE_S)
+        assert not first.done()
+        answered.set()
+        second.join()
+        closing.join()
+    assert first.result().status is SendStatus.SEND_OK
+    assert [each.body for each in sent(proxy)] == [b"first"]
+
+
 def test_a_closed_producer_sends_nothing(proxy):
     producer = producer_of(proxy)
     with producer:
