@@ -240,6 +240,7 @@ LAZY_HOMES = (
     "rmqcli/proxy/",
     "rmqcli/broker/proxy/",
     "rmqcli/wire/protobuf/",
+    "rmqcli/wire/message/arrays",
     "rmqcli/wire/message/columns",
     "rmqcli/transport/tls_stream",
     "rmqcli/cli/ui/rich/",

@@ -89,7 +89,7 @@ class RangeRows:
         self._tags = tags
 
     def __iter__(self) -> Iterator[Portion]:
-        from rmqcli.wire.message.columns import numbers_of
+        from rmqcli.wire.message.arrays import numbers_of
 
         queue = self._wanted.queue
         for bodies, missing, position in _gathered(self._chunks):
@@ -120,7 +120,7 @@ class RangeRows:
 
     def _inside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows in the range; an answer may also have others."""
-        from rmqcli.wire.message.columns import mask_of, numbers_of
+        from rmqcli.wire.message.arrays import mask_of, numbers_of
 
         offsets = numbers_of(batch.column("queue_offset"))
         inside = (offsets >= self._wanted.start) & (offsets < self._wanted.end)
@@ -168,7 +168,7 @@ def _with_tags(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from rmqcli.wire.message.columns import strings_of
+    from rmqcli.wire.message.arrays import strings_of
 
     if not tags or not batch.num_rows:
         return batch

@@ -182,7 +182,7 @@ class ParquetFile:
         self._disk.remove(self.path)
 
     def _extend(self, batch: pa.RecordBatch) -> None:
-        from rmqcli.wire.message.columns import numbers_of
+        from rmqcli.wire.message.arrays import numbers_of
 
         offsets = batch.column("queue_offset")
         extent = self.extent

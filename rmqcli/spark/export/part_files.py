@@ -166,7 +166,7 @@ class PartFiles:
         """Split a batch by the folders of its store times, nearly always into one."""
         import numpy as np
 
-        from rmqcli.wire.message.columns import mask_of, numbers_of
+        from rmqcli.wire.message.arrays import mask_of, numbers_of
 
         with_hour = self._context.request.partition_by == "hour"
         times = batch.column("store_timestamp").cast("int64")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow as pa
 from rmqcli.errors import DecodeError
 from rmqcli.wire.compression import inflate
 from rmqcli.wire.ids import host_text
+from rmqcli.wire.message.arrays import array_of, repeated, strings_of
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
 from rmqcli.wire.message.layout import (
     FIXED_BYTES,
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 #: Largest sum of the bodies of one call, and of what their messages inflate to, each in
 #: bytes: offsets in an Arrow batch have 31 bits.
 BODIES_BYTES_MAX: Final = 1 << 30
-
-#: Largest sum of the strings of one column, in bytes: offsets have 31 bits.
-_STRINGS_BYTES_MAX: Final = (1 << 31) - 1
 
 #: Largest distance from 1970, in ms, that 64 bits of microseconds can hold.
 _MS_MAX: Final = (1 << 63) // 1000 - 1
@@ -280,8 +278,8 @@ class _Decoder:
     ) -> pa.RecordBatch:
         count = len(fixed)
         columns = [
-            _repeated(self._topic, count),
-            _repeated(self._broker_name, count),
+            repeated(self._topic, count),
+            repeated(self._broker_name, count),
             array_of(fixed["queue_id"].astype(np.int32)),
             array_of(fixed["queue_offset"].astype(np.int64)),
             properties.column(b"UNIQ_KEY"),
@@ -355,58 +353,13 @@ def _timestamps(times_ms: Ints) -> pa.Array:
     return array_of(times_ms * 1000).view(_TIMESTAMP)
 
 
-# `pa.array` and `to_numpy` import pandas, which costs each process 0.2 s of CPU. So the
-# reading of a range uses the next four functions instead.
-
-
-def array_of(numbers: NDArray[Any], *, absent: Bools | None = None) -> pa.Array:
-    """Return numbers as an Arrow array, without a copy; those `absent` are null."""
-    values = np.ascontiguousarray(numbers)
-    present = None if absent is None else _bits(~absent)
-    kind = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(values)])
-
-
-def mask_of(flags: Bools) -> pa.Array:
-    """Return flags as an Arrow array of booleans."""
-    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, _bits(flags)])
-
-
-def numbers_of(array: pa.Array) -> Ints:
-    """Return the 64-bit numbers of an Arrow array without nulls; not writable."""
-    numbers: Ints = np.from_dlpack(array)  # type: ignore[assignment]  # of any type
-    return numbers
-
-
-def _bits(flags: Bools) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
-
-
-def strings_of(texts: Sequence[str]) -> pa.Array:
-    """Return texts as an Arrow array of strings."""
-    raw = [text.encode() for text in texts]
-    offsets = np.zeros(len(raw) + 1, dtype=np.int32)
-    np.cumsum([len(each) for each in raw], out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
-    return pa.Array.from_buffers(pa.string(), len(raw), buffers)
-
-
-def _repeated(text: str, count: int) -> pa.Array:
-    raw = text.encode()
-    if len(raw) * count > _STRINGS_BYTES_MAX:
-        raise ValueError(f"{count} times {text!r} does not fit one batch")
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw * count)]
-    return pa.Array.from_buffers(pa.string(), count, buffers)
-
-
 def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
     """Return hosts as text, each of `raw` being ip and port as one number.
 
     Many rows have few hosts, so each host is formatted once.
     """
     if len(raw) and (raw == raw[0]).all():
-        return _repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
+        return repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
     unique, inverse = np.unique(raw, return_inverse=True)
     texts = [host_text(number.to_bytes(8, "big")) for number in unique.tolist()]
     return strings_of(texts).take(array_of(inverse))
