@@ -35,8 +35,11 @@ def array_of(numbers: NDArray[Any], *, absent: Bools | None = None) -> pa.Array:
 
 def numbers_of(array: pa.Array) -> Ints:
     """Return the 64-bit numbers of an Arrow array without nulls; not writable."""
-    numbers: Ints = np.from_dlpack(array)  # type: ignore[assignment]  # of any type
-    return numbers
+    if not len(array):
+        return np.empty(0, dtype=np.int64)
+    # Not np.from_dlpack: executors may have an older pyarrow, which lacks it.
+    memory = array.buffers()[1]
+    return np.frombuffer(memory, np.int64, len(array), 8 * array.offset)
 
 
 def mask_of(flags: Bools) -> pa.Array:
