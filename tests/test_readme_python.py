@@ -18,7 +18,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
 from tests.consumer.collecting import committed
-from tests.kit.scripted_proxy import ScriptedProxy
+from tests.kit.proxy.scripted import ScriptedProxy
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 README = Path(__file__).parents[1] / "README.md"

@@ -27,7 +27,7 @@ from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.config import parse_properties_text
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.broker.wire_client import WireClient
-from tests.kit.grpc_client import GrpcClient, code_of
+from tests.kit.proxy.raw_client import GrpcClient, code_of
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import free_port
 

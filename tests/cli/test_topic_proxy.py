@@ -9,7 +9,7 @@ import pytest
 from rmqcli.cli.main import run
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, ScriptedProxy
+from tests.kit.proxy.scripted import OK, ScriptedProxy
 
 
 @pytest.fixture(autouse=True)

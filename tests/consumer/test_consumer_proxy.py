@@ -33,8 +33,8 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.consumer.collecting import Seen
 from tests.kit.ports import PortBlock
-from tests.kit.scripted_inbox import PART, Inbox
-from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.proxy.inbox import PART, Inbox
+from tests.kit.proxy.scripted import OK, ScriptedProxy, status
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 

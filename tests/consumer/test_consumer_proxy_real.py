@@ -17,7 +17,7 @@ from rmqcli import (
 )
 from tests.conftest import start_cluster
 from tests.consumer.collecting import Seen
-from tests.kit.proxy import RealProxy
+from tests.kit.proxy.real import RealProxy
 from tests.kit.waiting import wait_until
 
 pytestmark = [

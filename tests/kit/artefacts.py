@@ -25,7 +25,7 @@ VERSIONS = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 KIT = Path(__file__).resolve().parent
 
 #: Pinned, so that a new version of the plug-in cannot change a test run.
-_COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _COPY_JAR_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _FETCH_TIMEOUT_S = 600
 _COMPILE_TIMEOUT_S = 120
@@ -66,7 +66,7 @@ def jars(name: str, coordinates: Iterable[str]) -> list[Path]:
 
     def fetch(target: Path) -> None:
         for each in coordinates:
-            _run(
+            run_tool(
                 [
                     *("mvn", "-q", "-B", _COPY_JAR_GOAL),
                     f"-Dartifact={each}",
@@ -113,7 +113,7 @@ def _programs(version: str, jars: Path) -> Path:
             [*compiler, "-d", str(classes), *map(str, sources)],
             [*jar, "-C", str(classes), "."],
         ):
-            _run(command, timeout_s=_COMPILE_TIMEOUT_S)
+            run_tool(command, timeout_s=_COMPILE_TIMEOUT_S)
 
     return made_once(
         cache_root() / version / f"programs-{digest.hexdigest()[:16]}", compile_all
@@ -123,9 +123,9 @@ def _programs(version: str, jars: Path) -> Path:
 def _fetch(version: str, target: Path) -> None:
     # 4.x has no proxy; from 5.0 the proxy brings the broker along.
     server = "rocketmq-broker" if version.startswith("4.") else "rocketmq-proxy"
-    _run(
+    run_tool(
         [
-            *("mvn", "-q", "-B", "-f", str(KIT / "pom.xml"), _COPY_GOAL),
+            *("mvn", "-q", "-B", "-f", str(KIT / "pom.xml"), COPY_GOAL),
             f"-Drocketmq.version={version}",
             f"-Drocketmq.server={server}",
             "-DincludeScope=runtime",
@@ -167,7 +167,8 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], *, timeout_s: int) -> None:
+def run_tool(command: list[str], *, timeout_s: int) -> None:
+    """Run a command. Raises UnavailableError when it fails or takes too long."""
     try:
         done = subprocess.run(
             command,

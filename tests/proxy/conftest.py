@@ -8,7 +8,7 @@ import pytest
 
 from rmqcli.config import ClientConfig
 from rmqcli.proxy.session import PRODUCER, Session
-from tests.kit.scripted_proxy import ScriptedProxy
+from tests.kit.proxy.scripted import ScriptedProxy
 from tests.kit.waiting import PATIENCE_S
 
 

@@ -12,7 +12,7 @@ from rmqcli.proxy import rpc
 from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, status
+from tests.kit.proxy.scripted import OK, status
 
 PART = service.ReceiveMessageResponse
 

@@ -24,7 +24,7 @@ from rmqcli.proxy.session import PUSH_CONSUMER, SIMPLE_CONSUMER, Filter
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.proxy.scripted import OK, ScriptedProxy, status
 from tests.kit.waiting import wait_until
 
 

@@ -13,7 +13,7 @@ from rmqcli.errors import ConfigError, ConnectError, DeadlineError
 from rmqcli.proxy import rpc
 from rmqcli.proxy.session import PRODUCER, Session
 from rmqcli.transport.tls import TlsOptions
-from tests.kit.scripted_proxy import ScriptedProxy
+from tests.kit.proxy.scripted import ScriptedProxy
 
 CERTS = Path(__file__).parents[1] / "transport" / "certs"
 

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from tests.broker.java.scenarios import Scenarios
 from tests.kit import class_archive
 from tests.kit.artefacts import UnavailableError
 from tests.kit.embedded import JavaOnEmbedded
-from tests.kit.scenarios import Scenarios
 
 #: 5.3.3's client does not differ from 5.5.0's in what is tested here.
 CLIENT_VERSIONS = ("4.6.0", "4.9.7", "5.5.0")

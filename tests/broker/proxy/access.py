@@ -16,7 +16,7 @@ import grpc
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
 from tests.kit.configuration import Account
-from tests.kit.grpc_client import (
+from tests.kit.proxy.raw_client import (
     GrpcClient,
     code_of,
     consumer_settings,

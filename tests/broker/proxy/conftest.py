@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
-from tests.kit.grpc_client import GrpcClient
+from tests.kit.proxy.raw_client import GrpcClient
 
 
 @pytest.fixture

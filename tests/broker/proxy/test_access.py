@@ -19,7 +19,7 @@ from tests.broker.proxy.access import (
     said,
     signed,
 )
-from tests.kit.grpc_client import code_of, message, resource
+from tests.kit.proxy.raw_client import code_of, message, resource
 
 ACCOUNTS = {each.name: each.secret for each in (ADMIN, *RIGHTS)}
 ALL_RIGHTS = {ADMIN.name: {"*": "All"}, **{k.name: v for k, v in RIGHTS.items()}}

@@ -12,7 +12,7 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import ConnectError, UsageError
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
-from tests.kit.grpc_client import SERVICE, code_of, message, producer_settings
+from tests.kit.proxy.raw_client import SERVICE, code_of, message, producer_settings
 from tests.kit.waiting import wait_until
 
 

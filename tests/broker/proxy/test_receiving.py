@@ -12,7 +12,7 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
-from tests.kit.grpc_client import (
+from tests.kit.proxy.raw_client import (
     CALL_TIMEOUT_S,
     code_of,
     consumer_settings,

@@ -8,7 +8,7 @@ from rmqcli.broker.faults import Answer, Delay, Disconnect
 from rmqcli.broker.proxy.routes import consistent_hash
 from rmqcli.wire.ids import java_string_hash
 from rmqcli.wire.message.decode import decode_messages
-from tests.kit.grpc_client import code_of, message
+from tests.kit.proxy.raw_client import code_of, message
 
 #: Hashing.consistentHash of Guava, of String.hashCode.
 BUCKETS = [

@@ -10,7 +10,7 @@ from rmqcli.errors import RmqError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
-from tests.kit.grpc_client import (
+from tests.kit.proxy.raw_client import (
     code_of,
     consumer_settings,
     producer_settings,

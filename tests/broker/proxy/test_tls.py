@@ -10,7 +10,7 @@ import pytest
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import ConfigError
-from tests.kit.grpc_client import code_of, message
+from tests.kit.proxy.raw_client import code_of, message
 
 CERTS = Path(__file__).parents[2] / "transport" / "certs"
 OPTIONS = ProxyOptions(tls_cert=CERTS / "local.pem", tls_key=CERTS / "local.key")

@@ -7,7 +7,7 @@ import pytest
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
 from tests.broker.proxy.test_sending import counts
-from tests.kit.grpc_client import code_of, message, producer_settings
+from tests.kit.proxy.raw_client import code_of, message, producer_settings
 from tests.kit.waiting import wait_until
 
 COMMIT, ROLLBACK = d.TransactionResolution.COMMIT, d.TransactionResolution.ROLLBACK

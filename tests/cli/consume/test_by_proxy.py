@@ -18,7 +18,7 @@ from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, ScriptedProxy
+from tests.kit.proxy.scripted import OK, ScriptedProxy
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]

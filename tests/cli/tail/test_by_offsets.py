@@ -17,7 +17,7 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.cli.main import run
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, ScriptedProxy
+from tests.kit.proxy.scripted import OK, ScriptedProxy
 
 T0 = 1_700_000_000_000
 

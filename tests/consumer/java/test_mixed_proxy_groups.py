@@ -18,7 +18,7 @@ from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.conftest import start_cluster
 from tests.kit.artefacts import UnavailableError
-from tests.kit.grpc_member import GrpcMember
+from tests.kit.clients.member import GrpcMember
 from tests.kit.waiting import wait_until
 
 pytestmark = [

@@ -21,8 +21,8 @@ from rmqcli import (
 )
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_inbox import PART, Inbox
-from tests.kit.scripted_proxy import ScriptedProxy, status
+from tests.kit.proxy.inbox import PART, Inbox
+from tests.kit.proxy.scripted import ScriptedProxy, status
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 

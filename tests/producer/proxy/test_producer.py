@@ -25,7 +25,7 @@ from rmqcli import (
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.proxy.scripted import OK, ScriptedProxy, status
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE

@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.proxy.behaviour import TABLE, Stage
 from tests.broker.proxy.reflection import check_table, services
-from tests.kit.proxy import RealProxy
+from tests.kit.proxy.real import RealProxy
 
 pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
 

@@ -9,7 +9,7 @@ import pytest
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from tests.kit.artefacts import UnavailableError
-from tests.kit.official import run_java_tour, run_node_client, run_python_client
+from tests.kit.clients.official import run_java_tour, run_node_client, run_python_client
 
 pytestmark = pytest.mark.java
 

@@ -1,4 +1,4 @@
-"""The official Python client as a member of a group; see tests/kit/grpc_member.py.
+"""The official Python client as a member of a group; see tests/kit/clients/member.py.
 
 It needs an interpreter that finds `rocketmq-python-client`, and uses nothing of rmqcli.
 Arguments: `simple` or `push`, endpoints, group, topic, and the invisible duration of a

@@ -11,19 +11,18 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.kit.artefacts import (
-    _COPY_GOAL,
-    KIT,
-    _run,
+    COPY_GOAL,
     cache_root,
     made_once,
+    run_tool,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 JAVA_VERSION = "5.2.0"
 PYTHON_VERSION = "5.1.2"
@@ -32,6 +31,7 @@ NODE_CLIENT_VERSION = "1.0.8"
 NODE_VERSION = "24.19.0"
 _FETCH_TIMEOUT_S = 600
 _RUN_TIMEOUT_S = 400
+_HERE = Path(__file__).resolve().parent
 
 
 def run_java_tour(
@@ -46,18 +46,18 @@ def run_java_tour(
 
 
 def java_program(name: str, directory: Path) -> list[str]:
-    """The command line of a program of `java_grpc`, which logs below `directory`.
+    """The command line of a program of the folder `java`, which logs below `directory`.
 
     Raises UnavailableError if the client cannot be fetched.
     """
     jars = made_once(cache_root() / f"grpc-java-{JAVA_VERSION}" / "lib", _fetch_java)
-    sources = sorted((KIT / "java_grpc").glob("*.java"))
+    sources = sorted((_HERE / "java").glob("*.java"))
     digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
     classes = made_once(
         cache_root()
         / f"grpc-java-{JAVA_VERSION}"
         / f"classes-{digest.hexdigest()[:16]}",
-        lambda target: _run(
+        lambda target: run_tool(
             [
                 *("javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(target)),
                 *map(str, sources),
@@ -74,19 +74,19 @@ def java_program(name: str, directory: Path) -> list[str]:
 def run_python_client(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
-    """Run official_python.py, and return and raise as `run_java_tour` does."""
-    command = [sys.executable, str(KIT / "official_python.py"), endpoints, *arguments]
+    """Run python_tour.py, and return and raise as `run_java_tour` does."""
+    command = [sys.executable, str(_HERE / "python_tour.py"), endpoints, *arguments]
     return _said(command, directory, **python_environment())
 
 
 def run_node_client(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
-    """Run official_node.js, and return and raise as `run_java_tour` does."""
+    """Run node_tour.js, and return and raise as `run_java_tour` does."""
     folder = made_once(
         cache_root() / f"grpc-node-{NODE_CLIENT_VERSION}" / "lib", _fetch_node_client
     )
-    program = str(KIT / "official_node.js")
+    program = str(_HERE / "node_tour.js")
     command = [*_node(), program, endpoints, *arguments]
     return _said(command, directory, NODE_PATH=str(folder / "node_modules"))
 
@@ -112,7 +112,7 @@ def _node_package() -> Path:
 
 
 def _fetch_node_client(target: Path) -> None:
-    _run(
+    run_tool(
         [
             *(*_npm(), "install", "--no-audit", "--no-fund"),
             *("--ignore-scripts", "--prefix", str(target)),
@@ -144,9 +144,9 @@ def _fetch_java(target: Path) -> None:
         "<artifactId>rocketmq-client-java</artifactId>"
         f"<version>{JAVA_VERSION}</version></dependency></dependencies></project>"
     )
-    _run(
+    run_tool(
         [
-            *("mvn", "-q", "-B", "-f", str(pom), _COPY_GOAL),
+            *("mvn", "-q", "-B", "-f", str(pom), COPY_GOAL),
             *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
         ],
         timeout_s=_FETCH_TIMEOUT_S,
@@ -163,8 +163,8 @@ def _pip(package: str, target: Path) -> None:
     Packages there come before this environment's own.
     """
     pip = target / "pip"
-    _run([sys.executable, "-m", "venv", str(pip)], timeout_s=_FETCH_TIMEOUT_S)
-    _run(
+    run_tool([sys.executable, "-m", "venv", str(pip)], timeout_s=_FETCH_TIMEOUT_S)
+    run_tool(
         [
             *(str(pip / "bin" / "python"), "-m", "pip", "install", "-q"),
             *("--target", str(target), package),

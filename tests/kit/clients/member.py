@@ -20,15 +20,12 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.kit.artefacts import KIT
+from tests.kit.clients.official import java_program, python_environment
 from tests.kit.guard import GUARD
-from tests.kit.official import java_program, python_environment
 from tests.kit.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _STOP_S = 120
 
@@ -70,10 +67,11 @@ class GrpcMember:
         if who == "java":
             command = java_program("GrpcMember", directory)
         elif who == "python":
-            command = [sys.executable, str(KIT / "official_python_member.py")]
+            program = Path(__file__).with_name("python_member.py")
+            command = [sys.executable, str(program)]
             environment |= python_environment()
         else:
-            command = [sys.executable, "-m", "tests.kit.our_member"]
+            command = [sys.executable, "-m", "tests.kit.clients.our_member"]
         if kind == "orderly" and who != "ours":
             kind = "push"
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # until _end

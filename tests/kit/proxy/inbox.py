@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.scripted_proxy import OK, status
+from tests.kit.proxy.scripted import OK, status
 
 PART = service.ReceiveMessageResponse
 

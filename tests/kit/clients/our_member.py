@@ -1,4 +1,4 @@
-"""Our client as a member of a group, through a proxy; see tests/kit/grpc_member.py.
+"""Our client as a member of a group, through a proxy; see tests/kit/clients/member.py.
 
 Arguments: `simple`, `push` or `orderly`, endpoints, group, topic, and the invisible
 duration of a SimpleConsumer in seconds.

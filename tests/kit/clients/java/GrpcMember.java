@@ -15,7 +15,7 @@ import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
- * The official client as a member of a group; see tests/kit/grpc_member.py for what it says and
+ * The official client as a member of a group; see tests/kit/clients/member.py for what it says and
  * is told. Arguments: simple or push, endpoints, group, topic, seconds of a simple consumer's lease.
  */
 public class GrpcMember {

@@ -1,0 +1,2 @@
+"""Clients of proxies in processes of their own: official ones in Java, Python, Node.js,
+and ours."""

@@ -1,0 +1,1 @@
+"""Proxies for tests: a real one and one with scripted answers, and a raw client."""
