@@ -216,6 +216,8 @@ class Producer:
         self._publisher: Publisher
         self._checks: ThreadPoolExecutor | None = None
         self._checks_open = 0  # used only by the producer's thread
+        #: guards the next two; a signal handler may close while `start` or `close` runs
+        self._life = threading.RLock()
         self._is_started = False
         self._is_closed = False
         self._in_flight = _SendsInFlight()
@@ -233,7 +235,7 @@ class Producer:
 
         Raises UsageError when the producer has been started before.
         """
-        with self._lock:
+        with self._life:
             if self._is_started or self._is_closed:
                 raise UsageError(
                     "a producer can be started only once", hint="create a new Producer"
@@ -294,7 +296,7 @@ class Producer:
         DisconnectedError or SendUnknownError. After this call every send raises
         UsageError. Must not be called in a callback of a future.
         """
-        with self._lock:
+        with self._life:
             was_open = self._is_started and not self._is_closed
             self._is_closed = True
         if not was_open or self._pid != os.getpid():
@@ -846,8 +848,10 @@ class _SendsInFlight:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        #: notified when an asynchronous send ends, and after `close` when any ends
+        # Reentrant, because a signal handler may close the producer in any line here.
+        self._lock = threading.RLock()
+        #: notified by `close`, by the end of an asynchronous send, and once closed by
+        #: any end
         self._ended = threading.Condition(self._lock)
         self._count = self._async_count = 0
         self._is_closed = False

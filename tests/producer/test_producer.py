@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
+import sys
 import threading
 import zlib
 
@@ -18,6 +20,7 @@ from rmqcli.errors import (
     DeadlineError,
     DeniedError,
     NotFoundError,
+    RmqError,
     SendUnknownError,
     UnsupportedError,
     UsageError,
@@ -466,6 +469,50 @@ def test_a_closed_producer_refuses_and_waits_for_what_was_sent(rmq_cluster, rmq_
     with pytest.raises(UsageError, match="can be started only once"):
         producer.start()
     assert not [t for t in threading.enumerate() if t.name.startswith("rmq-producer")]
+
+
+def close_at_line(producer, number, send):
+    """Call `send`, and close before it runs line `number` of the producer's module.
+
+    The close runs in the same thread, like that of a signal handler. Returns whether
+    there are so many lines.
+    """
+    lines = itertools.count(1)
+    source = sys.modules[Producer.__module__].__file__
+    is_closed = False
+
+    def trace(frame, event, _):
+        nonlocal is_closed
+        if frame.f_code.co_filename != source:
+            return None
+        if event == "line" and next(lines) == number:
+            sys.settrace(None)
+            producer.close(timeout_ms=1)
+            is_closed = True
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        send()
+    except RmqError:
+        assert is_closed
+    finally:
+        sys.settrace(before)
+    return is_closed
+
+
+def test_a_signal_handler_may_close_at_any_line_of_a_send(rmq_cluster, rmq_topic):
+    """It ends, with a result or an error, also where the send holds a lock."""
+    one = ProducerMessage(rmq_topic, b"x")
+    for number in itertools.count(1):
+        producer = Producer(namesrv=rmq_cluster.namesrv)
+        producer.start()
+        is_closed = close_at_line(producer, number, lambda it=producer: it.send(one))
+        producer.close()
+        if not is_closed:
+            break
+    assert number > 30
 
 
 def test_a_close_that_does_not_wait_fails_what_is_under_way(rmq_cluster, rmq_topic):
