@@ -65,16 +65,26 @@ def pytest_configure():
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
-    functions: Any = {ClientConfig.__init__: "timeout_ms", make_common: "timeout"}
-    for function, name in functions.items():
-        assert function.__kwdefaults__[name] == USERS_TIMEOUT_MS
-        function.__kwdefaults__[name] = ANSWER_TIMEOUT_MS
+    _set_time_limits(before=USERS_TIMEOUT_MS, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
 
 
 def pytest_unconfigure():
-    """Kill processes that tests left; the guard does so even if pytest is killed."""
+    """Kill processes that tests left; the guard does so even if pytest is killed.
+
+    The time limits become the users' again: mutmut runs pytest several times in one
+    process.
+    """
     GUARD.sweep()
+    _set_time_limits(before=ANSWER_TIMEOUT_MS, after=USERS_TIMEOUT_MS)
+
+
+def _set_time_limits(*, before, after):
+    """Replace the default time limit of each function that takes one."""
+    functions: Any = {ClientConfig.__init__: "timeout_ms", make_common: "timeout"}
+    for function, name in functions.items():
+        assert function.__kwdefaults__[name] == before
+        function.__kwdefaults__[name] = after
 
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected tests
