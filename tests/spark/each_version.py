@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pyspark
-import pyspark.sql.datasource as api
 import pytest
 
 from rmqcli import RocketMQDataSource
@@ -26,12 +25,14 @@ from rmqcli.cli.options import Common
 from rmqcli.cli.sql import SqlCommandOptions, run_statement
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError, RmqError, TextError, UsageError
+from rmqcli.spark.sql.scans import narrow_scans
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from tests.kit.spark import patiently
 from tests.kit.waiting import PATIENCE_S
 from tests.producer.stored import bodies
 from tests.spark.source.test_session import last_lines
+from tests.spark.sql.scans import check_queries, filled_cluster
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
@@ -97,9 +98,8 @@ def test_a_batch(spark, cluster):
     found = patiently(lambda: frame.select("body", "tags", "store_timestamp").collect())
     assert len(found) == 120
     assert {bytes(row.body) for row in found if row.tags == "Paid"} == {b"paid"}
-    options = {"filterPushdown": "true"} if hasattr(api, "Filter") else {}
-    narrowed = read(spark, cluster, **options).where("queue_id = 1 and tags = 'Paid'")
-    assert patiently(narrowed.count) == 10
+    chosen = frame.where("queue_id = 1 and tags = 'Paid'")
+    assert patiently(chosen.union(frame).count) == 130
 
 
 def test_an_error_has_two_lines(spark, cluster):
@@ -183,9 +183,18 @@ def test_sql(sql):
     text = "with o as (select * from orders) select body from o where queue_offset = 0"
     assert {row["body"] for row in sql(text)} == {"größer 0", "größer 1"}
     (plan,) = sql("explain select * from orders where queue_id = 1")
-    is_left_to_spark = "Filter (isnotnull(queue_id" in plan["plan"]
-    assert is_left_to_spark == (not hasattr(api, "Filter"))
+    assert "Filter (isnotnull(queue_id" in plan["plan"]
     assert len(sql("describe orders")) == 17
+
+
+def test_each_scan_of_a_query_has_its_own_conditions(session):
+    with filled_cluster("orders") as cluster:
+        assert check_queries(session, cluster, seed=5, count=50) > 80
+        rule = cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic="orders")
+        frame = session._spark.sql("select * from orders where queue_id = 2")
+        assert len(patiently(narrow_scans(frame).collect)) == 51
+        asked = {each.command.ext_fields["queueId"] for each in rule.requests}
+        assert asked == {"2"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from rmqcli.errors import UnsupportedError, UsageError
+from rmqcli.errors import UsageError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.filters import Pushed
@@ -30,7 +30,7 @@ from rmqcli.spark.source.pinned import check_trimmed, cut_ranges, data_loss, pin
 from rmqcli.spark.source.read import RETRY_FOR_MS, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableMapping
+    from collections.abc import Iterator, MutableMapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -89,16 +89,7 @@ class RocketMQDataSource(DataSource):
             self._options.check_batch()
             options = self._decoded_options()
             check_schema(schema, options)
-            if not options.filter_pushdown:
-                return RocketMQReader(options, self._pin())
-            import pyspark.sql.datasource as api
-
-            if not hasattr(api, "Filter"):
-                raise UnsupportedError(
-                    "option filterPushdown needs PySpark 4.1 or newer",
-                    hint="leave it out: Spark filters the rows itself",
-                )
-            return PushingReader(options, self._pin())
+            return RocketMQReader(options, self._pin(), self._pushed())
 
     def streamReader(self, schema: StructType) -> RocketMQStreamReader:  # noqa: N802
         """The reader of a stream. Raises UsageError for an option only batches have."""
@@ -179,6 +170,10 @@ class RocketMQDataSource(DataSource):
         check_columns(schema, options)
         return options
 
+    def _pushed(self) -> Pushed:
+        """What the scan for which Spark creates this object reads: the whole range."""
+        return Pushed()
+
     def _pin(self) -> dict[MessageQueue, QueuePlan]:
         if self._plans is None:
             from rmqcli.api.client import Client
@@ -190,14 +185,21 @@ class RocketMQDataSource(DataSource):
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads pinned ranges. Pickled to the workers."""
+    """Reads what the conditions of one scan allow of pinned ranges.
+
+    Pickled to the workers. It has no `pushFilters`: up to Spark 4.3, what one scan
+    pushes also changes the other scans of the same `load()`.
+    """
 
     def __init__(
-        self, options: SourceOptions, plans: dict[MessageQueue, QueuePlan]
+        self,
+        options: SourceOptions,
+        plans: dict[MessageQueue, QueuePlan],
+        pushed: Pushed,
     ) -> None:
         self._options = options
         self._plans = plans
-        self._pushed = Pushed()
+        self._pushed = pushed
 
     def partitions(self) -> list[InputPartition]:
         """One range for each partition; empty when there is nothing to read.
@@ -232,25 +234,10 @@ class RocketMQReader(DataSourceReader):
         for queue, plan in sorted(plans.items()):
             if plan.trimmed is not None:
                 warn(data_loss(queue, [plan.trimmed]).message)
-        return [
-            OffsetRange(queue, plan.start, plan.end)
+        ranges = [
+            self._pushed.clip(OffsetRange(queue, plan.start, plan.end))
             for queue, plan in sorted(plans.items())
         ]
-
-
-class PushingReader(RocketMQReader):
-    """A reader that applies the comparisons of a WHERE.
-
-    It is a separate class because Spark refuses a reader that has `pushFilters` unless
-    spark.sql.python.filterPushdown.enabled is true.
-    """
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
-        """Add the filters; return the ones that Spark must apply as well."""
-        return [each for each in filters if not self._pushed.take(each)]
-
-    def _ranges(self) -> list[OffsetRange]:
-        ranges = [self._pushed.clip(each) for each in super()._ranges()]
         ranges = [each for each in ranges if len(each)]
         start_ms, end_ms = self._pushed.time_start_ms, self._pushed.time_end_ms
         if not ranges or (start_ms is None and end_ms is None):

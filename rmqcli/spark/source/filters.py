@@ -1,16 +1,18 @@
 """The conditions of a WHERE on queues, offsets, store times and tags. Pure.
 
-Spark 4.1 and later pass the comparisons that `AND` joins in a WHERE. Comparisons of
-topic, broker, queue, offset and tags are applied exactly. Comparisons of store times
-only narrow the range to read, and Spark compares the times again: within a queue they
-are in order unless the broker's clock was set back, and `CLOCK_STEP_MS` allows for
-that.
+They only narrow what a scan reads, and Spark compares every row again. Within a queue
+store times are in order unless the broker's clock was set back, and `CLOCK_STEP_MS`
+allows for that.
+
+A condition is a comparison of a column with a value, named as in
+org.apache.spark.sql.sources: `("EqualTo", "queue_id", 1)`. The value of `In` is a
+tuple, and a time is in epoch milliseconds.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.model import OffsetRange
@@ -23,12 +25,19 @@ if TYPE_CHECKING:
 #: How far a broker's clock may have been set back without a loss of rows.
 CLOCK_STEP_MS: Final = 10 * 60 * 1000
 
-_NEVER_NULL: Final = ("topic", "broker_name", "queue_id", "queue_offset")
+Condition = tuple[str, str, Any]
+
+_BY_VALUE: Final = ("topic", "broker_name", "queue_id", "tags")
+
+
+def conditions_to_json(conditions: Iterable[Condition]) -> str:
+    """The conditions as the text of an option of a scan."""
+    return json.dumps(sorted(conditions, key=repr))
 
 
 @dataclass(slots=True)
 class Pushed:
-    """The conditions that were pushed down. None means that there is no condition.
+    """What the conditions of one scan allow. None means that there is no condition.
 
     `values` has the allowed values of a column.
     """
@@ -41,34 +50,28 @@ class Pushed:
     time_start_ms: int | None = None
     time_end_ms: int | None = None
 
+    @classmethod
+    def from_json(cls, text: str) -> Pushed:
+        """What conditions allow that `conditions_to_json` has written."""
+        pushed = cls()
+        for kind, column, value in json.loads(text):
+            pushed.take(kind, column, value)
+        return pushed
+
     @property
     def tags(self) -> frozenset[str] | None:
         """The allowed tags; None when there is no condition on tags."""
         tags = self.values.get("tags")
         return None if tags is None else frozenset(map(str, tags))
 
-    def take(self, condition: object) -> bool:
-        """Add one of PySpark's Filter objects; return whether it is applied exactly.
-
-        When the result is False, Spark must compare, too.
-        """
-        column = getattr(condition, "attribute", None)
-        if column is None or len(column) != 1:
-            return False
-        name, kind = column[0], type(condition).__name__
-        value: Any = getattr(condition, "value", None)
-        if kind == "IsNotNull":
-            return name in _NEVER_NULL
-        if kind in ("EqualTo", "EqualNullSafe", "In") and name in (
-            *_NEVER_NULL[:3],
-            "tags",
-        ):
-            return self._one_of(name, value if kind == "In" else [value])
-        if name == "queue_offset" and isinstance(value, int):
-            return self._offsets(kind, value)
-        if name == "store_timestamp" and isinstance(value, datetime):
+    def take(self, kind: str, column: str, value: Any) -> None:  # noqa: ANN401  # of the column's type
+        """Add a condition that rows must meet; ignore one that cannot narrow a scan."""
+        if kind in ("EqualTo", "EqualNullSafe", "In") and column in _BY_VALUE:
+            self._one_of(column, value if kind == "In" else [value])
+        elif column == "queue_offset" and isinstance(value, int):
+            self._offsets(kind, value)
+        elif column == "store_timestamp" and isinstance(value, int):
             self._times(kind, value)
-        return False
 
     def keeps(self, queue: MessageQueue) -> bool:
         """Whether rows of a queue may meet the conditions."""
@@ -90,15 +93,14 @@ class Pushed:
             end = min(end, self.offset_end)
         return OffsetRange(wanted.queue, start, max(start, end))
 
-    def _one_of(self, name: str, values: Iterable[object]) -> bool:
+    def _one_of(self, name: str, values: Iterable[object]) -> None:
         wanted = set(values)
         if None in wanted:
-            return False
+            return
         known = self.values.get(name)
         self.values[name] = wanted if known is None else known & wanted
-        return True
 
-    def _offsets(self, kind: str, value: int) -> bool:
+    def _offsets(self, kind: str, value: int) -> None:
         low: int | None = None
         end: int | None = None
         match kind:
@@ -112,20 +114,13 @@ class Pushed:
                 end = value
             case "LessThanOrEqual":
                 end = value + 1
-            case _:
-                return False
         if low is not None:
             self.offset_start = max(low, self.offset_start or 0)
         if end is not None:
             known = self.offset_end
             self.offset_end = max(0, end if known is None else min(end, known))
-        return True
 
-    def _times(self, kind: str, value: datetime) -> None:
-        if value.tzinfo is None:
-            return  # the time zone is unknown, so only Spark compares
-        epoch = datetime.fromtimestamp(0, tz=value.tzinfo)
-        value_ms = (value - epoch) // timedelta(milliseconds=1)
+    def _times(self, kind: str, value_ms: int) -> None:
         if kind in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"):
             low_ms = max(0, value_ms - CLOCK_STEP_MS)
             self.time_start_ms = max(low_ms, self.time_start_ms or 0)

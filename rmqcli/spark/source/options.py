@@ -50,11 +50,10 @@ NAMES: Final = (
     "decodeSchema",
     "decodeInfer",
     "tag",
-    "filterPushdown",
     "commitGroup",
     *CONNECTION_NAMES,
 )
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "filterPushdown")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "commitGroup")
 
 #: The broker's rule for topic names; only %RETRY% and %DLQ% topics exceed 127.
@@ -108,7 +107,6 @@ class SourceOptions:
     #: None when bodies stay bytes
     decoding: Decoding | None
     tags: Mapping[str, frozenset[str]]
-    filter_pushdown: bool
     commit_group: str | None
 
     @property
@@ -171,7 +169,6 @@ def parse_options(
         with_body=given.read("includeBody", boolean, default=True),
         decoding=_decoding(given),
         tags={topic: _tags(topic, tag) for topic in topics},
-        filter_pushdown=given.read("filterPushdown", boolean, default=False),
         commit_group=given.read("commitGroup", _group, None),
     )
 

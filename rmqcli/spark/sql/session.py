@@ -34,6 +34,7 @@ from rmqcli.spark.scratch import scratch_folder
 from rmqcli.spark.session import SessionOptions, cores, keep_log, spark_context
 from rmqcli.spark.shown_errors import shown_warnings
 from rmqcli.spark.sql.failure import is_of_spark, statement_error
+from rmqcli.spark.sql.scans import narrow_scans
 from rmqcli.spark.sql.statement import Statement, read_statement
 from rmqcli.spark.sql.views import TopicView, source_of
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-#: Up to this limit rows are fetched with `take`, for which Spark reads only as many
+#: Up to this limit rows are fetched with `limit`, for which Spark reads only as many
 #: partitions as it needs.
 _TAKE_MAX: Final = 10_000
 _BATCH_ROWS: Final = 1_000
@@ -109,7 +110,6 @@ def _settings(folder: str) -> tuple[tuple[str, str], ...]:
     return (
         ("spark.sql.catalogImplementation", "in-memory"),
         ("spark.sql.warehouse.dir", os.path.join(folder, "warehouse")),
-        ("spark.sql.python.filterPushdown.enabled", "true"),
         # Commands show times in UTC, so times in a statement are in UTC, too.
         ("spark.sql.session.timeZone", "UTC"),
         ("spark.sql.shuffle.partitions", str(cores())),
@@ -257,9 +257,9 @@ class _Rows(threading.Thread):
 
     def _read(self) -> Iterator[list[tuple[Any, ...]]]:
         if self._limit is not None and self._limit <= _TAKE_MAX:
-            yield self._frame.take(self._limit)
+            yield narrow_scans(self._frame.limit(self._limit)).collect()
             return
-        every = self._frame.toLocalIterator(prefetchPartitions=True)
+        every = narrow_scans(self._frame).toLocalIterator(prefetchPartitions=True)
         rows = itertools.islice(every, self._limit)
         while batch := list(itertools.islice(rows, _BATCH_ROWS)):
             yield batch

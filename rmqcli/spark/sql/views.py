@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyspark.sql.datasource as api
-
 from rmqcli.errors import NotFoundError
 from rmqcli.position import Earliest
 from rmqcli.producer.target import near_topics
 from rmqcli.spark.options import Connection
 from rmqcli.spark.source.data_source import RocketMQDataSource
+from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import Positions, SourceOptions
 from rmqcli.spark.source.pinned import check_trimmed, pin
+from rmqcli.spark.sql.scans import CONDITIONS
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
@@ -75,7 +75,6 @@ def pin_topic(
         with_properties=True,
         with_body=True,
         tags={topic: frozenset()},
-        filter_pushdown=hasattr(api, "Filter"),  # PySpark 4.1
         commit_group=None,
         decoding=None,
     )
@@ -95,6 +94,7 @@ def pin_topic(
 def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
     """A data source class that reads these views; option `subscribe` selects the topic.
 
+    Option `conditions`, which `narrow_scans` sets, has the conditions of one scan.
     The class is created here, so that Spark pickles the whole class with the views.
     """
 
@@ -105,6 +105,9 @@ def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
 
         def _pin(self) -> dict[MessageQueue, QueuePlan]:
             return self._view.plans
+
+        def _pushed(self) -> Pushed:
+            return Pushed.from_json(self._given.get(CONDITIONS, "[]"))
 
         @property
         def _view(self) -> TopicView:

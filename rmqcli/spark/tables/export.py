@@ -388,7 +388,6 @@ class TableExport:
             with_properties=True,
             with_body=True,
             tags={topic: wanted_tags(topic, request.tag)},
-            filter_pushdown=False,
             commit_group=None,
             decoding=decoding,
         )

@@ -152,9 +152,9 @@ def test_subscribe_is_required():
         parse_options({}, environ={})
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp"])
 def test_a_stream_refuses_options_of_batches(name):
-    value = {"endingOffsets": "latest", "filterPushdown": "true"}
+    value = {"endingOffsets": "latest"}
     options = parsed(**{name: value.get(name, "1767322800000")})
     with pytest.raises(UsageError, match=f"option {name} is for read, not"):
         options.check_stream()

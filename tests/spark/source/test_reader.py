@@ -6,10 +6,11 @@ import inspect
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark.sql.datasource as api
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     DecodeError,
@@ -24,6 +25,9 @@ from rmqcli.spark.export.disk import Disk, walk_files
 from rmqcli.spark.export.export import Export, ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.rows import RangeRows
+from rmqcli.spark.source.filters import conditions_to_json
+from rmqcli.spark.sql.scans import CONDITIONS
+from rmqcli.spark.sql.views import pin_topic, source_of
 from rmqcli.testing import Seed
 from tests.spark.export.inline import FixedClock, InlineRunner, SilentReport
 from tests.spark.source.reading import (
@@ -118,7 +122,7 @@ def test_an_empty_topic_has_no_rows(cluster):
     reader = batch_reader(data_source(cluster))
     assert reader.partitions() == []
     assert list(reader.read(None)) == []
-    assert list(reader.read(api.InputPartition(None))) == []
+    assert list(reader.read(InputPartition(None))) == []
 
 
 def test_a_queue_of_one_message_has_one_row(cluster):
@@ -265,38 +269,37 @@ def test_large_batches_are_cut_for_spark(cluster, monkeypatch):
     assert offsets == list(range(100))
 
 
-@pytest.mark.skipif(not hasattr(api, "Filter"), reason="PySpark pushes nothing down")
-def test_pushed_conditions_narrow_what_is_read(cluster):
-    fill(cluster, 60)
-    reader = batch_reader(data_source(cluster, filterPushdown="true"))
-    left = reader.pushFilters(
-        [
-            api.EqualTo(("queue_id",), 1),
-            api.GreaterThanOrEqual(("queue_offset",), 10),
-            api.EqualTo(("tags",), "B"),
-            api.EqualTo(("keys",), "k1 other"),
-        ]
+def narrowed_reader(cluster, *conditions):
+    """A reader of one scan in `rmq sql`, which has these conditions."""
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view = pin_topic(client, "orders", start=None, end=None, allow_gaps=False)
+    source = source_of({"orders": view})(
+        {"subscribe": "orders", CONDITIONS: conditions_to_json(conditions)}
     )
-    assert left == [api.EqualTo(("keys",), "k1 other")]
+    return batch_reader(source)
+
+
+def test_the_conditions_of_a_scan_narrow_what_is_read(cluster):
+    fill(cluster, 60)
+    reader = narrowed_reader(
+        cluster,
+        ("EqualTo", "queue_id", 1),
+        ("GreaterThanOrEqual", "queue_offset", 10),
+        ("EqualTo", "tags", "B"),
+    )
     assert partitions(reader) == [(1, 10, 30)]
     table = table_of(reader)
     assert set(table.column("tags").to_pylist()) == {"B"}
 
 
-@pytest.mark.skipif(not hasattr(api, "Filter"), reason="PySpark pushes nothing down")
 def test_store_times_are_searched_for(rmq_cluster_factory, rmq_clock):
-    from datetime import UTC, datetime
-
     cluster = rmq_cluster_factory(clock=rmq_clock)
     cluster.create_topic("orders", queues=1)
     for name in "abcd":
         cluster.send("orders", [name])
         cluster.advance(3_600_000)
-    reader = batch_reader(data_source(cluster, filterPushdown="true"))
-    moment = datetime.fromtimestamp(1_700_003_600, UTC)
-    condition = api.EqualTo(("store_timestamp",), moment)
-    assert reader.pushFilters([condition]) == [condition]
-    assert partitions(reader) == [(0, 1, 2)]
+    condition = ("EqualTo", "store_timestamp", 1_700_003_600_000)
+    assert partitions(narrowed_reader(cluster, condition)) == [(0, 1, 2)]
 
 
 def test_a_broker_that_restarts_is_waited_for(cluster):

@@ -8,7 +8,6 @@ import io
 import json
 import warnings
 
-import pyspark.sql.datasource as api
 import pytest
 
 from rmqcli.api.client import Client
@@ -149,7 +148,6 @@ def pulled(rule):
     return [int(each["queueOffset"]) for each in fields if int(each["maxMsgNums"]) > 4]
 
 
-@pytest.mark.skipif(not hasattr(api, "Filter"), reason="PySpark pushes nothing down")
 @pytest.mark.parametrize(
     "since",
     [
@@ -165,7 +163,6 @@ def test_a_time_in_where_bounds_what_is_pulled(rows, cluster, since):
     assert min(pulled(rule)) >= 500
 
 
-@pytest.mark.skipif(not hasattr(api, "Filter"), reason="PySpark pushes nothing down")
 def test_offsets_in_where_bound_what_is_pulled(rows, cluster):
     with pulls_of(cluster, "orders") as rule:
         found = rows(

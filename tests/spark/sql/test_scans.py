@@ -1,0 +1,99 @@
+"""Each scan of a topic reads what its own conditions allow, and never less."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from rmqcli.spark.sql.scans import narrow_scans
+from rmqcli.wire.codes import RequestCode
+from tests.kit.spark import no_java, patiently
+from tests.spark.sql.scans import check_queries, filled_cluster, give_views
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with filled_cluster("orders") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def session(cluster):
+    from rmqcli.spark.sql.session import sql_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with sql_session() as session:
+            give_views(session, cluster, "orders")
+            yield session
+
+
+@pytest.fixture
+def answer(session):
+    """Run a statement whose scans are narrowed; returns its rows, sorted."""
+
+    def run(text):
+        frame = narrow_scans(session._spark.sql(text))
+        return sorted(tuple(row) for row in patiently(frame.collect))
+
+    return run
+
+
+def test_two_parts_of_a_union_have_their_own_conditions(answer):
+    assert answer(
+        "select 'batch' k, count(*) c from orders where tags = 'Batch'"
+        " union all select 'all', count(*) from orders"
+    ) == [("all", 154), ("batch", 24)]
+
+
+def test_the_sides_of_a_self_join_have_their_own_conditions(answer, cluster):
+    rule = cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic="orders")
+    found = answer(
+        "select count(*) from orders a join orders b on a.queue_offset ="
+        " b.queue_offset where a.queue_id = 0 and b.queue_id = 1 and b.queue_offset < 9"
+    )
+    cluster.faults.remove(rule)
+    assert found == [(9,)]
+    pulled = {
+        (int(each["queueId"]), int(each["queueOffset"]))
+        for each in (request.command.ext_fields for request in rule.requests)
+    }
+    assert {queue_id for queue_id, _ in pulled} == {0, 1}
+    assert max(offset for _, offset in pulled) < 9
+
+
+def test_a_cte_that_is_used_twice_is_not_narrowed_by_one_of_its_uses(answer):
+    assert answer(
+        "with x as (select * from orders where queue_id < 3)"
+        " select 1 k, count(*) from x where tags = 'Paid'"
+        " union all select 2, count(*) from x where tags = 'Batch'"
+        " union all select 3, count(*) from x"
+    ) == [(1, 70), (2, 24), (3, 154)]
+
+
+def test_a_query_after_a_narrowed_one_reads_all(answer):
+    assert answer("select count(*) from orders where queue_id = 1") == [(51,)]
+    assert answer("select count(*) from orders") == [(154,)]
+
+
+def test_a_scan_that_no_message_can_meet_reads_nothing(answer, cluster):
+    rule = cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic="orders")
+    assert answer("select count(*) from orders where queue_id = 7") == [(0,)]
+    cluster.faults.remove(rule)
+    assert not rule.requests
+
+
+def test_random_queries_give_what_python_gives(session, cluster):
+    assert check_queries(session, cluster, seed=1, count=20) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_many_random_queries_give_what_python_gives(session, cluster, seed):
+    assert check_queries(session, cluster, seed=seed, count=100) > 200
