@@ -119,6 +119,22 @@ def test_attempts_become_rare():
         assert 14 <= tries <= 30
 
 
+def test_attempts_become_rare_where_the_peer_closes_before_any_answer():
+    """A load balancer without back ends takes each connection and closes it."""
+    clock = ManualClock()
+    with (
+        Peer(PeerConnection.close) as peer,
+        RemotingClient(clock=clock, rng=random.Random(0)) as client,
+    ):
+        end_ms = clock.now_ms + 60_000
+        while clock.now_ms < end_ms:
+            reply = client.submit(peer.address, PULL, timeout_ms=10_000)
+            drive(client, clock, reply, step_ms=50)
+            assert isinstance(reply.outcome(), ConnectError | DisconnectedError)
+
+        assert 14 <= peer.accepted <= 30
+
+
 def test_a_peer_that_never_takes_the_connection_ends_by_connect_timeout():
     clock = ManualClock()
     options = TransportOptions(connect_timeout_ms=500)

@@ -202,6 +202,23 @@ def test_answers_to_no_request_are_counted_and_do_no_harm(client):
         assert client.counters.late_answers == 1
 
 
+def test_request_numbers_begin_again_before_they_pass_31_bits(client):
+    """RocketMQ reads `opaque` as an int: after 2^31 requests 1 follows."""
+    numbers: list[int] = []
+
+    def script(connection: PeerConnection) -> None:
+        for request in connection.requests():
+            numbers.append(request.opaque)
+            connection.answer(request)
+
+    client._loop.next_opaque = 2**31 - 2
+    with Peer(script) as peer:
+        for _ in range(4):
+            client.invoke(peer.address, PULL, timeout_ms=5000)
+
+    assert numbers == [2**31 - 2, 2**31 - 1, 1, 2]
+
+
 def test_a_oneway_request_is_sent_and_its_answer_ignored(client):
     received: list[RemotingCommand] = []
 

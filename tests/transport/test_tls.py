@@ -63,6 +63,32 @@ def test_bodies_of_megabytes_travel_both_ways():
         assert all(r.result().body == body for r in replies)
 
 
+def test_one_turn_of_the_loop_takes_all_records_that_have_arrived():
+    """TLS gives one record a read, and a selector does not see decrypted bytes."""
+    is_sent = threading.Event()
+
+    def script(connection: PeerConnection) -> None:
+        requests = [connection.read() for _ in range(7)]
+        connection.answer(requests[0])
+        go.wait(PATIENCE_S)
+        for request in requests[1:]:
+            connection.answer(request)
+        is_sent.set()
+        connection.until_closed()
+
+    go = threading.Event()
+    with Peer(script, tls=server_context()) as peer, tls_client(ca_file=CA) as client:
+        replies = [
+            client.submit(peer.address, PULL, timeout_ms=20_000) for _ in range(7)
+        ]
+        client.wait(replies[:1])
+        go.set()
+        assert is_sent.wait(PATIENCE_S)
+        client.poll(0)
+
+        assert [reply.is_done for reply in replies] == [True] * 7
+
+
 def test_by_default_a_certificate_of_an_unknown_ca_is_refused():
     with Peer(tls=server_context()) as peer, tls_client() as client:
         with pytest.raises(ConnectError) as caught:
