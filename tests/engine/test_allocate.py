@@ -56,6 +56,8 @@ def strategy_of(vector):
         return AllocateMessageQueueByConfig(queues_of(settings["configured"]))
     if name == "CONSISTENT_HASH":
         count = settings.get("virtual_nodes", 10)
+        if count == 10:  # the default of Java's class, and so of ours
+            return AllocateMessageQueueConsistentHash()
         return AllocateMessageQueueConsistentHash(count)
     if name.startswith("MACHINE_ROOM_NEARBY-"):
         return AllocateMachineRoomNearby(

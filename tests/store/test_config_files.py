@@ -46,3 +46,5 @@ def test_folder_that_cannot_be_written_keeps_the_old(config):
     with pytest.raises(StoreFullError, match="cannot be written"):
         config.write("a.json", '{"a":2}')
     assert config.read("a.json") == {"a": 1}
+    names = {path.name for path in config.directory.iterdir()}
+    assert names == {"a.json", "a.json.bak"}, "no temporary file stays"

@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from rmqcli.store.checkpoint import read_checkpoint
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
@@ -369,6 +370,15 @@ def test_kill_after_a_checkpoint_reads_little_again(open_store):
     store = open_store()
     assert store.recovered_count < 300
     assert numbers_in(store) == list(range(3_100))
+
+
+def test_the_checkpoint_of_a_recovery_has_the_time_of_the_last_message(open_store):
+    """With an older time the next start would read those messages once more."""
+    store = open_store()
+    fill(store, 3_000, queues=1)  # a message every 10 ms
+    store.abandon()
+    store = open_store()
+    assert read_checkpoint(store.folder).logics_ms == START_MS + 29_990
 
 
 @pytest.mark.parametrize("kind", [ReadOnlyStore, DiskStore])

@@ -199,6 +199,33 @@ def test_a_paused_queue_is_not_pulled() -> None:
         assert reader.position(queue(0)) == 5_000
 
 
+@pytest.mark.parametrize(
+    ("expression", "expression_type", "is_filtered"),
+    [
+        ("*", "TAG", False),
+        ("Paid", "TAG", True),
+        ("amount > 5", "SQL92", True),
+        ("*", "SQL92", True),
+    ],
+)
+def test_messages_that_a_filter_leaves_out_are_not_missing(
+    expression: str, expression_type: str, *, is_filtered: bool
+) -> None:
+    """The broker has 0 and 2 of three messages to return."""
+
+    def answer(_: int, offset: int, _turn: int) -> dict[str, object] | None:
+        if offset >= 3:
+            return None
+        return answer_fields(FOUND, 3, high=3) | {"body": record(0) + record(2)}
+
+    options = ReadOptions(expression=expression, expression_type=expression_type)
+    with cluster(ScriptedBroker({0: 3}, override=answer)) as client:
+        offsets, missing = read(client, 3, options)
+
+    assert offsets == [0, 2]
+    assert missing == ([] if is_filtered else [(1, 2)])
+
+
 def test_overlapping_answers_are_cut() -> None:
     def early(_queue: int, offset: int, _turn: int) -> dict[str, object]:
         start, end = max(0, offset - 5), min(100, offset + 40)
