@@ -41,6 +41,13 @@ def test_a_batch_holds_a_mebibyte():
     assert gathered([message(properties=long)] * 110) == [102, 8]
 
 
+@pytest.mark.parametrize(("last_bytes", "batches"), [(261_888, [4]), (261_889, [3, 1])])
+def test_a_batch_is_full_to_the_last_byte(last_bytes, batches):
+    """Each message counts 256 bytes beside its body: four times 262,144 is a MiB."""
+    bodies = [b"x" * 261_888] * 3 + [b"x" * last_bytes]
+    assert gathered([message(body) for body in bodies]) == batches
+
+
 def test_what_a_batch_cannot_hold_goes_alone_and_in_order():
     large, delayed = message(b"x" * ALONE_BYTES), message(delay_level=1)
     small = message()

@@ -31,6 +31,7 @@ from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer, select_by_hash
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.waiting import wait_until
 from tests.producer.stored import bodies, stored
 from tests.transport.peer import free_port
 
@@ -535,6 +536,39 @@ def test_the_group_is_registered_at_brokers_and_leaves(rmq_cluster, rmq_topic):
         members = rmq_cluster.call(lambda: core.clients.producers("shop"))
         assert [each.client_id for each in members] == [producer.client_id]
     assert rmq_cluster.call(lambda: core.clients.producers("shop")) == []
+
+
+def test_a_group_stays_registered_by_heartbeats(rmq_cluster, rmq_topic):
+    beats = rmq_cluster.faults.add(faults.delay(0), code=RequestCode.HEART_BEAT)
+    config = ProducerConfig(heartbeat_broker_interval_ms=100)
+    with Producer("shop", namesrv=rmq_cluster.namesrv, config=config) as producer:
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+        wait_until(lambda: beats.hits >= 3)
+
+
+def test_queues_that_a_topic_gets_later_are_used(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("orders", queues=1)
+    config = ProducerConfig(poll_namesrv_interval_ms=100)
+    with Producer(namesrv=cluster.namesrv, config=config) as producer:
+        assert producer.send(message()).queue.queue_id == 0
+        cluster.broker().set_queues("orders", read=3, write=3)
+        wait_until(lambda: producer.send(message()).queue.queue_id == 2)
+
+
+def test_send_async_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq_topic):
+    config = ProducerConfig(async_messages_max=2)
+    with Producer(namesrv=rmq_cluster.namesrv, config=config) as producer:
+        for _ in range(5):  # these are not asynchronous, and do not count
+            producer.send(ProducerMessage(rmq_topic, b"x"))
+        rmq_cluster.faults.add(faults.delay(300), code=SEND, topic=rmq_topic)
+        futures = []
+        for number in range(6):
+            futures.append(
+                producer.send_async(ProducerMessage(rmq_topic, b"%d" % number))
+            )
+            assert sum(not future.done() for future in futures) <= 2
+        assert [future.result().status for future in futures] == [SendStatus.SEND_OK] * 6
 
 
 def test_a_forked_child_cannot_send_with_its_parent_s_producer(

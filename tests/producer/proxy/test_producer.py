@@ -130,6 +130,14 @@ def test_a_delay_becomes_a_time(proxy, producer):
     assert result.queue_offset is None
 
 
+def test_a_delayed_message_is_recalled_by_the_handle_of_its_result(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("later", attributes={"message.type": "DELAY"})
+    with producer_of(cluster) as producer:
+        result = producer.send(ProducerMessage("later", b"x", delay_ms=3_600_000))
+        assert producer.recall("later", result.recall_handle) == result.msg_id
+
+
 def test_a_recall_gives_the_id_of_the_message(proxy, producer):
     assert producer.recall("orders", "handle") == "recalled"
     (asked,) = proxy.asked("RecallMessage")
