@@ -551,9 +551,10 @@ def test_queues_that_a_topic_gets_later_are_used(rmq_cluster_factory):
     cluster.create_topic("orders", queues=1)
     config = ProducerConfig(poll_namesrv_interval_ms=100)
     with Producer(namesrv=cluster.namesrv, config=config) as producer:
-        assert producer.send(message()).queue.queue_id == 0
+        first, third = (MessageQueue("orders", "broker-a", n) for n in (0, 2))
+        assert producer.send(message()).queue == first
         cluster.broker().set_queues("orders", read=3, write=3)
-        wait_until(lambda: producer.send(message()).queue.queue_id == 2)
+        wait_until(lambda: producer.send(message()).queue == third)
 
 
 def test_send_async_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq_topic):
@@ -568,7 +569,9 @@ def test_send_async_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq
                 producer.send_async(ProducerMessage(rmq_topic, b"%d" % number))
             )
             assert sum(not future.done() for future in futures) <= 2
-        assert [future.result().status for future in futures] == [SendStatus.SEND_OK] * 6
+        assert [future.result().status for future in futures] == [
+            SendStatus.SEND_OK
+        ] * 6
 
 
 def test_a_forked_child_cannot_send_with_its_parent_s_producer(

@@ -131,7 +131,7 @@ def test_a_delay_becomes_a_time(proxy, producer):
 
 
 def test_a_delayed_message_is_recalled_by_the_handle_of_its_result(rmq_cluster_factory):
-    cluster = rmq_cluster_factory(proxy=True)
+    cluster = rmq_cluster_factory(proxy=True, settings={"recall_message_enable": True})
     cluster.create_topic("later", attributes={"message.type": "DELAY"})
     with producer_of(cluster) as producer:
         result = producer.send(ProducerMessage("later", b"x", delay_ms=3_600_000))
@@ -337,6 +337,28 @@ def test_a_callback_may_send_but_not_wait(proxy, wait):
         answered.set()
         assert called.wait(PATIENCE_S)
     assert hints == ["use send_async in callbacks"]
+
+
+def test_send_async_waits_while_the_most_messages_are_in_flight(proxy):
+    """The proxy holds each answer for 0.2 s."""
+    never = threading.Event()
+
+    def answer_late(_request, _context):
+        never.wait(0.2)
+        return service.SendMessageResponse(
+            status=OK, entries=[service.SendResultEntry(status=OK)]
+        )
+
+    config = ProducerConfig(async_messages_max=2)
+    with producer_of(proxy, config=config) as producer:
+        for _ in range(3):  # these are not asynchronous, and do not count
+            producer.send(message())
+        proxy.answers["SendMessage"] = answer_late
+        futures = []
+        for _ in range(6):
+            futures.append(producer.send_async(message()))
+            assert sum(not future.done() for future in futures) <= 2
+        assert [each.result().status for each in futures] == [SendStatus.SEND_OK] * 6
 
 
 def test_closing_ends_the_wait_for_room(proxy):
