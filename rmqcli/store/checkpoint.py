@@ -1,21 +1,25 @@
-"""The files `checkpoint` and `abort`, which a store keeps for its next start.
+"""The files `checkpoint`, `timercheck` and `abort`, kept for a broker's next start.
 
-Source: `StoreCheckpoint` and `DefaultMessageStore.createTempFile` in apache/rocketmq.
+Source: `StoreCheckpoint`, `TimerCheckpoint` and `DefaultMessageStore.createTempFile` in
+apache/rocketmq.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rmqcli.files import read_regular
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import StoreError, TimerProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _TIMES: Final = struct.Struct(">qqq")
+#: lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset
+_TIMERS: Final = struct.Struct(">qqqq")
 _BYTES: Final = 4096
 _OURS: Final = " rmq"
 _ABORT_BYTES_MAX: Final = 256
@@ -43,20 +47,49 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write the checkpoint durably. Raises StoreError."""
+    _write(folder / "checkpoint", _TIMES.pack(*checkpoint))
+
+
+def read_timer_progress(folder: Path) -> TimerProgress:
+    """Return the stored progress of the timers; zeros if it is missing or damaged."""
+    try:
+        data = read_regular(folder / "config" / "timercheck", _TIMERS.size)
+    except OSError:
+        return TimerProgress()
+    if len(data) < _TIMERS.size:
+        return TimerProgress()
+    read_ms, _, queue_offset, _ = _TIMERS.unpack_from(data)
+    if min(read_ms, queue_offset) < 0:
+        return TimerProgress()
+    return TimerProgress(read_ms, queue_offset)
+
+
+def write_timer_progress(folder: Path, progress: TimerProgress) -> None:
+    """Write the progress of the timers durably. Raises StoreError.
+
+    It names no place in the timer log, so a real broker reads its whole timer log, if
+    there is one, and the timers' topic from `queue_offset` on.
+    """
+    read_ms, queue_offset = progress
+    data = _TIMERS.pack(read_ms, 0, queue_offset, queue_offset)
+    with suppress(OSError):  # the write then says what is wrong
+        (folder / "config").mkdir(exist_ok=True)
+    _write(folder / "config" / "timercheck", data)
+
+
+def _write(path: Path, data: bytes) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(folder / "checkpoint", flags, 0o644)
+        fd = os.open(path, flags, 0o644)
         try:
             if os.fstat(fd).st_size < _BYTES:
                 os.ftruncate(fd, _BYTES)
-            os.pwrite(fd, _TIMES.pack(*checkpoint), 0)
+            os.pwrite(fd, data, 0)
             os.fdatasync(fd)
         finally:
             os.close(fd)
     except OSError as error:
-        raise StoreError(
-            f"{folder / 'checkpoint'} cannot be written: {error.strerror}"
-        ) from error
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def read_abort(folder: Path) -> Literal["ours", "java"] | None:

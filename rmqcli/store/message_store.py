@@ -48,6 +48,18 @@ class Appended(NamedTuple):
     queue_offset: int
 
 
+class TimerProgress(NamedTuple):
+    """How far a broker has come with its timer messages.
+
+    All that were due at `read_ms` (epoch) or earlier were delivered or deleted. So were
+    those below `queue_offset` of the timers' topic, except for messages that a real
+    broker has put into the timer wheel of its folder.
+    """
+
+    read_ms: int = 0  # lastReadTimeMs
+    queue_offset: int = 0  # lastTimerQueueOffset
+
+
 class StoreReader(Protocol):
     """The methods that read a store, for its broker and for readers of its folder."""
 

@@ -14,14 +14,21 @@ from rmqcli.store.checkpoint import (
     Checkpoint,
     read_abort,
     read_checkpoint,
+    read_timer_progress,
     write_abort,
     write_checkpoint,
+    write_timer_progress,
 )
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.folder import FolderLock
 from rmqcli.store.memory import MemoryStore
-from rmqcli.store.message_store import QueueUnit, StoreError, StoreFullError
+from rmqcli.store.message_store import (
+    QueueUnit,
+    StoreError,
+    StoreFullError,
+    TimerProgress,
+)
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.store.settings import StoreSettings
 from rmqcli.wire.message.encode import MessageFields
@@ -137,6 +144,25 @@ def test_a_checkpoint_is_three_times_in_a_page(tmp_path):
     assert read_checkpoint(tmp_path / "none") == (0, 0, 0)
     with pytest.raises(StoreError, match="cannot be written"):
         write_checkpoint(tmp_path / "none", Checkpoint())
+
+
+def test_the_progress_of_timers_is_four_numbers_in_a_page(tmp_path):
+    write_timer_progress(tmp_path, TimerProgress(5_000, 7))
+    data = (tmp_path / "config" / "timercheck").read_bytes()
+    assert data == struct.pack(">qqqq", 5_000, 0, 7, 7) + bytes(4096 - 32)
+    assert read_timer_progress(tmp_path) == (5_000, 7)
+    assert read_timer_progress(tmp_path / "none") == (0, 0)
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_timer_progress(tmp_path / "none", TimerProgress())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", bytes(31), struct.pack(">qqqq", -1, 0, 7, 7), bytes(56)]
+)
+def test_a_damaged_progress_of_timers_vouches_for_nothing(tmp_path, data):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "timercheck").write_bytes(data)
+    assert read_timer_progress(tmp_path) == (0, 0)
 
 
 @pytest.mark.parametrize(("bytes_", "expected"), [(24, (0, 0, 0)), (23, (0, 0, 0))])

@@ -116,6 +116,7 @@ class EmbeddedBroker:
             self._storage.load(core, before)
             if not core.settings.broker_id:
                 core.check_points.recover(now)
+                core.timer_messages.recover(now)
         except BaseException:
             self._storage.abandon()
             raise

@@ -49,7 +49,7 @@ DELAYS: Final = "delayOffset.json"
 MODES: Final = "messageRequestMode.json"
 ORDER: Final = "consumerOrderInfo.json"
 
-_INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
+INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
 
 _log = get_logger(__name__)
 
@@ -162,7 +162,7 @@ class Persistence:
 
     def start(self, now: Now) -> None:
         """Write changed tables every 5 s. A failed write is logged and tried again."""
-        self._broker.timers.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
+        self._broker.timers.every(INTERVAL_MS, now, lambda _: self._try_to_save())
 
     def save_changes(self) -> None:
         """Write topics, groups and modes if they changed. Cheap if not; call it often.

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import ConfigError
 from rmqcli.files import file_name_fault, folder_fault
+from rmqcli.log import get_logger
 from rmqcli.store.memory import MemoryStore
+from rmqcli.store.message_store import StoreError, TimerProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.store.disk_store import DiskStore
     from rmqcli.store.message_store import MessageStore
+
+logger = get_logger(__name__)
 
 
 def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Path:
@@ -112,6 +116,7 @@ class MemoryStorage:
                 for queue_id, offset in queues.items():
                     core.offsets.commit_pull(group, topic, queue_id, offset)
             core.schedule.load(before.schedule.offsets)
+            core.timer_messages.load(before.timer_messages.progress)
             core.request_modes.load(before.request_modes.body())
             core.order_infos.load(before.order_infos.body(), core.started)
 
@@ -142,13 +147,15 @@ class FolderStorage(MemoryStorage):
         self._folder = folder
         self._disk: DiskStore | None = None
         self._persistence: Persistence | None = None
+        self._timers = TimerProgress()  # as it was last written or read
 
     def open(self) -> MessageStore:
         self._disk = self._make(self._folder)
         return self._disk
 
     def load(self, core: BrokerState, before: BrokerState | None) -> None:
-        from rmqcli.broker.cluster.persistence import Persistence
+        from rmqcli.broker.cluster.persistence import INTERVAL_MS, Persistence
+        from rmqcli.store.checkpoint import read_timer_progress
         from rmqcli.store.config_files import ConfigFolder
 
         config = ConfigFolder(self._folder / "config")
@@ -156,10 +163,35 @@ class FolderStorage(MemoryStorage):
         self._persistence = Persistence(core, config)
         self._persistence.load()
         self._persistence.start(core.started)
+        self._timers = read_timer_progress(self._folder)
+        core.timer_messages.load(self._timers)
+        core.timers.every(
+            INTERVAL_MS, core.started, lambda _: self._try_to_save_timers(core)
+        )
 
     def save(self, core: BrokerState) -> None:
         if self._persistence is not None:
             self._persistence.save()
+            self._save_timers(core)
+
+    def _save_timers(self, core: BrokerState) -> None:
+        """Write how far the timers have come, after what they have delivered.
+
+        Raises StoreError.
+        """
+        from rmqcli.store.checkpoint import write_timer_progress
+
+        progress = core.timer_messages.progress
+        if progress != self._timers and self._disk is not None:
+            self._disk.flush()
+            write_timer_progress(self._folder, progress)
+            self._timers = progress
+
+    def _try_to_save_timers(self, core: BrokerState) -> None:
+        try:
+            self._save_timers(core)
+        except StoreError as error:
+            logger.warning("could not write timers: %s; retrying", error)
 
     def save_changes(self) -> None:
         if self._persistence is not None:

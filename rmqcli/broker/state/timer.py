@@ -4,10 +4,13 @@ Imitated: the topic in which they wait; their properties; the precision (a due t
 rounded down to the second, and the message is delivered one second later); messages
 that delete another message of the same second.
 Not imitated: the timing wheel and its log on disk. After a restart, the broker finds
-the waiting messages by reading the topic. Messages that were due `_SETTLED_MS` before
-the newest message was stored, or earlier, count as delivered.
+the waiting messages by reading the topic. Its progress, which is stored every few
+seconds, says up to which due time all of them were delivered. For each message that was
+due later, the broker looks whether the log has its copy. So no message is delivered
+twice, however the broker ended. A real broker that continues in the folder may deliver
+those again that came after the oldest one that waits, or after its timer log's end.
 
-Source: `TimerMessageStore` in apache/rocketmq.
+Source: `TimerMessageStore`, `TimerCheckpoint` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from rmqcli.broker.message.delayed import (
     real_place,
 )
 from rmqcli.broker.topic_names import TIMER_TOPIC
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import StoreError, TimerProgress
 from rmqcli.wire.message.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
@@ -34,13 +37,15 @@ if TYPE_CHECKING:
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended, MessageStore
+    from rmqcli.store.message_store import Appended
+    from rmqcli.wire.message.record import StoredMessage
 
+_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 _RETRY_MS: Final = 10_000
 _SCAN_UNITS: Final = 256
-#: A message that was due this long before the newest message was stored, or earlier,
-#: was certainly delivered.
-_SETTLED_MS: Final = 5_000
+#: The most messages of a unique key that are searched for a copy.
+_COPIES_MAX: Final = 64
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 class TimerService:
@@ -49,13 +54,27 @@ class TimerService:
     def __init__(self, context: BrokerContext, writer: MessageWriter) -> None:
         self._context = context
         self._writer = writer
-        #: heap of (due time in epoch ms, commit log offset) of the waiting messages
-        self._waiting: list[tuple[int, int]] = []
+        #: heap of the waiting messages: due time in epoch ms, commit log offset, queue
+        #: offset
+        self._waiting: list[tuple[int, int, int]] = []
+        self._read_ms = 0
+        self._queue_offset = 0
         self._armed_ms: int | None = None
         #: delete key of a message to delete -> its due time in epoch ms
         self._deletions: dict[str, int] = {}
         writer.listen(TIMER_TOPIC, self._arrived)
-        self._recover()
+
+    @property
+    def progress(self) -> TimerProgress:
+        """How far the timers have come, for the next start."""
+        bounds = self._context.store.queue_bounds(TIMER_TOPIC, 0)
+        end = 0 if bounds is None else bounds[1]
+        first = min((offset for *_, offset in self._waiting), default=end)
+        return TimerProgress(self._read_ms, max(self._queue_offset, first))
+
+    def load(self, progress: TimerProgress) -> None:
+        """Continue from a stored progress; call it before `recover`."""
+        self._read_ms, self._queue_offset = progress
 
     def _arrived(
         self,
@@ -68,13 +87,19 @@ class TimerService:
         """Plan the delivery of a message that was put into the timers' topic."""
         due_ms = _due_ms(properties)
         if due_ms is not None:
-            self._wait(due_ms, place.commit_log_offset, properties)
+            # Only after the clock was set back.
+            self._read_ms = min(self._read_ms, _second_before(due_ms))
+            self._wait(due_ms, place.commit_log_offset, place.queue_offset, properties)
             self._arm(now)
 
     def _wait(
-        self, due_ms: int, commit_log_offset: int, properties: Mapping[str, str]
+        self,
+        due_ms: int,
+        commit_log_offset: int,
+        queue_offset: int,
+        properties: Mapping[str, str],
     ) -> None:
-        heapq.heappush(self._waiting, (due_ms, commit_log_offset))
+        heapq.heappush(self._waiting, (due_ms, commit_log_offset, queue_offset))
         if DELETE_KEY in properties:
             self._deletions[properties[DELETE_KEY]] = due_ms
 
@@ -101,6 +126,8 @@ class TimerService:
                 self._context.background.at(now.monotonic_ms + _RETRY_MS, self._run)
                 return
             heapq.heappop(waiting)
+            self._read_ms = max(self._read_ms, _second_before(deleted_ms))
+        self._read_ms = max(self._read_ms, _second_before(now.epoch_ms + 1))
         if waiting:
             self._arm(now)
 
@@ -125,7 +152,7 @@ class TimerService:
             return
         properties = dict(message.properties)
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
-        properties["TIMER_DEQUEUE_MS"] = str(now.epoch_ms)
+        properties[_DEQUEUE_MS] = str(now.epoch_ms)
         fields = copy_fields(
             message,
             now,
@@ -136,29 +163,68 @@ class TimerService:
         )
         self._writer.put_copies([fields], now)
 
-    def _recover(self) -> None:
-        """Find the messages that were waiting when the broker stopped."""
+    def recover(self, now: Now) -> None:
+        """Find the messages that were waiting when the broker stopped.
+
+        Call it once, before the broker answers requests.
+        """
         store = self._context.store
-        bounds = store.queue_bounds(TIMER_TOPIC, 0)
-        if bounds is None or bounds[0] == bounds[1]:
-            return
-        last_ms = _last_store_ms(store)
-        end = bounds[1]
-        while end > bounds[0]:
-            start = max(bounds[0], end - _SCAN_UNITS)
+        low, end = store.queue_bounds(TIMER_TOPIC, 0) or (0, 0)
+        copies: set[int] = set()
+        while end > low:
+            start = max(low, end - _SCAN_UNITS)
             for unit in store.units(TIMER_TOPIC, 0, start, end - start):
-                message = look_message(self._context.store, unit.commit_log_offset)
-                if message is None:
+                message = look_message(store, unit.commit_log_offset)
+                due_ms = None if message is None else _due_ms(message.properties)
+                if message is None or due_ms is None or due_ms <= self._read_ms:
                     continue
-                due_ms = _due_ms(message.properties)
-                if due_ms is not None and due_ms > last_ms - _SETTLED_MS:
-                    self._wait(due_ms, unit.commit_log_offset, message.properties)
+                if not self._is_delivered(message, copies):
+                    self._wait(
+                        due_ms,
+                        unit.commit_log_offset,
+                        message.queue_offset,
+                        message.properties,
+                    )
             oldest_ms = store.store_time_ms(TIMER_TOPIC, 0, start)
-            if oldest_ms is not None and oldest_ms < last_ms - TIMER_DELAY_MS_MAX:
+            if oldest_ms is not None and oldest_ms < self._read_ms - TIMER_DELAY_MS_MAX:
                 break
             end = start
         if self._waiting:
-            self._context.background.at(self._context.started.monotonic_ms, self._run)
+            self._arm(now)
+
+    def _is_delivered(self, message: StoredMessage, copies: set[int]) -> bool:
+        """Whether the log has a copy of the message that is not in `copies`.
+
+        The copy is added there, as clients may send two messages with the same key.
+        """
+        place = real_place(message.properties)
+        unique_key = message.properties.get(UNIQ_KEY)
+        if place is None or unique_key is None:
+            return False
+        store = self._context.store
+        for offset in store.query_index(
+            place[0],
+            unique_key,
+            begin_ms=0,
+            end_ms=_INT64_MAX,
+            count_max=_COPIES_MAX,
+        ):
+            copy = None if offset in copies else look_message(store, offset)
+            if copy is None or (copy.topic, copy.queue_id) != place:
+                continue
+            properties = copy.properties
+            if _DEQUEUE_MS in properties and all(
+                properties.get(key) == message.properties.get(key)
+                for key in (UNIQ_KEY, TIMER_OUT_MS)
+            ):
+                copies.add(offset)
+                return True
+        return False
+
+
+def _second_before(epoch_ms: int) -> int:
+    """The last full second before a time, as all due times are full seconds."""
+    return (epoch_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
 
 
 def _due_ms(properties: Mapping[str, str]) -> int | None:
@@ -166,17 +232,3 @@ def _due_ms(properties: Mapping[str, str]) -> int | None:
     if not text.isdecimal() or len(text) > 18:  # fits 64 bits
         return None
     return int(text) + TIMER_PRECISION_MS
-
-
-def _last_store_ms(store: MessageStore) -> int:
-    """Return when the newest message of all queues was stored.
-
-    The broker was running at that time.
-    """
-    last_ms = 0
-    for topic, queue_id in store.queues():
-        bounds = store.queue_bounds(topic, queue_id)
-        if bounds is not None and bounds[1] > bounds[0]:
-            time_ms = store.store_time_ms(topic, queue_id, bounds[1] - 1)
-            last_ms = max(last_ms, time_ms or 0)
-    return last_ms

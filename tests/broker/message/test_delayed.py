@@ -197,6 +197,7 @@ def test_timers_go_on_after_a_restart() -> None:
     send(first, topic="Other")
 
     second = Driver(store=store, now=Now(5, EPOCH_MS + 30_000))
+    second.broker.timer_messages.recover(second.now)
     second.wait(0)
     assert [each.body for each in second.messages("T")] == [b"one", b"three"]
     second.wait(30_000)
