@@ -68,6 +68,8 @@ ROUTE_EVERY_MS: Final = 5_000
 #: queried less often.
 _IDLE_MS: Final = 100
 _RETRY_EVERY_MS: Final = 500
+#: The key, which no topic can have, of queues that were created again.
+BEGUN_AGAIN: Final = "begun again"
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -95,6 +97,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: Offsets = {}
         self._is_idle = False
         self._warned: set[str] = set()
+        #: queues that were created again -> the offset up to which they had been read,
+        #: until the progress has shown them
+        self._begun_again: Offsets = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what `read` needs in a worker: the options."""
@@ -123,7 +128,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._connected().poll(_IDLE_MS)
             end = self._latest(before)
             if isinstance(limit, ReadMaxRows or ()):
-                end = limited(before, end, rows_max=limit.max_rows)
+                # A queue that ends before what was read begins again at 0.
+                left = {q: offset for q, offset in before.items() if offset <= end[q]}
+                end = limited(left, end, rows_max=limit.max_rows)
             self._is_idle = end == before
             self._known = end
             return offsets_to_json(end)
@@ -133,9 +140,21 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows_max = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
-    def reportLatestOffset(self) -> Json | None:  # noqa: N802  # Spark's name
-        """The ends of the queues, shown as `latestOffset` in the query's progress."""
-        return offsets_to_json(self._ends) if self._ends else None
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        """The ends of the queues, shown as `latestOffset` in the query's progress.
+
+        `begun again`, once, has the offsets up to which queues had been read that were
+        created again.
+        """
+        if not self._ends:
+            return None
+        found: dict[str, Any] = dict(offsets_to_json(self._ends))
+        if self._begun_again:
+            found[BEGUN_AGAIN] = {
+                str(queue): offset for queue, offset in self._begun_again.items()
+            }
+            self._begun_again = {}
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Pin the offsets at which the query will end."""
@@ -249,7 +268,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(self._ends)
 
     def _latest(self, before: Offsets) -> Offsets:
-        """The ends of all queues, at least the offsets that Spark has reached."""
+        """The ends of all queues, at least the offsets that Spark has reached.
+
+        Only a queue that begins again ends before what was read.
+        """
         ends = self._retried(self._ask_ends)
         if any(queue not in ends for queue in before):
             ends = self._wait_for(before)
@@ -261,11 +283,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         for queue, offset in before.items():
             end = ends.get(queue)
-            if end is None:
-                ends[queue] = offset
-            elif end < offset:
-                if self._target is None:
-                    self._check_end(queue, offset, end)
+            if end is None or (
+                end < offset and not self._begins_again(queue, offset, end)
+            ):
                 ends[queue] = offset
         return ends
 
@@ -301,16 +321,20 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._warn_once(f"no longer in the route: {names}")
 
-    def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            warn(text)
+    def _warn_once(self, text: str) -> bool:
+        """Write a warning; return False if it was written before."""
+        if text in self._warned:
+            return False
+        self._warned.add(text)
+        warn(text)
+        return True
 
-    def _check_end(self, queue: MessageQueue, offset: int, end: int) -> None:
-        """Raise ConfigError for, or warn about, a queue that ends before what was read.
+    def _begins_again(self, queue: MessageQueue, offset: int, end: int) -> bool:
+        """Whether a queue that ends before what was read is to be read from 0.
 
-        The topic was deleted and created again, or a slave that has not received all
-        messages answers for its master.
+        Its topic was deleted and created again, unless a slave that has not received
+        all messages answers for its master. Raises ConfigError unless `failOnDataLoss`
+        is false.
         """
         text = f"{queue}: read up to {offset}, and now it ends at {end}"
         if self._options.fail_on_data_loss:
@@ -319,22 +343,31 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 " belongs to another cluster",
                 hint="start the query with a new checkpointLocation",
             )
-        self._warn_once(f"{text}; nothing is read until it ends later")
+        client = self._connected()
+        broker = client.route(queue.topic).broker(queue.broker_name)
+        if broker is None or client.reader_of(queue) != broker.master_address:
+            self._warn_once(f"{text} on a slave; nothing is read until it ends later")
+            return False
+        if self._warn_once(
+            f"{text}: the topic was deleted and created again; it is read from its"
+            " beginning"
+        ):
+            self._begun_again[queue] = offset
+        return True
 
     def _ranges(self, first: Offsets, last: Offsets) -> list[OffsetRange]:
         """The ranges of a batch, without the offsets that brokers no longer have."""
         from rmqcli.admin.positions import resolve
         from rmqcli.position import Earliest
 
-        # A queue that was added to the stream is read from its very first message.
-        wanted = [
-            OffsetRange(queue, first.get(queue, 0), end)
-            for queue, end in sorted(last.items())
-            if first.get(queue, 0) < end
-        ]
-        for queue, end in last.items():
-            if end < first.get(queue, 0):
-                self._check_end(queue, first[queue], end)
+        wanted = []
+        for queue, end in sorted(last.items()):
+            # A queue that was added to the stream is read from its very first message.
+            start = first.get(queue, 0)
+            if end < start and self._begins_again(queue, start, end):
+                start = 0
+            if start < end:
+                wanted.append(OffsetRange(queue, start, end))
         if not wanted:
             return []
         queues = [each.queue for each in wanted]

@@ -201,14 +201,98 @@ def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
     assert reader.partitions(gone, gone) == []
 
 
-def test_a_topic_made_anew_is_noticed(cluster, stream_reader, capsys):
+def create_again(cluster, *, queues=2):
+    with connect(cluster.namesrv) as clients:
+        clients.admin().delete_topic("orders")
+    cluster.create_topic("orders", queues=queues)
+
+
+def test_a_topic_that_was_created_again_is_an_error(cluster, stream_reader):
     cluster.send("orders", ["m"] * 4)
     reader = stream_reader(cluster)
+    for limit in (None, *([reader.getDefaultReadLimit()] if HAS_LIMITS else [])):
+        with pytest.raises(ConfigError, match="read up to 9, and now it ends at 2"):
+            reader.latestOffset(at(9, 2), limit)
     with pytest.raises(ConfigError, match="read up to 9, and now it ends at 2"):
-        reader.latestOffset(at(9, 2), None)
+        reader.partitions(at(9, 2), at(2, 2))
+
+
+@pytest.mark.parametrize("per_trigger", [None, pytest.param(7, marks=LIMITS)])
+def test_of_a_topic_that_was_created_again_every_message_is_read(
+    cluster, stream_reader, capsys, per_trigger
+):
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    if per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(per_trigger)
+    cluster.send("orders", ["old"] * 40)
+    reader = stream_reader(cluster, **options)
+    end = reader.initialOffset()
+    while end != at(20, 20):
+        end, _ = take(reader, end)
+    create_again(cluster)
+    cluster.send("orders", ["new"] * 30)
+    rows = []
+    while True:
+        start = end
+        end, more = take(reader, start)
+        rows += more
+        if end == start:
+            break
+        cluster.send("orders", ["new"] * 2)
+        if len(rows) > 60:
+            break
+    assert rows[:30].count((0, 0)) == 1
+    assert sorted(set(rows)) == sorted(rows)
+    assert {offset for queue_id, offset in rows if queue_id == 0} == set(
+        range(end["orders"]["broker-a"]["0"])
+    )
+    text = capsys.readouterr().err
+    for queue_id in (0, 1):
+        line = f"orders@broker-a:{queue_id}: read up to 20, and now it ends at 15"
+        assert text.count(line) == 1
+    assert "it is read from its beginning" in text
+
+
+def test_a_restarted_query_reads_a_topic_that_was_created_again(cluster, stream_reader):
+    cluster.send("orders", ["new"] * 6)
     reader = stream_reader(cluster, failOnDataLoss="false")
-    assert reader.latestOffset(at(9, 2), None) == at(9, 2)
-    assert "read up to 9, and now it ends at 2" in capsys.readouterr().err
+    assert rows_of(reader, at(9, 2), at(3, 3)) == [(0, 0), (0, 1), (0, 2), (1, 2)]
+
+
+@LIMITS
+def test_available_now_reads_a_topic_that_was_created_again(cluster, stream_reader):
+    cluster.send("orders", ["new"] * 6)
+    reader = stream_reader(cluster, failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    end, rows = take(reader, at(9, 9))
+    assert (end, len(rows)) == (at(3, 3), 6)
+    assert take(reader, end) == (end, [])
+
+
+@LIMITS
+def test_the_progress_says_once_that_a_topic_was_created_again(cluster, stream_reader):
+    cluster.send("orders", ["new"] * 6)
+    reader = stream_reader(cluster, failOnDataLoss="false")
+    end, _ = take(reader, at(9, 2))
+    assert reader.reportLatestOffset() == {
+        **at(3, 3),
+        "begun again": {"orders@broker-a:0": 9},
+    }
+    take(reader, end)
+    assert reader.reportLatestOffset() == at(3, 3)
+
+
+def test_a_slave_that_is_behind_is_not_taken_for_a_new_topic(
+    rmq_cluster_factory, stream_reader, capsys
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders", queues=1)
+    cluster.send("orders", ["m"] * 6)
+    cluster.add_slave(behind=2)
+    cluster.broker().kill()
+    reader = stream_reader(cluster, failOnDataLoss="false")
+    assert reader.latestOffset(at(6), None) == at(6)
+    assert "nothing is read until it ends later" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_topic_is_refused(cluster, stream_reader):

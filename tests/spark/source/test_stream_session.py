@@ -118,6 +118,26 @@ def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
 
 
 @pytest.mark.slow
+def test_of_a_topic_that_was_created_again_every_message_is_in_the_rows(
+    spark, cluster, tmp_path
+):
+    cluster.create_topic("again", queues=2)
+    cluster.send("again", [f"old {n}" for n in range(300)])
+    run(spark, cluster, "again", tmp_path, failOnDataLoss="false")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.delete_topic("again")
+    cluster.create_topic("again", queues=2)
+    for start in (0, 90):
+        cluster.send("again", [f"new {n}" for n in range(start, start + 90)])
+        progress = run(spark, cluster, "again", tmp_path, failOnDataLoss="false")
+        assert sum(each["numInputRows"] for each in progress) == 90
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert sorted(bytes(row.body).decode() for row in rows) == sorted(
+        [f"old {n}" for n in range(300)] + [f"new {n}" for n in range(180)]
+    )
+
+
+@pytest.mark.slow
 def test_a_killed_query_loses_and_repeats_nothing(tmp_path):
     """`python -m tests.spark.source.kill_stream` does this with twenty kills."""
     found = kill_and_compare(str(tmp_path), kills=2, seed=3)
