@@ -26,6 +26,7 @@ PACKAGE = Path(__file__).parents[1] / "rmqcli"
 VALUES = (
     "errors",
     "log",
+    "callbacks",
     "files",
     "clock",
     "model",

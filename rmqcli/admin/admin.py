@@ -25,6 +25,7 @@ from rmqcli.admin import brokers as brokers_admin
 from rmqcli.admin import groups as groups_admin
 from rmqcli.admin import topics as topics_admin
 from rmqcli.api.client import Client
+from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.engine.checks import check_group, check_topic
@@ -609,6 +610,7 @@ class Admin:
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.wire.subscription import parse_subscription
 
+        check_callback(on_undecodable, "on_undecodable")
         chosen = self.queues(topic) if queues is None else list(queues)
         start, end = _position(from_), _position(to)
         subscription = parse_subscription(topic, sub_expression)
@@ -632,7 +634,7 @@ class Admin:
                 if not isinstance(message, UndecodableMessage):
                     yield message
                 elif on_undecodable is not None:
-                    on_undecodable(message)
+                    check_returned(on_undecodable(message), "on_undecodable")
                 else:
                     logger.error(
                         "unreadable message queue=%s offset=%d: %s",

@@ -20,6 +20,11 @@ SystemExit, KeyboardInterrupt and GeneratorExit are treated like other exception
 are logged as errors and end neither the thread nor the process. A listener ends the
 consumer by calling `close`.
 
+Listeners are plain functions. An `async def`, or a function that returns a coroutine or
+a generator, would return before its work is done: it is a TypeError. Where only a call
+shows it, the consumer closes, the message stays with the group, and `wait` and the end
+of the `with` block raise the error.
+
 Without a listener the consumer is iterated, `for message in consumer`: see `messages`.
 
 When a program ends, its open consumers are closed as by `close`, which bounds the wait.
@@ -88,6 +93,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.listener import (
         ConsumeConcurrentlyContext,
         ConsumeOrderlyContext,
+        ListenerResult,
     )
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.offset_store import OffsetStore
@@ -97,10 +103,10 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
-    OnMessage: TypeAlias = Callable[[Message], object]
+    OnMessage: TypeAlias = Callable[[Message], ListenerResult]
     OnBatch: TypeAlias = (
-        Callable[[list[Message], ConsumeConcurrentlyContext], object]
-        | Callable[[list[Message], ConsumeOrderlyContext], object]
+        Callable[[list[Message], ConsumeConcurrentlyContext], ListenerResult]
+        | Callable[[list[Message], ConsumeOrderlyContext], ListenerResult]
     )
     OnQueues: TypeAlias = Callable[[list[MessageQueue]], None]
 
@@ -230,8 +236,9 @@ class Consumer:
     is rmq-proxy, which all clients of proxies in the process share, and queue id -1
     stands for all queues of a broker.
 
-    Raises ConfigError or UsageError for invalid settings, and UnsupportedError for
-    settings that are not possible through a proxy.
+    Raises ConfigError or UsageError for invalid settings, UnsupportedError for settings
+    that are not possible through a proxy, and TypeError for functions that are declared
+    with `async def`.
     """
 
     def __init__(
@@ -264,6 +271,8 @@ class Consumer:
         self.config = config or ConsumerConfig()
         self._clock = clock
         self._hand_over: HandOver | None = None
+        #: why the listener is of no use; then the consumer closes
+        self._misuse: TypeError | None = None
         call: Callable[..., object] | None
         call = on_message if on_message is not None else on_batch
         if call is None:
@@ -282,6 +291,7 @@ class Consumer:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             reports_each=self._hand_over is not None,
+            on_misuse=self._misused,
         )
         self._subscriptions = _subscriptions(topics, clock)
         check_config(group, self._subscriptions, self.config)
@@ -325,8 +335,10 @@ class Consumer:
             self.start()
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, *exc_info: object) -> None:
         self.close()
+        if kind is None:
+            self._raise_misuse()
 
     def start(
         self, *, timeout_ms: int = 30_000, wait_for_cluster: bool = False
@@ -574,6 +586,17 @@ class Consumer:
             self._post(lambda: self._close_engine(wait_ms))
         return wait_ms
 
+    def _misused(self, error: TypeError) -> None:
+        """Close, because no call of the listener does its work. In a consume thread."""
+        if self._misuse is None:
+            self._misuse = error
+            logger.error("consumer of group %s closes: %s", self.group, error)
+        self.begin_close()
+
+    def _raise_misuse(self) -> None:
+        if self._misuse is not None:
+            raise self._misuse
+
     def _is_inside(self) -> bool:
         """Whether the caller is one of the threads that a close has to end."""
         if self._by_proxy is not None:
@@ -631,13 +654,18 @@ class Consumer:
         """Wait until the consumer is closed or time is up; return whether it is closed.
 
         With `timeout_ms` None the wait has no limit. Ctrl-C ends it with
-        KeyboardInterrupt.
+        KeyboardInterrupt. Raises TypeError when the consumer was closed because its
+        listener returned a coroutine.
         """
         if timeout_ms is not None:
-            return self._closed.wait(timeout_ms)
-        while not self._closed.wait(_LOOK_MS):
-            pass  # in turns: an endless wait cannot be interrupted on every platform
-        return True
+            is_closed = self._closed.wait(timeout_ms)
+        else:
+            is_closed = True
+            while not self._closed.wait(_LOOK_MS):
+                pass  # in turns: an endless wait cannot be interrupted everywhere
+        if is_closed:
+            self._raise_misuse()
+        return is_closed
 
     def __iter__(self) -> Iterator[Message]:
         """Iterate over the messages without an idle timeout; see `messages`."""

@@ -15,6 +15,7 @@ import hashlib
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
+from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class AllocateMessageQueueConsistentHash:
             raise UsageError(
                 f"virtual_node_count is {virtual_node_count}; it must not be negative"
             )
+        check_callback(hash_of, "hash_of")
         self.virtual_node_count = virtual_node_count
         self.hash_of = hash_of
 
@@ -266,6 +268,8 @@ class AllocateMachineRoomNearby:
         room_of_queue: Callable[[MessageQueue], str | None],
         room_of_client: Callable[[str], str | None],
     ) -> None:
+        check_callback(room_of_queue, "room_of_queue")
+        check_callback(room_of_client, "room_of_client")
         self.inner = inner
         self.room_of_queue = room_of_queue
         self.room_of_client = room_of_client
@@ -313,6 +317,7 @@ class AllocateMachineRoomNearby:
 
 
 def _need(room: str | None, of: str) -> str:
+    check_returned(room, "the room of a queue or member")
     if not room:
         raise UsageError(f"{of} is in no machine room")
     return room

@@ -12,6 +12,7 @@ import enum
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+from rmqcli.callbacks import check_callback
 from rmqcli.engine.allocate import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
@@ -84,7 +85,10 @@ class ConsumerConfig:
     like_4_6_offset_illegal: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for the first value that is not of its field's type."""
+        """Raise ValueError for the first value that is not of its field's type.
+
+        Raises TypeError for a strategy whose `allocate` is an `async def`.
+        """
         for each in fields(self):
             value = getattr(self, each.name)
             wanted = str(each.type).split(" | ")
@@ -93,6 +97,7 @@ class ConsumerConfig:
                     f"{each.name} is {value!r}, {_article(type(value).__name__)}; it"
                     f" must be {' or '.join(_article(name) for name in wanted)}"
                 )
+        check_callback(self.strategy.allocate, "strategy.allocate")
 
 
 #: The types of the settings, by the names that they have above.

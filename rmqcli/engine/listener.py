@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rmqcli.callbacks import check_callback, check_returned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,12 @@ class ConsumeOrderlyStatus(enum.Enum):
     ROLLBACK = "ROLLBACK"
     COMMIT = "COMMIT"
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+#: What a listener may return; see `Listener`.
+ListenerResult: TypeAlias = (
+    bool | ConsumeConcurrentlyStatus | ConsumeOrderlyStatus | None
+)
 
 
 class ConsumeConcurrentlyContext:
@@ -95,6 +103,10 @@ class Listener:
     when queues are assigned or revoked; see `reports`. With `reports_each` the outcome
     of each message is reported before the next call, which may take long. In a forked
     child `is_orphaned` is set: an exception of the listener ends only that process.
+
+    Raises TypeError for a function whose calls do not run it, such as `async def`. When
+    only a result shows that, `on_misuse` is called with the TypeError: the consumer has
+    to end, because none of its messages is ever consumed.
     """
 
     call: Callable[..., Any]
@@ -108,3 +120,27 @@ class Listener:
     on_revoked: Callable[[list[MessageQueue]], None] | None = None
     reports_each: bool = False
     is_orphaned: bool = False
+    on_misuse: Callable[[TypeError], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_callback(self.call, "the listener")
+        for name in (
+            "on_undecodable",
+            "on_failed",
+            "on_start",
+            "on_assigned",
+            "on_revoked",
+        ):
+            check_callback(getattr(self, name), name)
+
+    def check_result(self, result: object, name: str) -> None:
+        """Raise LeaveRest for a result that shows that the call has not done its work.
+
+        The message is then neither consumed nor sent back.
+        """
+        try:
+            check_returned(result, name)
+        except TypeError as error:
+            if self.on_misuse is not None:
+                self.on_misuse(error)
+            raise LeaveRest from error

@@ -37,6 +37,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.callbacks import check_returned
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.engine.pull_message import PullRequest, compute_pull_from_where, may_undo
@@ -233,14 +234,14 @@ class Rebalance:
         else:
             cids = yield from self._consumer_ids(topic)
             others = len({*cids} - {member.client_id})
-            assigned = set(
-                member.config.strategy.allocate(
-                    group=member.group,
-                    current_cid=member.client_id,
-                    queues=sort_queues(queues),
-                    cids=sort_client_ids(cids),
-                )
+            allocated = member.config.strategy.allocate(
+                group=member.group,
+                current_cid=member.client_id,
+                queues=sort_queues(queues),
+                cids=sort_client_ids(cids),
             )
+            check_returned(allocated, "strategy.allocate")
+            assigned = set(allocated)
         yield from self._hand_over(topic, assigned)
         free_ms = started_ms + TAKE_OVER_MS if others else started_ms
         self._update(topic, assigned, free_ms=free_ms)

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.callbacks import check_returned
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def report_failed(listener: Listener, failed: FailedDelivery) -> None:
     if callback is None:
         return
     try:
-        callback(failed)
+        check_returned(callback(failed), "on_failed")
     except Exception:
         logger.exception("on_failed failed message=%s", failed.message)
 
@@ -89,7 +90,7 @@ def report_start(
     if callback is None:
         return
     try:
-        callback(QueueStart(queue, queue_offset, start))
+        check_returned(callback(QueueStart(queue, queue_offset, start)), "on_start")
     except Exception:
         logger.exception("on_start failed queue=%s", queue)
 
@@ -112,6 +113,6 @@ def _report_queues(
     if callback is None or not queues:
         return
     try:
-        callback(queues)
+        check_returned(callback(queues), name)
     except Exception:
         logger.exception("%s failed queues=%s", name, queues)

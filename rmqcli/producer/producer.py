@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
+from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.engine.message import Message, MessageItem, Origin
@@ -195,6 +196,7 @@ class Producer:
             raise UsageError("namesrv and client cannot be used together")
         if endpoints is not None and client is not None:
             raise UsageError("endpoints and client cannot be used together")
+        check_callback(on_check, "on_check")
         self.group = group
         self.config = config or ProducerConfig()
         self.client_id: str | None = None
@@ -400,7 +402,7 @@ class Producer:
                 retry_times=self.config.retry_times_when_send_async_failed,
                 is_async=True,
             )
-        outer: Future[SendResult] = Future()
+        outer: Future[SendResult] = _SendFuture()
         outer.set_running_or_notify_cancel()
 
         def ended(done: Future[list[SendResult]]) -> None:
@@ -496,6 +498,7 @@ class Producer:
             raise UsageError("a transaction needs a producer with group and on_check")
         if message.is_delayed:
             raise UsageError("a message of a transaction cannot be delayed")
+        check_callback(execute, "execute")
         self._refuse_in_thread()
         if self._proxy is not None:
             return self._transact(self._proxy, message, execute, timeout_ms)
@@ -659,7 +662,9 @@ class Producer:
             return queue
         if queue is not None:
             raise UsageError("queue and selector cannot be used together")
+        check_callback(selector, "selector")
         chosen = selector(self.queues(message.topic), message, arg)
+        check_returned(chosen, "the selector")
         if not isinstance(chosen, MessageQueue):
             raise UsageError(f"the selector returned {chosen!r}, which is not a queue")
         _check_queue(chosen, message.topic)
@@ -841,6 +846,17 @@ class Producer:
         self._thread.run(task).add_done_callback(ended)
 
 
+class _SendFuture(Future[SendResult]):
+    """The future of `send_async`, which takes only functions that a call runs."""
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
+        """See Future. Raises TypeError for an `async def`."""
+        check_callback(fn, "the callback")
+        super().add_done_callback(
+            lambda done: check_returned(fn(done), "the callback of a send's future")
+        )
+
+
 class _SendsInFlight:
     """The sends that have begun and not ended, for which `close` waits. Thread-safe.
 
@@ -928,6 +944,7 @@ def _state(found: object) -> LocalTransactionState:
     """The decision of a listener; any other value counts as UNKNOW, as in Java."""
     if isinstance(found, LocalTransactionState):
         return found
+    check_returned(found, "the transaction's function")
     if found is not None:
         logger.error(
             "a transaction listener returned %r, which is not a LocalTransactionState",

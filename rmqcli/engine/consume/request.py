@@ -201,18 +201,20 @@ def consume_concurrently(
             break
         if call is not None and type(taken) is not UndecodableMessage:
             taken.consume_start_ms = before_ms  # type: ignore[union-attr]
+            is_consumed = True
             try:
                 result = call(taken)
+                if result is not None:
+                    is_consumed = is_success(result, listener)
                 done.append(taken)  # type: ignore[arg-type]
             except LeaveRest as rest:
                 request.is_cancelled = True
-                result = None
                 if rest.consumed:
                     done.append(taken)  # type: ignore[arg-type]
             except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-                result = _failure_of(error, listener, taken.message_queue)  # type: ignore[union-attr]
+                is_consumed = _failure_of(error, listener, taken.message_queue)  # type: ignore[union-attr]
                 done.append(taken)  # type: ignore[arg-type]
-            if result is not None and not is_success(result, listener):
+            if not is_consumed:
                 failed.append(Failed(taken, 0))  # type: ignore[arg-type]
         else:
             batch: Sequence[Pulled] = [taken] if is_single else taken  # type: ignore[list-item,assignment]
@@ -308,11 +310,15 @@ def call_directly(
         context = (
             ConsumeOrderlyContext if listener.is_orderly else ConsumeConcurrentlyContext
         )(queue)
-        return _call(listener, [message], context), None
+        result = _call(listener, [message], context)
+        listener.check_result(result, "the listener")
     except BaseException as error:
         if listener.is_orphaned:
             raise
+        if isinstance(error, LeaveRest) and error.__cause__ is not None:
+            return None, error.__cause__  # why its result is of no use
         return None, error  # the caller reports it
+    return result, None
 
 
 def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
@@ -350,13 +356,13 @@ def call_batch(
         each.consume_start_ms = now_ms
     context = ConsumeConcurrentlyContext(queue)
     try:
-        result = _call(listener, list(readable), context)
+        is_consumed = is_success(_call(listener, list(readable), context), listener)
     except LeaveRest as rest:
         request.is_cancelled = True
         return done + readable[: rest.consumed], failed
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-        result = _failure_of(error, listener, queue)
-    succeeded = len(readable) if is_success(result, listener) else 0
+        is_consumed = _failure_of(error, listener, queue)
+    succeeded = len(readable) if is_consumed else 0
     if succeeded and context.ack_index is not None:
         succeeded = min(max(context.ack_index + 1, 0), len(readable))
     level = context.delay_level_when_next_consume
@@ -403,13 +409,12 @@ def call_orderly(
     for each in readable:
         each.consume_start_ms = now_ms
     try:
-        result = _call(listener, readable, context)
+        status = orderly_status(_call(listener, readable, context), listener)
     except LeaveRest:
         raise
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
         _failure_of(error, listener, queue)
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-    status = orderly_status(result, listener)
     return _auto_commit(status, queue) if context.auto_commit else status
 
 
@@ -423,12 +428,13 @@ def orderly_status(result: object, listener: Listener) -> ConsumeOrderlyStatus:
 
 
 def is_success(result: object, listener: Listener) -> bool:
-    """Whether a listener's result means success."""
+    """Whether a listener's result means success. Raises LeaveRest for a coroutine."""
     if result is None:
         return not listener.none_is_failure
     if result is _SUCCESS or result is True:
         return True
     if result is not False and result is not _LATER:
+        listener.check_result(result, "the listener")
         logger.warning(
             "listener returned %.100r, which is not a status; retrying later", result
         )
@@ -465,7 +471,7 @@ def _surfaced(message: UndecodableMessage, listener: Listener) -> bool:
         )
         return True
     try:
-        listener.on_undecodable(message)
+        listener.check_result(listener.on_undecodable(message), "on_undecodable")
     except LeaveRest:
         raise
     except BaseException as error:  # noqa: BLE001  # as a listener's

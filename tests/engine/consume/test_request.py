@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from rmqcli.engine.consume.request import (
     SHARE_MS,
     ConcurrentRequest,
     OrderlyRequest,
+    call_directly,
     consume_concurrently,
     consume_orderly,
 )
@@ -35,6 +37,12 @@ from tests.engine.world import START_MS, TOPIC, queue_of, stored
 
 QUEUE = queue_of()
 ALL = parse_subscription(TOPIC, "*", sub_version=START_MS)
+
+
+async def work():
+    raise AssertionError("never run")
+
+
 RESULTS = (
     None,
     None,
@@ -46,6 +54,7 @@ RESULTS = (
     partial(SystemExit, 3),
     partial(LeaveRest, 0),
     partial(LeaveRest, 1),
+    work,
     *ConsumeConcurrentlyStatus,
     *ConsumeOrderlyStatus,
 )
@@ -83,6 +92,7 @@ class Script:
     steps: list[Step]
     clock: ManualClock = field(default_factory=lambda: ManualClock(START_MS))
     calls: list[tuple[int, int]] = field(default_factory=list)
+    misuses: list[TypeError] = field(default_factory=list)
     shared: int = 0
     request: Any = None
 
@@ -102,17 +112,18 @@ class Script:
             process_queue.lock_lost()
         if isinstance(step.result, partial):
             raise step.result()
-        return step.result
+        return work() if step.result is work else step.result
 
     def unreadable(self, message):
         self.calls.append((message.queue_offset, -1))
-        self.step(message)
+        return self.step(message)
 
     def listener(self, *, is_quick, **settings):
         return Listener(
             call=self.act if is_quick else lambda messages, _: self.act(messages[0]),
             one_message=is_quick,
             on_undecodable=self.unreadable,
+            on_misuse=self.misuses.append,
             **settings,
         )
 
@@ -249,3 +260,31 @@ def test_concurrent_outcomes_are_reported_after_50_ms_at_the_latest():
         assert told == [([0, 1], [(1, 0)], 50, False), ([2], [], 1, True)]
         assert calls == [(0, START_MS), (1, START_MS + 49), (2, START_MS + 50)]
         assert (shared, is_cancelled) == (1, False)
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_coroutine_leaves_its_message_and_all_later_ones(is_readable):
+    """They are neither consumed nor failed, whichever function returned it."""
+    step = Step(None, 0, "", is_readable=True)
+    steps = [step, Step(work, 0, "", is_readable=is_readable), step]
+    for is_quick in (True, False):
+        settings = {"is_quick": is_quick, "none_is_failure": False}
+        told, calls, _, is_cancelled = concurrently(steps, **settings)
+        assert told == [([0], [], 0, True)]
+        assert is_cancelled
+        assert [offset for offset, _ in calls] == [0, 1]
+        told, calls, is_cancelled = in_order(steps, needs_lock=False, **settings)
+        assert told == (1, [], None, True, None, 0)
+        assert is_cancelled
+        assert [offset for offset, _ in calls] == [0, 1]
+
+
+def test_a_coroutine_for_a_message_that_is_passed_on_directly_is_an_error():
+    script = Script([Step(work, 0, "", is_readable=True)])
+    request = script.make(ConcurrentRequest)
+    request.messages[0].consume_start_ms = START_MS
+    listener = script.listener(is_quick=True)
+    result, error = call_directly(request.messages[0], listener, QUEUE)
+    assert result is None
+    assert str(error).startswith("the listener returned a coroutine")
+    assert script.misuses == [error]
