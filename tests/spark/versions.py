@@ -1,7 +1,7 @@
 """Runs the tests of `each_version.py` with each minor version of PySpark 4.
 
 `tables/each_version.py` tests real tables of Delta Lake and Iceberg where a release of
-them supports that version.
+them supports that version, and `sql/test_only_queries.py` what `rmq sql` refuses.
 
     python -m tests.spark.versions [VERSION...]
 
@@ -31,7 +31,11 @@ VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 ROOT = Path(__file__).parents[2]
 _AT_ONCE = 2
-_TESTS = ("tests/spark/each_version.py", "tests/spark/tables/each_version.py")
+_TESTS = (
+    "tests/spark/each_version.py",
+    "tests/spark/sql/test_only_queries.py",
+    "tests/spark/tables/each_version.py",
+)
 
 
 def folder_of(version: str) -> Path | None:

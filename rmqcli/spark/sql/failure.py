@@ -19,6 +19,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.spark.failure import java_reason, text_of
 from rmqcli.spark.shown_errors import shown_error
+from rmqcli.spark.sql.statement import QUERIES_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,8 @@ def statement_error(
     if not is_of_statement:
         return RmqError(what)
     if place is None:
-        return UsageError(what)
+        is_script = found["condition"] == "UNSUPPORTED_FEATURE.SQL_SCRIPTING"
+        return UsageError(what, hint=QUERIES_HINT if is_script else "")
     return _at(statement, what, place, condition=found["condition"])
 
 
@@ -103,9 +105,10 @@ def _at(
         condition == "PARSE_SYNTAX_ERROR"
         and any(each in _OPERATORS for each in line[max(0, start - 1) : start + 1])
     )
-    return TextError(
-        line, what, start=start, end=end, hint=_BACKTICKS if is_of_name else ""
-    )
+    hint = _BACKTICKS if is_of_name else ""
+    if condition == "PARSE_SYNTAX_ERROR" and line[:start].rstrip().endswith(";"):
+        hint = "write one query without a semicolon, or run one after the other"
+    return TextError(line, what, start=start, end=end, hint=hint)
 
 
 def _shown(text: str) -> str:

@@ -35,7 +35,12 @@ from rmqcli.spark.session import SessionOptions, cores, keep_log, spark_context
 from rmqcli.spark.shown_errors import shown_warnings
 from rmqcli.spark.sql.failure import is_of_spark, statement_error
 from rmqcli.spark.sql.scans import narrow_scans
-from rmqcli.spark.sql.statement import Statement, read_statement
+from rmqcli.spark.sql.statement import (
+    Statement,
+    check_analysed,
+    close_session,
+    read_statement,
+)
 from rmqcli.spark.sql.views import TopicView, source_of
 
 if TYPE_CHECKING:
@@ -99,6 +104,7 @@ def sql_session(conf: tuple[tuple[str, str], ...] = ()) -> Iterator[SqlSession]:
         with spark_context(options) as context:
             spark = SparkSession(context)
             try:
+                close_session(spark)
                 yield SqlSession(spark, log_path)
             finally:
                 # PySpark would return the ended session to the next caller that asks
@@ -141,9 +147,19 @@ class SqlSession:
             for topic in views:
                 frame = self._spark.read.format("rocketmq").option("subscribe", topic)
                 frame.load().createOrReplaceTempView(f"`{topic}`")
+            if statement.query is not None:
+                check_analysed(self._spark, self._analysed(statement.query))
             return Result(self, self._spark.sql(statement.text), statement)
         except Exception as error:
             raise self.explained(error, statement.text) from error
+
+    def _analysed(self, query: Any) -> Any:  # noqa: ANN401  # objects of the JVM
+        """Spark's analysis of a parsed query, of which nothing runs."""
+        execution = self._spark._jvm.org.apache.spark.sql.execution  # noqa: SLF001
+        state = self._spark._jsparkSession.sessionState()  # noqa: SLF001
+        return state.executePlan(
+            query, execution.CommandExecutionMode.SKIP()
+        ).analyzed()
 
     def explained(self, error: Exception, text: str) -> Exception:
         """The RmqError for an exception of Spark; any other exception unchanged."""

@@ -250,7 +250,9 @@ def test_a_cte_hides_a_topic_of_its_name_only_in_its_scope(session):
 def test_only_queries_are_run(sql, text):
     with pytest.raises(UsageError, match="only queries can be run") as caught:
         sql(text)
-    assert caught.value.hint == "write SELECT, WITH, VALUES, EXPLAIN or DESCRIBE"
+    assert caught.value.hint == (
+        "write SELECT, WITH, FROM, VALUES, TABLE, EXPLAIN or DESCRIBE"
+    )
 
 
 def test_a_script_is_refused(sql):
