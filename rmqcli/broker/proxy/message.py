@@ -264,6 +264,13 @@ def _add_message_group(properties: dict[str, str], message_group: str) -> None:
     properties[SHARDING_KEY] = message_group
 
 
+def is_delayed(properties: Mapping[str, str]) -> bool:
+    """Whether a message with these properties is delivered later."""
+    return not properties.keys().isdisjoint(
+        (_DELAY, _DELIVER_MS, _DELAY_SEC, _DELAY_MS)
+    )
+
+
 def kind_of(properties: Mapping[str, str]) -> str:
     """Return the type of a message by its properties, as a value of message.type.
 
@@ -271,7 +278,7 @@ def kind_of(properties: Mapping[str, str]) -> str:
     """
     if properties.get(TRAN_MSG) == "true":
         return "TRANSACTION"
-    if not properties.keys().isdisjoint((_DELAY, _DELIVER_MS, _DELAY_SEC, _DELAY_MS)):
+    if is_delayed(properties):
         return "DELAY"
     if SHARDING_KEY in properties:
         return "FIFO"

@@ -13,7 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.checks import check_group, check_lite_topic, check_topic
-from rmqcli.broker.proxy.message import LITE, kind_of, properties_of, sys_flag_of
+from rmqcli.broker.proxy.message import (
+    LITE,
+    is_delayed,
+    kind_of,
+    properties_of,
+    sys_flag_of,
+)
 from rmqcli.broker.proxy.status import ProxyError, common_status, ok, refused, status
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.errors import WireError
@@ -100,6 +106,12 @@ class Sending:
         queue = await self._routes.any_writable(topic, message_group)
         if queue is None:
             raise ProxyError(Code.FORBIDDEN, "no writable queue")
+        if not is_single and any(is_delayed(each.properties) for each in items):
+            # A broker stores a batch as it is: its messages would be delivered at once.
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR,
+                "Delayed messages are not supported for batching",
+            )
         sys_flag = sys_flag_of(first)
         answer = await self._send(topic, queue, items, sys_flag)
         entry = self._entry(topic, queue, items, sys_flag, answer)

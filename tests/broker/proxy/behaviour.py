@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -176,6 +177,34 @@ ROUTES = [
     ),
 ]
 
+_TOPICS = ("normal", "fifo", "delay", "transaction")
+#: The kinds of messages by the topics that take them; no topic here takes priorities.
+_KINDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "normal": dict,
+    "fifo": lambda: {"message_group": "a"},
+    "delay": lambda: {"delivery_ms": now_ms() + 60_000},
+    "transaction": lambda: {"message_type": 4},
+    "priority": lambda: {"priority": 3},
+}
+
+
+def _pair(topic: str, first: str, second: str) -> Row:
+    """Two messages in one SendMessage, of which the first decides whether it may."""
+    if first != topic:
+        expected = _CONFLICT
+    elif "delay" in (first, second) or first == "transaction":
+        expected = "INTERNAL_SERVER_ERROR"  # a broker takes neither in a batch
+    else:
+        expected = "OK"
+    return Row(
+        f"{first} and {second} on a topic of type {topic}",
+        lambda at: at.send(
+            *(message(getattr(at, topic), **_KINDS[each]()) for each in (first, second))
+        ),
+        expected,
+    )
+
+
 SENDS = [
     Row("send", lambda at: at.sends(), "OK"),
     Row("nothing", lambda at: at.send(), "MESSAGE_CORRUPTED"),
@@ -308,6 +337,7 @@ SENDS = [
         lambda at: at.sends(priority=3),
         _CONFLICT,
     ),
+    *(_pair(*each) for each in product(_TOPICS, _KINDS, _KINDS)),
 ]
 
 
