@@ -61,7 +61,7 @@ _rmq() {
         'tail:-g'|'tail:--group') found=$(compgen -W "$(_rmq_names "$1" group)" -- "$current") ;;
         'tail:--endpoints') found=$(:) ;;
         'tail:-n'|'tail:--namesrv') found=$(:) ;;
-        'tail:-o'|'tail:--output') found=$(compgen -W 'auto pretty table json jsonl raw hex csv help' -- "$current") ;;
+        'tail:-o'|'tail:--output') found=$(compgen -W 'auto pretty table json jsonl raw hex csv help schema' -- "$current") ;;
         'tail:--color') found=$(compgen -W 'auto always never' -- "$current") ;;
         'tail:--acl-file') found=$(compgen -f -- "$current") ;;
         'tail:--tls-ca') found=$(compgen -f -- "$current") ;;
@@ -85,7 +85,7 @@ _rmq() {
         'consume:--timeout') found=$(:) ;;
         'consume:--endpoints') found=$(:) ;;
         'consume:-n'|'consume:--namesrv') found=$(:) ;;
-        'consume:-o'|'consume:--output') found=$(compgen -W 'auto pretty table json jsonl raw hex csv help' -- "$current") ;;
+        'consume:-o'|'consume:--output') found=$(compgen -W 'auto pretty table json jsonl raw hex csv help schema' -- "$current") ;;
         'consume:--color') found=$(compgen -W 'auto always never' -- "$current") ;;
         'consume:--acl-file') found=$(compgen -f -- "$current") ;;
         'consume:--tls-ca') found=$(compgen -f -- "$current") ;;

@@ -41,6 +41,7 @@ VALUES = (
 #: What each package may import besides itself and VALUES.
 MAY_IMPORT = {
     "wire": set[str](),
+    "decode": set[str](),
     "transport": {"wire"},
     "proxy": {"wire", "transport"},
     "credentials": {"wire"},
@@ -49,14 +50,23 @@ MAY_IMPORT = {
     "engine": {"wire"},
     "broker": {"wire", "store"},
     "consumer": {"wire", "transport", "proxy", "api", "engine"},
-    "producer": {"wire", "transport", "proxy", "api", "engine"},
+    "producer": {"wire", "decode", "transport", "proxy", "api", "engine"},
     "admin": {"wire", "api", "engine"},
-    "spark": {"credentials", "wire", "transport", "api", "admin", "producer"},
+    "spark": {
+        "credentials",
+        "wire",
+        "decode",
+        "transport",
+        "api",
+        "admin",
+        "producer",
+    },
     "testing": {"broker"},
     "demo": {"wire", "api", "engine", "consumer", "producer", "broker"},
     "cli": {
         "credentials",
         "wire",
+        "decode",
         "transport",
         "proxy",
         "store",
@@ -175,6 +185,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
 PURE = (
     "rmqcli.engine",
     "rmqcli.wire",
+    "rmqcli.decode",
     "rmqcli.broker.context",
     "rmqcli.broker.core",
     "rmqcli.broker.dispatch",

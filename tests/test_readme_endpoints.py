@@ -47,6 +47,6 @@ def test_the_commands_through_a_proxy_work_as_they_stand(rmq_cluster_factory):
     assert done.stderr.count("2 sent, 0 failed") == 1
     assert "joined group billing as " in done.stderr
     assert "1 consumed; " in done.stderr
-    assert '"body_json":{"id":1}' in done.stdout
+    assert '"body":"{\\"id\\":1}"' in done.stdout
     assert "tail joined group billing through " in done.stderr
     assert "topic orders: NORMAL, 4 queues" in done.stdout

@@ -211,12 +211,15 @@ def _output_parameter(
     parameter: inspect.Parameter, command: Command
 ) -> inspect.Parameter:
     """Return the parameter `--output` with the formats of this command."""
-    formats, fields = command.formats, command.fields
-    choices = (*formats, "help") if fields else formats
+    formats, fields, schema = command.formats, command.fields, command.schema
+    choices = (*formats, *(["help"] if fields else []), *(["schema"] if schema else []))
 
-    def show_fields(value: str) -> str:
+    def describe(value: str) -> str:
         if value == "help" and fields:
             write_field_help(fields)
+            raise typer.Exit
+        if value == "schema" and schema is not None:
+            typer.echo(schema(), nl=False)
             raise typer.Exit
         return value
 
@@ -226,9 +229,11 @@ def _output_parameter(
         rich_help_panel=COMMON_SECTION,
         parser=choice_parser(choices),
         metavar="|".join(choices),
-        callback=show_fields,
+        callback=describe,
         is_eager=True,
-        help="Output format" + ("; help lists its fields." if fields else "."),
+        help="Output format"
+        + ("; help lists its fields" if fields else "")
+        + (", schema prints their JSON Schema." if schema else "."),
     )
     return parameter.replace(annotation=Annotated[str, annotation], default=formats[0])
 

@@ -534,6 +534,8 @@ class Command(NamedTuple):
     formats: tuple[str, ...]
     fields: tuple[Column, ...]
     has_common: bool
+    #: returns the JSON Schema of its records, for `-o schema`
+    schema: Callable[[], str] | None = None
 
     @property
     def own_names(self) -> list[str]:
@@ -570,6 +572,7 @@ def command_options(
     *,
     formats: Sequence[str] = TABLE_FORMATS,
     fields: Sequence[Column] = (),
+    schema: Callable[[], str] | None = None,
     has_common: bool = True,
 ) -> Callable[[Callable[..., Any]], Command]:
     """Turn a function into a `Command`.
@@ -578,7 +581,8 @@ def command_options(
     function receives them as `options`; without `options_type` they are the function's
     keyword parameters. The first parameter of the function is `common`, with the common
     options, unless `has_common` is False. `formats` are the values of `--output`, the
-    first one being the default; `fields` are the fields that `-o help` lists.
+    first one being the default; `fields` are the fields that `-o help` lists, and
+    `schema` returns the JSON Schema that `-o schema` prints.
     """
 
     def make(function: Callable[..., Any]) -> Command:
@@ -588,7 +592,7 @@ def command_options(
                 f"{function.__qualname__}: the first parameter is not `common`"
             )
         return Command(
-            function, options_type, tuple(formats), tuple(fields), has_common
+            function, options_type, tuple(formats), tuple(fields), has_common, schema
         )
 
     return make

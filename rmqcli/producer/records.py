@@ -1,32 +1,37 @@
 """Convert JSON lines, such as those of `rmq tail -o jsonl`, to messages.
 
-A record needs a body: `body` (text), `body_json` (any JSON value, written compactly)
-or `body_b64`; `tags`, `keys`, `properties` and `flag` are optional. All other fields
-are ignored, because they say where the record was read, and so are the properties in
-`SYSTEM_PROPERTIES`.
+A record needs one body: `body` (text), `body_b64`, or `value` (any JSON value, written
+compactly); null is the same as absent. `tags`, `keys`, `properties` and `flag` are
+optional. All other fields are ignored, because they say where the record was read, and
+so are the properties in `SYSTEM_PROPERTIES`.
+
+A record that was read with `--decode json` has both a body, which `body_encoding`
+names, and the value of that body. Its body is sent, and its value must still be the
+same: whoever changed it meant to send the change.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
-from typing import TYPE_CHECKING, cast
+from typing import Final, cast
 
+from rmqcli.decode.json import compact_json, json_reader, read_json
 from rmqcli.errors import UsageError
 from rmqcli.producer.message import OutgoingMessage, record_properties
 from rmqcli.wire.message.properties import KEYS, TAGS
 
-if TYPE_CHECKING:
-    from typing import NoReturn
-
-_BODY_OF_ENCODING = {"utf-8": "body", "json": "body_json", "base64": "body_b64"}
-_INT32_MAX = (1 << 31) - 1
+_BODY_OF_ENCODING: Final = {"utf-8": "body", "base64": "body_b64"}
+_INT32_MAX: Final = (1 << 31) - 1
+#: Reads all numbers as doubles, because a program between `rmq tail` and `rmq send`,
+#: such as jq, may have rounded them.
+_read_doubles: Final = json_reader(parse_int=float)
 
 
 def parse_record(line: bytes, *, source: str) -> OutgoingMessage:
     """Parse one line. Raises UsageError with a message that begins with `source`."""
     try:
-        record = json.loads(line, parse_constant=_no_constant)
+        record = read_json(line.decode("utf-8-sig"))
     except RecursionError:
         raise UsageError(f"{source}: the JSON is nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -48,52 +53,79 @@ def parse_record(line: bytes, *, source: str) -> OutgoingMessage:
             source=source,
         )
     except _RecordError as error:
-        raise UsageError(f"{source}: {error}") from None
+        raise UsageError(f"{source}: {error}", hint=error.hint) from None
 
 
 class _RecordError(Exception):
     """Says what is wrong with a record."""
 
+    def __init__(self, text: str, *, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
 
 def _body(record: dict[str, object]) -> bytes:
     encoding = record.get("body_encoding")
-    if encoding is not None:
-        name = _BODY_OF_ENCODING.get(str(encoding))
-        if name is None:
-            raise _RecordError(
-                f"body_encoding {encoding!r} is not one of utf-8, json, base64"
-            )
-        if name not in record:
-            raise _RecordError(f"body_encoding is {encoding}, but there is no {name}")
-    else:
-        names = [n for n in _BODY_OF_ENCODING.values() if record.get(n) is not None]
-        if not names and record.get("error"):
-            raise _RecordError(f"it has no body: {record['error']}")
-        if len(names) != 1:
-            found = " and ".join(names) or "none"
-            raise _RecordError(f"one of body, body_json, body_b64 is needed: {found}")
-        name = names[0]
-    return _body_bytes(name, record[name])
+    if encoding is not None and str(encoding) not in _BODY_OF_ENCODING:
+        raise _RecordError(f"body_encoding {encoding!r} is not one of utf-8, base64")
+    names = ("body", "body_b64", "value")
+    given = {name: record[name] for name in names if record.get(name) is not None}
+    if list(given) == ["value"]:
+        return _value_bytes(given["value"])
+    value = given.pop("value", None) if encoding is not None else None
+    if not given and record.get("error"):
+        raise _RecordError(f"it has no body: {record['error']}")
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise _RecordError(
+            f"exactly one of {', '.join(names)} is needed: it has {found}"
+        )
+    [(name, content)] = given.items()
+    wanted = _BODY_OF_ENCODING.get(str(encoding), name)
+    if name != wanted:
+        raise _RecordError(f"body_encoding is {encoding}, but there is no {wanted}")
+    body = _text_bytes(name, content)
+    if value is not None and not _is_value_of(value, body):
+        raise _RecordError(
+            "value is not the value of the body",
+            hint="to send value, leave out body and body_b64; to send the body, leave"
+            " out value",
+        )
+    return body
 
 
-def _body_bytes(name: str, value: object) -> bytes:
-    if name == "body_json":
-        try:
-            value = json.dumps(
-                value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-            )
-        except ValueError:
-            raise _RecordError("a number in body_json is too large to keep") from None
-    elif not isinstance(value, str):
-        raise _RecordError(f"{name} is not text but {_kind(value)}")
+def _value_bytes(value: object) -> bytes:
     try:
-        if name != "body_b64":
-            return str(value).encode()
-        return binascii.a2b_base64(str(value).encode(), strict_mode=True)
+        return compact_json(value).encode()
+    except UnicodeEncodeError:
+        raise _RecordError("value is not valid Unicode") from None
+    except ValueError:
+        raise _RecordError("a number in value is too large to keep") from None
+
+
+def _text_bytes(name: str, text: object) -> bytes:
+    if not isinstance(text, str):
+        raise _RecordError(f"{name} is not text but {_kind(text)}")
+    try:
+        if name == "body":
+            return text.encode()
+        return binascii.a2b_base64(text.encode(), strict_mode=True)
     except UnicodeEncodeError:
         raise _RecordError(f"{name} is not valid Unicode") from None
     except binascii.Error as error:
         raise _RecordError(f"body_b64 is not base64: {str(error).lower()}") from None
+
+
+def _is_value_of(value: object, body: bytes) -> bool:
+    try:
+        found = _read_doubles(body.decode())
+    except (ValueError, RecursionError):
+        return False
+    return _canonical(found) == _canonical(_read_doubles(compact_json(value)))
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True)  # in Python, unlike in JSON, 1 == True
 
 
 def _properties(record: dict[str, object]) -> dict[str, str]:
@@ -134,7 +166,3 @@ def _flag(record: dict[str, object]) -> int:
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     return "null" if value is None else names.get(type(value), "a number")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")

@@ -13,24 +13,13 @@ import pytest
 
 from tests.acceptance.command import records, rmq
 from tests.acceptance.mixed import Sent, mixed_messages
+from tests.kit.records import body_of
 
 pytestmark = pytest.mark.java
 
 COUNT = 10_000
 JAVA_BODY = "text of a Java producer, long enough to be compressed; " * 120
 DELAYED = 5
-
-
-def body_of(record):
-    """Return the body of a record as bytes, whatever its encoding in JSON."""
-    if record["body_encoding"] == "base64":
-        return base64.b64decode(record["body_b64"])
-    if record["body_encoding"] == "json":
-        text = json.dumps(
-            record["body_json"], ensure_ascii=False, separators=(",", ":")
-        )
-        return text.encode()
-    return record["body"].encode()
 
 
 #: Properties that brokers and clients add; all others are the user's.

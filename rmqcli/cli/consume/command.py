@@ -24,7 +24,7 @@ from rmqcli.cli.options import (
     refuse_together,
 )
 from rmqcli.cli.selection import format_option, sql_option, tag_option
-from rmqcli.cli.ui.records.output import FIELDS, FORMATS
+from rmqcli.cli.ui.records.output import FIELDS, FORMATS, record_schema
 from rmqcli.errors import TextError, UsageError
 from rmqcli.units import parse_duration_ms
 
@@ -349,7 +349,7 @@ class ConsumeOptions:
         return self.max_failures or None
 
 
-@command_options(ConsumeOptions, formats=FORMATS, fields=FIELDS)
+@command_options(ConsumeOptions, formats=FORMATS, fields=FIELDS, schema=record_schema)
 def consume(common: Common, options: ConsumeOptions) -> None:
     """Consume in a group: print messages, or run a command for each.
 

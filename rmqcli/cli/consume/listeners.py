@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import make_filter
+from rmqcli.cli.ui.escape import safe_json
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.credentials import without_secrets
 from rmqcli.engine.listener import LeaveRest
@@ -265,7 +266,7 @@ class CommandRunner:
             self._lines.lines(_queue_of(message), [record])[0] + "\n"
             for message, record in zip(messages, records, strict=True)
         ]
-        return "".join(lines).encode("utf-8", "surrogatepass")
+        return safe_json("".join(lines)).encode()
 
 
 def _records(

@@ -24,7 +24,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.selection import format_option, sql_option, tag_option
-from rmqcli.cli.ui.records.output import FIELDS, FORMATS, make_writer
+from rmqcli.cli.ui.records.output import FIELDS, FORMATS, make_writer, record_schema
 from rmqcli.errors import ExitCode, TextError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class TailOptions:
         return dict(self.from_queue or ())
 
 
-@command_options(TailOptions, formats=FORMATS, fields=FIELDS)
+@command_options(TailOptions, formats=FORMATS, fields=FIELDS, schema=record_schema)
 def tail(common: Common, options: TailOptions) -> int:
     """Read messages of topics without affecting any group.
 

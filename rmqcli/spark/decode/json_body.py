@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from rmqcli.decode.json import json_reader, read_json
 from rmqcli.spark.decode.build import Leaf
 from rmqcli.spark.decode.schema import TIMESTAMP, parse_schema, simple_string
 
@@ -51,9 +52,7 @@ class JsonBody:
         """Raises UsageError when the schema cannot be read."""
         self.value_type: pa.StructType = parse_schema(schema)
         exact = "decimal" in simple_string(self.value_type)
-        self._decode = json.JSONDecoder(
-            parse_constant=_refuse, parse_float=decimal.Decimal if exact else None
-        ).decode
+        self._read_json = json_reader(parse_float=decimal.Decimal if exact else None)
 
     def read(self, body: bytes) -> object:
         """Return the value of a body.
@@ -61,7 +60,7 @@ class JsonBody:
         Raises ValueError or ArithmeticError for a body that is not JSON, and
         RecursionError for a body that is nested too deeply.
         """
-        return self._decode(body.decode("utf-8"))
+        return self._read_json(body.decode("utf-8"))
 
     def leaf_of(self, kind: pa.DataType) -> Leaf:
         """Return the conversion of values to columns of a plain type."""
@@ -72,20 +71,15 @@ class JsonBody:
 
 def objects(bodies: list[bytes]) -> list[dict[str, Any]]:
     """Return the values of the bodies that are JSON objects; skip other bodies."""
-    decode = json.JSONDecoder(parse_constant=_refuse).decode
     found = []
     for body in bodies:
         try:
-            value = decode(body.decode("utf-8"))
+            value = read_json(body.decode("utf-8"))
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             found.append(value)
     return found
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _wrong(value: object) -> Any:  # noqa: ANN401  # never returns

@@ -12,21 +12,21 @@ read from memory.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
-import json
 import os
 import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from rmqcli.errors import RmqError, StorageError, TransportError
+from rmqcli.model import MessageQueue
 from rmqcli.spark.export.directory import ExportDirectory
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
 from rmqcli.spark.export.part_files import FilesContext, PartFiles
 from rmqcli.spark.rows import RangeRows, wanted_tags
+from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -295,6 +295,10 @@ class _Undecodable:
     def __init__(self, part: PartSpec, context: FilesContext) -> None:
         self._part = part
         self._context = context
+        self._queue = MessageQueue(
+            context.request.topic, part.broker_name, part.queue_id
+        )
+        self._writer = JsonWriter()
         self._temp = os.path.join(context.temp, f"{secrets.token_hex(8)}.jsonl")
         self._file: BinaryIO | None = None
 
@@ -302,16 +306,8 @@ class _Undecodable:
         """Write one record."""
         if self._file is None:
             self._file = self._context.disk.scratch.create(self._temp)
-        line = {
-            "topic": self._context.request.topic,
-            "broker_name": self._part.broker_name,
-            "queue_id": self._part.queue_id,
-            "queue_offset": failure.queue_offset,
-            "commit_log_offset": failure.commit_log_offset,
-            "error": failure.error,
-            "raw_b64": base64.b64encode(failure.raw).decode("ascii"),
-        }
-        write_all(self._file, json.dumps(line).encode() + b"\n")
+        [line] = self._writer.lines(self._queue, [failure])
+        write_all(self._file, line.encode("utf-8", "backslashreplace") + b"\n")
 
     def publish(self) -> None:
         """Give the file its final name, or remove an earlier attempt's file."""

@@ -1,9 +1,11 @@
 """Writes messages as JSON records: one line for each message, as `-o jsonl` prints it.
 
-The body is in one of `body` (text), `body_json` (a value) or `body_b64`, and
-`body_encoding` says which. JSON is nested only where writing it compactly gives back
-the same bytes, so nothing is lost. If something could not be decoded, `error` says why
-and `raw_b64` has the bytes.
+All records have the same keys, whatever is in the message, and a value that a message
+lacks is null. A body that is UTF-8 is in `body`, as text; any other is in `body_b64`;
+`body_encoding` says in which of the two. With a decoder, `value` has what the body
+means, and `decode_error` why a body has no such value. If something in the message
+could not be decoded, `error` says why and `raw_b64` has the bytes. The JSON Schema is
+in `record.schema.json` beside this module.
 
 `JsonWriter` writes single messages of every kind, straight from their bytes.
 `rmqcli.wire.message.json_lines` writes the lines of a whole chunk of plain messages
@@ -16,7 +18,7 @@ import json
 import re
 from binascii import b2a_base64
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError
 from rmqcli.units import format_rfc3339
@@ -32,12 +34,12 @@ from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessag
 from rmqcli.wire.message.system_flag import SPECIAL_BODY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import PartialMessage, Record
 
-#: The keys of each record, in order, and what their values are.
+#: The keys of each record before those of the body, in order, and what they mean.
 RECORD_FIELDS: Final = (
     ("topic", "the topic that was read"),
     ("broker_name", "the broker that holds the queue"),
@@ -58,12 +60,16 @@ RECORD_FIELDS: Final = (
     ("store_bytes", "size of the record as stored"),
     ("properties", "all properties, including system properties"),
 )
-#: The keys that a record has only where they apply.
+#: The keys of the body, which each record has.
 BODY_FIELDS: Final = (
-    ("body", "the body, when it is UTF-8 text"),
-    ("body_json", "the body, when it is a compact JSON object or list"),
-    ("body_b64", "the body in base64, when it is neither"),
-    ("body_encoding", "which of the three is present: utf-8, json or base64"),
+    ("body", "the body as text, if it is UTF-8; else null"),
+    ("body_b64", "the body in base64, if it is not UTF-8; else null"),
+    ("body_encoding", "utf-8: see body; base64: see body_b64; null with error"),
+)
+#: The keys that a record has only where they apply.
+EXTRA_FIELDS: Final = (
+    ("value", "with a decoder: what the body means; null with decode_error"),
+    ("decode_error", "why the decoder cannot read the body"),
     ("truncated", "true when the body was cut"),
     ("error", "what in the message could not be decoded"),
     ("raw_b64", "with error: the bytes that could not be decoded"),
@@ -114,12 +120,15 @@ _COMMIT_LOG_OFFSET_AT: Final = field_at("commit_log_offset")
 class JsonWriter:
     """Writes messages as lines, without newlines. Caches the texts of hosts and times.
 
-    Safe to use from several threads: at worst two of them make the same text.
+    `decode` returns what a body means, as JSON on one line, or raises DecodeError; with
+    it, records have a `value`. Safe to use from several threads: at worst two of them
+    make the same text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[bytes], str] | None = None) -> None:
         self.times = TimeTexts()
         self.hosts = HostTexts()
+        self.decode = decode
 
     def lines(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return one line for each message and for each failure."""
@@ -127,7 +136,7 @@ class JsonWriter:
         return [
             self._line(head, message)
             if isinstance(message, StoredMessage)
-            else _failure_line(head, message)
+            else self._failure_line(head, message)
             if isinstance(message, DecodeFailure)
             else self._partial_line(head, message)
             for message in messages
@@ -140,7 +149,7 @@ class JsonWriter:
             store_host = message.store_host_bytes()
             offset_msg_id = message.offset_msg_id
             raw_properties = message.raw_properties
-            body = _inflated_body_json(message)
+            body = self._inflated_body_json(message)
         else:
             # A plain record: slicing its bytes costs half of reading its attributes.
             data, at = message.buffer, message.at
@@ -153,7 +162,7 @@ class JsonWriter:
             start = body_end + 3 + data[body_end]
             end = start + (data[start - 2] << 8 | data[start - 1])
             raw_properties = data[start:end]
-            body = body_json(data[body_at:body_end])
+            body = self.body_json(data[body_at:body_end])
         properties, msg_id, tags, keys = properties_json(raw_properties)
         return (
             f"{head}{message.queue_offset},"
@@ -185,30 +194,51 @@ class JsonWriter:
             f'"flag":{_number(message.flag)},"sys_flag":{_number(message.sys_flag)},'
             f'"store_bytes":{_number(message.store_bytes)},'
             f'"properties":{_ENCODE(message.properties)},'
-            f"{_inflated_body_json(message)}}}"
+            f"{self._inflated_body_json(message)}}}"
         )
 
+    def _inflated_body_json(self, message: StoredMessage | PartialMessage) -> str:
+        """Return the JSON members for a body that may be compressed, or its error."""
+        try:
+            return self.body_json(message.body)
+        except DecodeError as error:
+            return self._error_json(error.message, message.raw_body)
 
-def _inflated_body_json(message: StoredMessage | PartialMessage) -> str:
-    """Return the JSON members for a body that may be compressed, or for its error."""
-    try:
-        return body_json(message.body)
-    except DecodeError as error:
-        return _error_json(error.message, message.raw_body)
+    def body_json(self, body: bytes) -> str:
+        """Return the JSON members of a body, with its value if there is a decoder."""
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            members = _BINARY.format(to_base64(body))
+        else:
+            members = f'"body":{encode_basestring(text)}{AFTER_TEXT}'
+        if self.decode is None:
+            return members
+        try:
+            return f'{members},"value":{self.decode(body)}'
+        except DecodeError as error:
+            found = encode_basestring(error.message)
+            return f'{members},"value":null,"decode_error":{found}'
 
+    def _failure_line(self, head: str, failure: DecodeFailure) -> str:
+        nulls = "".join(
+            f'"{name}":null,'
+            for name, _ in RECORD_FIELDS[_AFTER_OFFSETS:]
+            if name not in ("store_bytes", "properties")
+        )
+        return (
+            f"{head}{_number(failure.queue_offset)},"
+            f'"commit_log_offset":{_number(failure.commit_log_offset)},{nulls}'
+            f'"store_bytes":{len(failure.raw)},"properties":null,'
+            f"{self._error_json(failure.error, failure.raw)}}}"
+        )
 
-def _failure_line(head: str, failure: DecodeFailure) -> str:
-    nulls = "".join(
-        f'"{name}":null,'
-        for name, _ in RECORD_FIELDS[_AFTER_OFFSETS:]
-        if name not in ("store_bytes", "properties")
-    )
-    return (
-        f"{head}{_number(failure.queue_offset)},"
-        f'"commit_log_offset":{_number(failure.commit_log_offset)},{nulls}'
-        f'"store_bytes":{len(failure.raw)},"properties":null,'
-        f"{_error_json(failure.error, failure.raw)}}}"
-    )
+    def _error_json(self, error: str, raw: bytes) -> str:
+        value = "" if self.decode is None else '"value":null,'
+        return (
+            f'"body":null,"body_b64":null,"body_encoding":null,{value}'
+            f'"error":{encode_basestring(error)},"raw_b64":"{to_base64(raw)}"'
+        )
 
 
 #: The index in `RECORD_FIELDS` from which on a failure has only `store_bytes`.
@@ -217,13 +247,6 @@ _AFTER_OFFSETS: Final = [name for name, _ in RECORD_FIELDS].index("msg_id")
 
 def _number(value: int | None) -> str:
     return "null" if value is None else str(value)
-
-
-def _error_json(error: str, raw: bytes) -> str:
-    return (
-        f'"body_encoding":null,"error":{encode_basestring(error)},'
-        f'"raw_b64":"{to_base64(raw)}"'
-    )
 
 
 # --- the parts of a line, shared with json_lines
@@ -275,38 +298,9 @@ def properties_json(raw: bytes) -> tuple[str, str, str, str]:
     return f"{{{text}}}", values[0], values[1], values[2]
 
 
-def body_json(body: bytes) -> str:
-    """Return the JSON members of a body: its text, JSON or base64, and its encoding."""
-    if body[:1] in (b"{", b"["):
-        value = nested_json(body)
-        if value is not None:
-            return f'"body_json":{body.decode()},"body_encoding":"json"'
-    try:
-        return f'"body":{encode_basestring(body.decode())},"body_encoding":"utf-8"'
-    except UnicodeDecodeError:
-        return f'"body_b64":"{to_base64(body)}","body_encoding":"base64"'
-
-
-def nested_json(body: bytes) -> dict[str, object] | list[object] | None:
-    """Return the object or list in `body`, or None unless writing it gives `body`."""
-    if body[:1] not in (b"{", b"[") or body[-1:] not in (b"}", b"]"):
-        return None
-    try:
-        text = body.decode()
-        value: dict[str, object] | list[object]
-        value, end = _decode_value(text)
-        is_same = end == len(text) and _ENCODE(value) == text
-    except (ValueError, RecursionError):
-        return None
-    return value if is_same else None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-#: Made once, because making it costs as much as reading a short body.
-_decode_value = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+#: What follows the text of a body, and the members of a body that is not text.
+AFTER_TEXT: Final = ',"body_b64":null,"body_encoding":"utf-8"'
+_BINARY: Final = '"body":null,"body_b64":"{}","body_encoding":"base64"'
 
 
 def to_base64(data: bytes) -> str:

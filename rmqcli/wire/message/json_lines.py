@@ -1,17 +1,18 @@
 """Writes the JSON lines of a whole chunk of plain messages, faster than `JsonWriter`.
 
-The lines are the same as those of `JsonWriter`. Whether all properties, or all bodies,
-can be copied into JSON without escapes is checked once, on all of them joined by
-newlines, which none of them may contain. A column that fails the check is written value
-by value. `rmqcli.wire.message.scan` says which records are plain.
+The lines are the same as those of `JsonWriter`. Whether all properties can be copied
+into JSON without escapes, or all bodies be escaped at once, is checked once, on all of
+them joined by newlines, which none of them may contain. A column that fails the check
+is written value by value. `rmqcli.wire.message.scan` says which records are plain.
 """
 
 from __future__ import annotations
 
 import struct
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.wire.message.json import body_json, line_head, properties_json
+from rmqcli.wire.message.json import AFTER_TEXT, line_head, properties_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.json import JsonWriter
     from rmqcli.wire.message.scan import RecordColumns
 
-_NEEDS_ESCAPE: Final = bytes(range(0x20)) + b'"\\'
 #: Bytes that a JSON string holds unchanged; the separators are not among them.
-_AS_IS: Final = bytes(byte for byte in range(0x100) if byte not in _NEEDS_ESCAPE)
+_AS_IS: Final = bytes(byte for byte in range(0x20, 0x100) if byte not in b'"\\')
 _SEPARATORS_TO_NEWLINES: Final = bytes.maketrans(b"\x01\x02", b"\n\n")
 
 
@@ -48,7 +48,7 @@ def write_lines(
     store_hex, store_text = store_host.hex().upper(), hosts(store_host)
     places = struct.pack(f">{count}q", *columns.commit_log_offset)
     properties = _properties(columns.properties)
-    before_body, bodies, after_body = _bodies(columns.body)
+    before_body, bodies, after_body = _bodies(writer, columns.body)
     return [
         f'{head}{offset},"commit_log_offset":{place},"msg_id":{msg_id},'
         f'"offset_msg_id":"{store_hex}{place_hex}","tags":{tags},"keys":{keys},'
@@ -150,19 +150,24 @@ def _alike_properties(
     return _Properties(f'{{"{text}"}}'.split("\n"), *values)
 
 
-def _bodies(raws: Sequence[bytes]) -> tuple[str, Sequence[str], str]:
-    """Return the text before each body, each body's JSON, and the text after it."""
+def _bodies(
+    writer: JsonWriter, raws: Sequence[bytes]
+) -> tuple[str, Sequence[str], str]:
+    """Return the text before each body, each body's JSON, and the text after it.
+
+    Bodies are escaped all at once if every escaped newline will stand between two of
+    them: none has a newline itself, or a backslash, which might precede an n.
+    """
     joined = b"\n".join(raws)
     if (
-        len(joined.translate(None, _NEEDS_ESCAPE)) == len(joined) - len(raws) + 1
-        and not joined.startswith((b"{", b"["))
-        and b"\n{" not in joined
-        and b"\n[" not in joined
+        writer.decode is None
+        and b"\\" not in joined
+        and joined.count(b"\n") == len(raws) - 1
     ):
         try:
-            texts = joined.decode().split("\n")
+            text = encode_basestring(joined.decode())
         except UnicodeDecodeError:
             pass  # some are binary
         else:
-            return '"body":"', texts, '","body_encoding":"utf-8"}'
-    return "", [body_json(raw) for raw in raws], "}"
+            return '"body":"', text[1:-1].split("\\n"), f'"{AFTER_TEXT}}}'
+    return "", [writer.body_json(raw) for raw in raws], "}"

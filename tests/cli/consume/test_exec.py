@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,10 @@ from rmqcli.broker import faults
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
+from tests.kit.records import body_of, checked_records
+from tests.wire.message.bodies import BODIES
+
+ROOT = Path(__file__).parents[3]
 
 #: Every delay is a second, so that retries come soon.
 DELAYS = " ".join(["1s"] * 18)
@@ -42,6 +48,27 @@ def test_the_record_of_tail_is_on_its_stdin(cluster, consume, capfdbinary):
     assert run(["tail", "T", "-n", cluster.namesrv, *whole]) == 0
     expected = capfdbinary.readouterr().out.decode()
     assert consume("--exec", "cat", "--count", "1")[0] == expected
+
+
+@pytest.mark.parametrize("body", [b'{"a":1}', b'{"a": 1}', b"[1,2]", b"5", b"text"])
+def test_the_readmes_jq_command_collects_bodies_of_json_written_in_any_way(
+    cluster, consume, tmp_path, monkeypatch, body
+):
+    """It wrote `null` for compact JSON, and the message counted as consumed."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"--exec '(jq [^']*)' --shell", readme)
+    monkeypatch.chdir(tmp_path)
+    cluster.send("T", [body])
+    consume("--exec", command, "--shell", "--count", "1")
+    assert (tmp_path / "bodies").read_bytes() == body + b"\n"
+
+
+def test_records_of_a_command_keep_to_the_schema(cluster, consume):
+    cluster.create_topic("T", queues=1)
+    cluster.send("T", [*BODIES])
+    flags = ["--exec", "cat", "--threads", "1", "--count", str(len(BODIES))]
+    out, _ = consume(*flags)
+    assert [body_of(each) for each in checked_records(out.splitlines())] == BODIES
 
 
 def test_the_body_alone_byte_for_byte(cluster, consume):

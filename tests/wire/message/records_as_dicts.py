@@ -5,7 +5,6 @@ This is the simple reference for the two writers, which work on bytes.
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +81,8 @@ def record_as_dict(
 
 def undecodable(error: str, raw: bytes) -> dict[str, Any]:
     return {
+        "body": None,
+        "body_b64": None,
         "body_encoding": None,
         "error": error,
         "raw_b64": b64encode(raw).decode(),
@@ -89,16 +90,9 @@ def undecodable(error: str, raw: bytes) -> dict[str, Any]:
 
 
 def body_members(body: bytes) -> dict[str, Any]:
-    """Return the body as JSON if it is compact JSON, else as text, else as base64."""
+    """Return the body as text, or as base64 if it is not UTF-8."""
     try:
-        value = json.loads(body.decode())
-        compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        is_nested = isinstance(value, (dict, list)) and compact.encode() == body
-        if is_nested and "NaN" not in compact and "Infinity" not in compact:
-            return {"body_json": value, "body_encoding": "json"}
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return {"body": body.decode(), "body_encoding": "utf-8"}
+        return {"body": body.decode(), "body_b64": None, "body_encoding": "utf-8"}
     except UnicodeDecodeError:
-        return {"body_b64": b64encode(body).decode(), "body_encoding": "base64"}
+        encoded = b64encode(body).decode()
+        return {"body": None, "body_b64": encoded, "body_encoding": "base64"}

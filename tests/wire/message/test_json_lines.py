@@ -14,6 +14,7 @@ from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.json import JsonWriter
 from rmqcli.wire.message.json_lines import write_lines
 from rmqcli.wire.message.scan import read_columns
+from tests.wire.message.bodies import BODIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,24 +22,6 @@ if TYPE_CHECKING:
 QUEUE = MessageQueue("orders", "broker-a", 3)
 JAVA_PROPERTIES = {"UNIQ_KEY": "0A", "WAIT": "true", "TAGS": "TagA"}
 
-BODIES = [
-    b"",
-    b"plain",
-    b"other",
-    b"\x00\xff",
-    b"two\nlines",
-    "naïve".encode(),
-    "用户".encode(),
-    b"\xe7\x94",
-    b'said "yes" \\',
-    b"\x1b[2J\x7f",
-    b"{broken",
-    b"[1,2]",
-    b'{"id":1,"amount":1.5}',
-    b'{"id":1,"amount":1.50}',
-    b'{"a":1,"a":2}',
-    b"[NaN]",
-]
 PROPERTIES: list[Mapping[str, str] | bytes] = [
     JAVA_PROPERTIES,
     {"UNIQ_KEY": "0B", "WAIT": "false", "TAGS": "Tag\N{EURO SIGN}"},

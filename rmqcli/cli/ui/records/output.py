@@ -16,7 +16,12 @@ from rmqcli.cli.ui.escape import safe_bytes, safe_json
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter
 from rmqcli.errors import DecodeError
-from rmqcli.wire.message.json import BODY_FIELDS, RECORD_FIELDS, JsonWriter
+from rmqcli.wire.message.json import (
+    BODY_FIELDS,
+    EXTRA_FIELDS,
+    RECORD_FIELDS,
+    JsonWriter,
+)
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
@@ -31,9 +36,18 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "pretty", "table", "json", "jsonl", "raw", "hex", "csv")
 FIELDS = tuple(
-    Column(name, help_text) for name, help_text in (*RECORD_FIELDS, *BODY_FIELDS)
+    Column(name, help_text)
+    for name, help_text in (*RECORD_FIELDS, *BODY_FIELDS, *EXTRA_FIELDS)
 )
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
+
+
+def record_schema() -> str:
+    """Return the JSON Schema of the records of `-o json` and `-o jsonl`."""
+    from importlib.resources import files  # only for -o schema
+
+    path = files("rmqcli.wire.message") / "record.schema.json"
+    return path.read_text(encoding="utf-8")
 
 
 class Writer(Protocol):

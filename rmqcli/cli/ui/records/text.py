@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
+from rmqcli.decode.json import compact_json, read_json
 from rmqcli.errors import DecodeError
 from rmqcli.units import format_rfc3339
-from rmqcli.wire.message.json import nested_json
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ TABLE_BODY_BYTES_MAX = 80
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 _TABLE_ROW = "{:<24}  {:<16}  {:>5}  {:>10}  {:<12}  {:<20}  {}"
 _HEX_WIDTH = 16
+#: A text of JSON, which is kept, or blanks outside of texts.
+_BLANKS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
 
 
 class Pretty:
@@ -90,17 +93,33 @@ def _stored_at(message: Readable) -> str:
 
 def _body_text(body: bytes) -> str:
     if len(body) <= SHOWN_BYTES_MAX:
-        value = nested_json(body)
-        if value is not None:
-            text = safe_json(json.dumps(value, ensure_ascii=False, indent=2))
-            is_short = text.count("\n") < SHOWN_LINES_MAX
-            if is_short and len(text) <= 4 * SHOWN_BYTES_MAX:
-                return text
+        text = _indented_json(body)
+        is_short = text.count("\n") < SHOWN_LINES_MAX
+        if text and is_short and len(text) <= 4 * SHOWN_BYTES_MAX:
+            return text
     shown = _shown_bytes(body)
     text = safe_bytes(body[:shown], keep_newlines=True)
     if shown == len(body):
         return text
     return f"{text.rstrip()}\n{_left_out(len(body) - shown, len(body))}"
+
+
+def _indented_json(body: bytes) -> str:
+    """Return a JSON object or list indented, or nothing for any other body.
+
+    Only blanks may differ from the body: numbers, escapes and names that occur twice
+    are shown as they came, so a body that would lose them is not indented.
+    """
+    if body.strip()[:1] not in (b"{", b"["):
+        return ""
+    try:
+        text = body.decode()
+        value = read_json(text)
+        if compact_json(value) != _BLANKS.sub(r"\1", text):
+            return ""
+        return safe_json(json.dumps(value, ensure_ascii=False, indent=2))
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _shown_bytes(body: bytes) -> int:

@@ -1,0 +1,113 @@
+"""Reads JSON as RFC 8259 defines it: `NaN` and `Infinity` are not JSON.
+
+`value_json` reads a body. Of a name that occurs twice in an object the last value
+counts, and numbers with a fraction or an exponent are doubles, as for most readers of
+JSON. A value is refused if some readers of the record could not read it: a lone
+surrogate, a number beyond all doubles, deep nesting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from rmqcli.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: jq 1.6 reads at most 256 levels, and the record is one of them.
+DEPTH_MAX: Final = 200
+_TOO_LARGE: Final = "a number is too large for a double"
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False
+).encode
+
+
+def json_reader(
+    *,
+    parse_int: Callable[[str], Any] | None = None,
+    parse_float: Callable[[str], Any] | None = None,
+) -> Callable[[str], Any]:
+    """Return a function that reads JSON text.
+
+    The function raises ValueError for text that is not JSON, and RecursionError for
+    JSON that is nested too deeply.
+    """
+    return json.JSONDecoder(
+        parse_constant=_refuse_constant, parse_int=parse_int, parse_float=parse_float
+    ).decode
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _double(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(_TOO_LARGE)
+    return number
+
+
+def _integer(text: str) -> int | float:
+    number = _double(text)
+    return number if text == "-0" else int(text)  # an int has no -0
+
+
+#: Readers are made once, because making one costs as much as reading a short body.
+read_json: Final = json_reader()
+_read_value: Final = json_reader(parse_int=_integer, parse_float=_double)
+
+
+def compact_json(value: object) -> str:
+    """Return `value` as JSON without blanks. Raises ValueError for infinite numbers."""
+    return _encode(value)
+
+
+def value_json(body: bytes) -> str:
+    """Return a JSON body as JSON on one line. Raises DecodeError."""
+    try:
+        value = _read_value(body.decode())
+        found = _encode(value)
+        found.encode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not JSON: not UTF-8 at byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise DecodeError("not JSON: a \\u escape is half of a character") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise DecodeError(f"not JSON: {_reason(error)}") from None
+    if found.count("{") + found.count("[") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+        raise _too_deep()
+    return found
+
+
+def _reason(error: ValueError) -> str:
+    text = str(error)
+    if not isinstance(error, json.JSONDecodeError):
+        return text
+    if not error.doc:
+        return "the body is empty"
+    if error.doc.startswith("\ufeff"):
+        return "the body begins with a byte order mark"
+    return text[:1].lower() + text[1:]
+
+
+def _too_deep() -> DecodeError:
+    return DecodeError(f"the JSON is nested deeper than {DEPTH_MAX} levels")
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, (dict, list))]:
+        depth += 1
+        level = [
+            child
+            for each in level
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    return depth
