@@ -121,7 +121,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     "broker": [
         ("effects", "faults", "profiles", "topic_names"),
         ("fault_file", "request", "settings"),
-        ("context",),
+        ("attributes", "context"),
         ("filter",),
         ("message",),
         ("state",),

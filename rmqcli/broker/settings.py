@@ -31,6 +31,7 @@ class BrokerSettings:
     offset_check_in_slave: bool = False
     store_reply_message_enable: bool = True
     recall_message_enable: bool = False
+    enable_mixed_message_type: bool = False
     max_message_size: int = 4 * 1024 * 1024
     #: limits of one answer to a pull, and of the entries that one filter reads
     max_transfer_count_on_message_in_memory: int = 32
@@ -48,4 +49,12 @@ class BrokerSettings:
     channel_expired_timeout_ms: int = 120_000
     use_server_side_reset_offset: bool | None = None  # None: the version's default
     enable_retry_topic_v2: bool = False  # %RETRY%group+topic for POP
+    #: how many of 100 POP requests read the retry topic first, and how many of those
+    #: that read a PRIORITY topic by priority
+    pop_from_retry_probability: int = 20
+    pop_from_retry_probability_for_priority: int = 0
+    priority_order_asc: bool = True  # a higher number is a higher priority
+    use_separate_retry_queue: bool = (
+        False  # retry topics of POP have their topic's queues
+    )
     flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH

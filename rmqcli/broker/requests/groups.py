@@ -9,9 +9,11 @@ Source: `AdminBrokerProcessor` and `SubscriptionGroupManager` in apache/rocketmq
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.topics import part
@@ -43,7 +45,7 @@ def update_group(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
     config = request.body(SubscriptionGroupConfig)
     _check(broker, config)
-    broker.groups.put(config)
+    _put(broker, config)
     return Reply()
 
 
@@ -54,8 +56,22 @@ def update_groups(broker: BrokerState, request: Request) -> Reply:
     for config in configs:
         _check(broker, config)
     for config in configs:
-        broker.groups.put(config)
+        _put(broker, config)
     return Reply()
+
+
+def _put(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
+    """Store a group; its attributes are changes to those that it has (5.x)."""
+    if broker.profile.has_bodies_of_5:
+        known = broker.groups.get(config.group_name)
+        changed = changed_attributes(
+            GROUP_ATTRIBUTES,
+            {} if known is None else known.attributes,
+            config.attributes,
+            is_new=known is None,
+        )
+        config = dataclasses.replace(config, attributes=changed)
+    broker.groups.put(config)
 
 
 def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:

@@ -16,6 +16,12 @@ import dataclasses
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.attributes import (
+    MESSAGE_TYPE,
+    TOPIC_ATTRIBUTES,
+    attributes_of,
+    changed_attributes,
+)
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.topics import TOPICS_MAX
@@ -48,64 +54,6 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-
-
-#: Name of an attribute -> the values that it can have; None for a number.
-_VALUES: Final[Mapping[str, frozenset[str] | None]] = {
-    "queue.type": frozenset({"BatchCQ", "SimpleCQ"}),
-    "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
-    "message.type": frozenset(
-        {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"}
-    ),
-    "reserve.time": None,
-    "lite.topic.expiration": None,
-}
-#: Attributes that can only be set when the topic is created.
-_IMMUTABLE: Final = frozenset({"queue.type", "cleanup.policy"})
-
-
-def changed_attributes(
-    current: Mapping[str, str], text: str, *, is_new: bool
-) -> dict[str, str]:
-    """Return the attributes after the changes in `text`. Raises Refusal(1)."""
-    result = dict(current)
-    seen: set[str] = set()
-    for item in filter(None, map(str.strip, text.split(","))):
-        key, _, value = item.partition("=")
-        name = key.strip().removeprefix("+").removeprefix("-")
-        if name in seen:
-            raise _refused(f"key in input twice: {name}")
-        seen.add(name)
-        if is_new and key.startswith("-"):
-            raise _refused(
-                f"only add attribute is supported while creating topic. key: {key}"
-            )
-        _check(name, value, is_new=is_new, is_removal=key.startswith("-"))
-        if key.startswith("-"):
-            if name not in result:
-                raise _refused(f"attempt to delete a nonexistent key: {name}")
-            del result[name]
-        else:
-            result[name] = value.strip()
-    return result
-
-
-def _check(name: str, value: str, *, is_new: bool, is_removal: bool) -> None:
-    if name not in _VALUES:
-        raise _refused(f"unsupported key: {name}")
-    if name in _IMMUTABLE and not is_new:
-        raise _refused(f"attempt to update an unchangeable attribute. key: {name}")
-    if is_removal:
-        return
-    allowed = _VALUES[name]
-    value = value.strip()
-    is_good = value.lstrip("-").isdecimal() if allowed is None else value in allowed
-    if not is_good:
-        raise _refused(f"value is not in set: {value}")
-
-
-def _refused(remark: str) -> Refusal:
-    return Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
 
 QUEUE_NUMS_MAX: Final = 65_536
@@ -142,6 +90,7 @@ def update_topics(broker: BrokerState, request: Request) -> Reply:
     configs = list({config.topic_name: config for config in listed}.values())
     for config in configs:
         _check_topic(broker, config)
+        _check_mixed(broker, config.attributes)
     for config in configs:
         given = ",".join(f"{name}={value}" for name, value in config.attributes.items())
         _put(broker, dataclasses.replace(config, attributes={}), given)
@@ -150,10 +99,13 @@ def update_topics(broker: BrokerState, request: Request) -> Reply:
 
 def _put(broker: BrokerState, config: TopicConfig, attributes: str) -> None:
     _check_topic(broker, config)
+    _check_mixed(broker, attributes_of(attributes))
     known = broker.topics.get(config.topic_name)
     if broker.profile.has_bodies_of_5:
         kept = {} if known is None else known.attributes
-        changed = changed_attributes(kept, attributes, is_new=known is None)
+        changed = changed_attributes(
+            TOPIC_ATTRIBUTES, kept, attributes_of(attributes), is_new=known is None
+        )
         config = dataclasses.replace(config, attributes=changed)
         if config == known:
             return
@@ -189,6 +141,18 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"No enum constant TopicFilterType.{config.topic_filter_type}",
+        )
+
+
+def _check_mixed(broker: BrokerState, attributes: Mapping[str, str]) -> None:
+    """Refuse topics for messages of all kinds unless a setting allows them (29)."""
+    if (
+        broker.profile.has_bodies_of_5
+        and not broker.settings.enable_mixed_message_type
+        and attributes.get(f"+{MESSAGE_TYPE}") == "MIXED"
+    ):
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
         )
 
 

@@ -46,10 +46,15 @@ _CHANGEABLE: Final = {
     "maxFilterMessageSize": "max_filter_message_size",
     "storeReplyMessageEnable": "store_reply_message_enable",
     "recallMessageEnable": "recall_message_enable",
+    "enableMixedMessageType": "enable_mixed_message_type",
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "channelExpiredTimeout": "channel_expired_timeout_ms",
     "enableRetryTopicV2": "enable_retry_topic_v2",
+    "popFromRetryProbability": "pop_from_retry_probability",
+    "popFromRetryProbabilityForPriority": "pop_from_retry_probability_for_priority",
+    "priorityOrderAsc": "priority_order_asc",
+    "useSeparateRetryQueue": "use_separate_retry_queue",
 }
 _RESETS_AT_BROKER: Final = "useServerSideResetOffset"
 _OF_DEFAULT_TOPIC: Final = ("autoCreateTopicEnable", "defaultTopicQueueNums")

@@ -135,7 +135,9 @@ def test_queue_numbers_are_bounded(queues: int) -> None:
         ("+colour=red", "unsupported key: colour"),
         ("-message.type", "only add attribute is supported while creating topic."),
         ("+message.type=RED", "value is not in set: RED"),
-        ("+reserve.time=soon", "value is not in set: soon"),
+        ("+reserve.time=soon", 'For input string: "soon"'),
+        ("+reserve.time=-2", "value is not in range(-1, 9223372036854775807)"),
+        ("message.type=FIFO", "wrong format key: message.type"),
     ],
 )
 def test_illegal_attributes_are_refused(attributes: str, remark: str) -> None:
@@ -209,12 +211,18 @@ def test_4_6_0_does_not_know_newer_requests(code: int) -> None:
     assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
 
 
-def test_a_group_is_replaced_as_a_whole() -> None:
+def test_a_group_is_replaced_except_for_its_attributes() -> None:
+    """The attributes of a request are changes."""
     driver = Driver()
     config = SubscriptionGroupConfig(
-        group_name="g", retry_max_times=3, attributes={"a": "b"}
+        group_name="g",
+        retry_max_times=3,
+        attributes={"+priority.factor": "7", "+lite.sub.model": "Shared"},
     )
-    for each in (config, dataclasses.replace(config, retry_max_times=16)):
+    changed = dataclasses.replace(
+        config, retry_max_times=16, attributes={"-lite.sub.model": ""}
+    )
+    for each in (config, changed):
         answer = driver.ask(200, body=encode_body(each))
         assert answer is not None
         assert answer.code == 0
@@ -224,9 +232,30 @@ def test_a_group_is_replaced_as_a_whole() -> None:
         SubscriptionGroupWrapper, bytes(listed.body)
     ).subscription_group_table
     assert groups["g"].retry_max_times == 16
-    assert groups["g"].attributes == {"a": "b"}
+    assert groups["g"].attributes == {"priority.factor": "7"}
     assert groups["g"].raw["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
     assert listed.ext_fields == {"totalGroupNum": "9"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "remark"),
+    [
+        ({"+colour": "red"}, "unsupported key: colour"),
+        ({"+priority.factor": "101"}, "value is not in range(0, 100)"),
+        ({"+lite.sub.model": "Other"}, "value is not in set: Other"),
+        ({"priority.factor": "1"}, "wrong format key: priority.factor"),
+    ],
+)
+def test_illegal_attributes_of_groups_are_refused(
+    attributes: dict[str, str], remark: str
+) -> None:
+    driver = Driver()
+    config = SubscriptionGroupConfig(group_name="g", attributes=attributes)
+
+    answer = driver.ask(200, body=encode_body(config))
+
+    assert answer is not None
+    assert (answer.code, answer.remark) == (1, remark)
 
 
 def test_a_requested_group_is_created_if_that_is_allowed() -> None:
