@@ -41,6 +41,11 @@ class VersionProfile:
     #: the broker adds MSG_REGION, TRACE_ON and, if it is missing, UNIQ_KEY to stored
     #: messages, and answers with UNIQ_KEY as transactionId
     adds_unique_key_and_region: bool = True
+    #: the handle that POP gave a message is not stored when a client sends the message
+    removes_pop_handles: bool = True
+    #: a message's priority chooses its queue, and POP of PRIORITY topics begins with
+    #: the highest
+    has_priorities: bool = True
     #: the property WAIT is not stored
     strips_wait: bool = False
     #: a retry sent by a producer becomes a dead letter when reconsumeTimes reaches the
@@ -125,6 +130,8 @@ _PROFILE_4: Final = VersionProfile(
     invalid_parameter_code=1,
     refuses_empty_body=False,
     adds_unique_key_and_region=False,
+    removes_pop_handles=False,
+    has_priorities=False,
     dead_at_reconsume_times_max=True,
     dead_while_group_holds_locks=False,
     has_timer=False,

@@ -32,6 +32,7 @@ from rmqcli.wire.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rmqcli.wire.message.properties import POP_CK
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
     decode_order_count_info,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import StoredMessage
     from rmqcli.wire.receipt_handle import OrderKey
 
-POP_CK: Final = "POP_CK"  # MessageConst.PROPERTY_POP_CK
 
 _INIT_MODE_MIN: Final = 0  # ConsumeInitMode.MIN
 _INIT_MODE_MAX: Final = 1  # ConsumeInitMode.MAX

@@ -116,6 +116,11 @@ def delay_level(properties: dict[str, str]) -> int:
     return _number(text, DELAY, ResponseCode.SYSTEM_ERROR)
 
 
+def is_delayed(properties: Mapping[str, str]) -> bool:
+    """Whether a message asks for a delay, by level or time, valid or not."""
+    return DELAY in properties or any(key in properties for key in _TIMER_KEYS)
+
+
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Return the topic and queue id for which a message waits.
 

@@ -1,7 +1,8 @@
 """Sending messages: 10, 310, 320 and 370.
 
 Imitated: RocketMQ's checks in their order and with their codes, by version; the
-properties that a broker adds to a record; retry topics and their dead letters; delays
+properties that a broker adds to a record, and the handle of POP that it removes; the
+queue of a message with a priority; retry topics and their dead letters; delays
 and half messages; batches, whose messages are stored all or none, with adjacent
 offsets; the answer's fields. As in RocketMQ, a topic's write permission is not checked.
 Not imitated: flow control; request hooks; statistics of senders; static and compaction
@@ -26,6 +27,7 @@ from rmqcli.broker.message.delayed import (
     TIMER_OUT_MS,
     delay_level,
     delete_key,
+    is_delayed,
 )
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
@@ -51,10 +53,12 @@ from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
+    POP_CK,
     PROPERTIES_BYTES_MAX,
     TAGS,
     UNIQ_KEY,
     parse_properties,
+    without_property,
 )
 from rmqcli.wire.message.system_flag import INNER_BATCH, MULTI_TAGS, transaction_type
 from rmqcli.wire.recall_handle import (
@@ -77,9 +81,12 @@ if TYPE_CHECKING:
 CLUSTER: Final = "CLUSTER"
 WAIT: Final = "WAIT"  # PROPERTY_WAIT_STORE_MSG_OK
 TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+SHARDING_KEY: Final = "__SHARDINGKEY"
 
+_REGION: Final = {"MSG_REGION": "DefaultRegion"}
 #: Fields of each answer to a send.
-ANSWER_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+ANSWER_FIELDS: Final = {**_REGION, "TRACE_ON": "true"}
 #: Bytes that the broker's own properties may take of the 32 KiB.
 _OWN_PROPERTIES_BYTES: Final = 1_024
 _INT32_MAX: Final = (1 << 31) - 1
@@ -103,6 +110,11 @@ def send_message(broker: BrokerState, request: Request) -> Reply:
             header = request.header(SendMessageRequestHeader)
         else:
             header = request.header(SendMessageRequestHeaderV2)
+        text = header.properties or ""
+        if broker.profile.removes_pop_handles and POP_CK in text:
+            header = dataclasses.replace(
+                header, properties=without_property(text, POP_CK)
+            )
         if header.batch:
             return _send_batch(broker, request, header)
         return _send_one(broker, request, header)
@@ -115,9 +127,18 @@ def send_message(broker: BrokerState, request: Request) -> Reply:
 def recall_message(broker: BrokerState, request: Request) -> Reply:
     """Recall a timer message before its delivery (370); needs recallMessageEnable.
 
-    A second message is stored, which deletes the first one when both are due.
+    A second message is stored, which deletes the first one when both are due. Each
+    answer names the region, also a refusal.
     Source: RecallMessageProcessor.
     """
+    try:
+        return _recall(broker, request)
+    except Refusal as refusal:
+        refusal.ext_fields = {**_REGION, **refusal.ext_fields}
+        raise
+
+
+def _recall(broker: BrokerState, request: Request) -> Reply:
     if not broker.settings.recall_message_enable:
         raise Refusal(
             ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
@@ -150,7 +171,9 @@ def recall_message(broker: BrokerState, request: Request) -> Reply:
     )
     fields = broker.delays.redirected(fields, properties, request.now)
     put_or_refuse(broker, [fields], request.now)
-    return Reply(header=RecallMessageResponseHeader(msg_id=handle.message_id))
+    return Reply(
+        header=RecallMessageResponseHeader(msg_id=handle.message_id), ext_fields=_REGION
+    )
 
 
 def _recall_handle(
@@ -185,6 +208,9 @@ def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Repl
     fields = fields_of(broker, request, header, config, queue_id, body, properties)
     if topic.startswith(RETRY_PREFIX):
         fields = _or_dead(broker, request, header, fields, properties)
+    if broker.profile.has_priorities and PRIORITY in properties:
+        fields = _by_priority(fields, properties, config)
+        queue_id = fields.queue_id if fields.topic == topic else queue_id
     add_own_properties(broker, properties)
     if properties.get(TRAN_MSG, "").lower() == "true" and not (
         fields.reconsume_times > 0 and DELAY in properties
@@ -194,6 +220,32 @@ def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Repl
         fields = broker.delays.redirected(fields, properties, request.now)
     place = put_or_refuse(broker, [fields], request.now)[0]
     return _stored(broker, place, queue_id, properties)
+
+
+def _by_priority(
+    fields: MessageFields, properties: dict[str, str], config: TopicConfig
+) -> MessageFields:
+    """Put a message with a priority into the queue of that number, or the last one.
+
+    The topic need not be of type PRIORITY. Messages of other kinds lose the property;
+    one that is not a number from 0 on is kept without effect.
+    """
+    priority = _int32(properties[PRIORITY])
+    if priority is None or priority < 0:
+        return fields
+    is_transaction = properties.get(TRAN_MSG, "").lower() == "true"
+    if is_transaction or is_delayed(properties) or SHARDING_KEY in properties:
+        del properties[PRIORITY]
+        return fields
+    last = max(0, config.write_queue_nums - 1)
+    return dataclasses.replace(fields, queue_id=min(priority, last))
+
+
+def _int32(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (_DIGITS.fullmatch(digits) and int(digits) <= _INT32_MAX):
+        return None
+    return int(text)
 
 
 def put_or_refuse(

@@ -22,6 +22,7 @@ Source: `PopReviveService`, `PopBufferMergeService`, `PopCheckPoint`, `AckMsg` a
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -355,10 +356,23 @@ class CheckPoints:
             self._put([*copies, done], now)
 
     def _create(self, retry_topic: str, group: str) -> None:
-        if self._topics.get(retry_topic) is None:
-            self._topics.create_in_send_back(retry_topic, queue_nums=1, perm=6)
-            if self._offsets.query(group, retry_topic, 0) is None:
-                self._offsets.commit(group, retry_topic, 0, 0)
+        """Make the retry topic, or give it as many queues as its topic has now."""
+        queues = 1
+        known = self._topics.get(retry_topic)
+        if self._context.settings.use_separate_retry_queue:
+            base = self._topics.get(normal_topic(retry_topic, group))
+            queues = queues if base is None else base.write_queue_nums
+            if known is not None and known.write_queue_nums != queues:
+                self._topics.put(
+                    dataclasses.replace(
+                        known, read_queue_nums=queues, write_queue_nums=queues
+                    )
+                )
+        if known is None:
+            self._topics.create_in_send_back(retry_topic, queue_nums=queues, perm=6)
+        for queue_id in range(queues):
+            if self._offsets.query(group, retry_topic, queue_id) is None:
+                self._offsets.commit(group, retry_topic, queue_id, 0)
 
     def _find(self, key: Key, offset: int) -> StoredMessage | None:
         """The message to revive; None if it was deleted."""
@@ -381,13 +395,14 @@ class CheckPoints:
             properties[FIRST_POP_TIME] = str(point.key.pop_time_ms)
         if is_marked:
             properties[ORIGIN_GROUP] = point.key.group  # 5.5
+        is_separate = self._context.settings.use_separate_retry_queue
         times = message.reconsume_times + (not point.is_suspended)
         copy = copy_fields(
             message,
             now,
             store_host=self._context.settings.address,
             topic=retry_topic,
-            queue_id=0,
+            queue_id=point.key.queue_id if is_separate else 0,
             properties=properties,
             reconsume_times=min(times, _INT32_MAX),
         )

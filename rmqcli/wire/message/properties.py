@@ -20,6 +20,7 @@ PROPERTIES_BYTES_MAX: Final = 32767
 KEYS: Final = "KEYS"  # PROPERTY_KEYS, separated by spaces
 TAGS: Final = "TAGS"  # PROPERTY_TAGS
 UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
+POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
 
 
 def parse_properties(text: str | bytes) -> dict[str, str]:
@@ -53,3 +54,11 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
             raise ValueError(f"property {name!r} holds a separator, 0x01 or 0x02")
         entries.append(f"{name}\x01{value}\x02")
     return "".join(entries)
+
+
+def without_property(text: str, name: str) -> str:
+    """Return the text form without a property; the other entries stay as they are."""
+    if name not in text:
+        return text
+    entries = text.split("\x02")
+    return "\x02".join(each for each in entries if not each.startswith(f"{name}\x01"))

@@ -253,7 +253,13 @@ class PopStage:
             assert message.topic == self.topic
             handle = message.properties.get("POP_CK")
             if handle is None:
-                start = fields["startOffsetInfo"].split()[2]
+                (start,) = (
+                    start
+                    for kind, queue_id, start in map(
+                        str.split, fields["startOffsetInfo"].split(";")
+                    )
+                    if (kind, queue_id) == ("0", str(message.queue_id))
+                )
                 handle = " ".join(
                     [
                         start,

@@ -1,11 +1,13 @@
 """Receiving messages by POP: 200050 (5.0 and later).
 
 Imitated: the checks in RocketMQ's order, with code and remark; a request reads one
-queue or all of them in turn, and the retry topic first in a fifth of the requests and
-else last; the first offset of a group without one; the offset that moves when messages
-are delivered; the check point; revived messages, which appear in the requested topic,
-with POP_CK; orderly POP; long polling.
-Not imitated: priority and lite topics; check points in RocksDB; slaves; registering
+queue or all of them in turn, from the highest number down, and the retry topic first in
+a fifth of the requests and else last; topics of type PRIORITY, which a request reads
+from the highest priority on, unless the group's priority.factor is lower; the first
+offset of a group without one; the offset that moves when messages are delivered; the
+check point; revived messages, which appear in the requested topic, with POP_CK; orderly
+POP; long polling.
+Not imitated: lite topics; check points in RocksDB; slaves; registering
 members of a group from its requests; `enablePopMessageThreshold`.
 
 RocketMQ chooses a request's first queue, and whether it reads the retry topic first, at
@@ -20,6 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.attributes import (
+    MESSAGE_TYPE,
+    PRIORITY_FACTOR,
+    PRIORITY_FACTOR_MAX,
+)
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import PropertyFilter, is_tag_type, tag_filter
 from rmqcli.broker.filter.sql92 import compile_sql92
@@ -45,6 +52,7 @@ from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_placed
+from rmqcli.wire.message.properties import POP_CK
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.receipt_handle import (
     ORDER_REVIVE_QUEUE_ID,
@@ -66,7 +74,6 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import TopicConfig
 
-POP_CK: Final = "POP_CK"
 BORN_TIME: Final = "bornTime"
 
 MESSAGES_MAX: Final = 32
@@ -76,7 +83,6 @@ ATTEMPT_ID_CHARACTERS_MAX: Final = 255
 #: A request is refused if it is processed this long after its poll time is over.
 _TOO_LATE_MS: Final = 500
 _ENDS_EARLY_MS: Final = 50
-_RETRY_FIRST_PERCENT: Final = 20  # popFromRetryProbability
 _INIT_MIN: Final = 0  # ConsumeInitMode.MIN
 #: The most bytes of one answer, as clients refuse longer frames.
 _ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
@@ -298,15 +304,29 @@ class _Pop:
         choice = broker.pop_choice()
         if not header.order:
             self.revive_queue_id = broker.check_points.next_queue_id()
-        retry_first = choice < _RETRY_FIRST_PERCENT
+        settings = broker.settings
+        percent = settings.pop_from_retry_probability
+        reads_v1 = choice % 2 == 0
+        start = choice
+        if self._goes_by_priority(config, choice):
+            percent, start = settings.pop_from_retry_probability_for_priority, 0
+        retry_first = choice < percent
         if retry_first:
-            self._retries(choice)
+            self._retries(start, reads_v1=reads_v1)
         if header.queue_id < 0:
-            self._queues(config, choice)
+            self._queues(config, start)
         else:
             self._queue(header.topic, header.queue_id)
         if not retry_first and self.count < header.max_msg_nums:
-            self._retries(choice)
+            self._retries(start, reads_v1=reads_v1)
+
+    def _goes_by_priority(self, config: TopicConfig, choice: int) -> bool:
+        header = self.header
+        if config.attributes.get(MESSAGE_TYPE) != "PRIORITY" or header.order:
+            return False
+        group = self.broker.groups.get(header.consumer_group)
+        factor = "" if group is None else group.attributes.get(PRIORITY_FACTOR, "")
+        return choice < (int(factor) if factor.isdecimal() else PRIORITY_FACTOR_MAX)
 
     def response(self) -> PopMessageResponseHeader:
         """The header of the answer."""
@@ -323,27 +343,27 @@ class _Pop:
             ),
         )
 
-    def _retries(self, choice: int) -> None:
+    def _retries(self, start: int, *, reads_v1: bool) -> None:
         """Read the group's retry topic.
 
-        With enableRetryTopicV2, half of the requests read the retry topic with the
-        older name instead. An answer has messages of only one of the two topics,
-        because both have the same offsets.
+        With enableRetryTopicV2, half of the requests (`reads_v1`) read the retry topic
+        with the older name instead. An answer has messages of only one of the two
+        topics, because both have the same offsets.
         """
         if self.header.order:
             return
-        is_v2 = self.broker.settings.enable_retry_topic_v2
-        if is_v2 and choice % 2 == 0:
-            is_v2 = False
+        is_v2 = self.broker.settings.enable_retry_topic_v2 and not reads_v1
         topic = pop_retry_topic(self.header.topic, self.header.consumer_group, v2=is_v2)
         config = self.broker.topics.get(topic)
         if config is not None:
-            self._queues(config, choice)
+            self._queues(config, start)
 
-    def _queues(self, config: TopicConfig, choice: int) -> None:
+    def _queues(self, config: TopicConfig, start: int) -> None:
         count = config.read_queue_nums
+        is_down = self.broker.settings.priority_order_asc
         for turn in range(count):
-            self._queue(config.topic_name, (choice + turn) % count)
+            first = count - 1 - turn if is_down else turn
+            self._queue(config.topic_name, (first + start) % count)
 
     def _queue(self, topic: str, queue_id: int) -> None:
         """Add messages of one queue to the answer, and count those that remain.

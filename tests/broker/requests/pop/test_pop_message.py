@@ -358,7 +358,7 @@ def test_a_slave_gives_out_nothing():
 
 def test_choices_that_are_passed_in_decide_what_is_looked_at_first():
     """Below 20 the retry topic comes first; the number chooses the first queue, too."""
-    choices = iter([0, 50, 19, 51])
+    choices = iter([0, 51, 19, 50])
     driver = driver_with_topic()
     driver.broker._pop_choice = lambda: next(choices)
     put(driver, "A")
@@ -367,9 +367,9 @@ def test_choices_that_are_passed_in_decide_what_is_looked_at_first():
     put(driver, "B")
     put(driver, "C", queue_id=1)
 
-    assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["B"]  # 50
+    assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["B"]  # 51
     assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["A1"]  # 19
-    assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["C"]  # 51
+    assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["C"]  # 50
 
 
 FOR_EVER_MS = (1 << 63) - 1
