@@ -94,6 +94,14 @@ def named(name: str, parse: Callable[[], T]) -> T:
         raise UsageError(f"option {name}: {error}") from None
 
 
+def positive_ms(text: str) -> int:
+    """Parse a duration such as `5s` that is not 0; return milliseconds."""
+    found_ms = parse_duration_ms(text)
+    if not found_ms:
+        raise ValueError(f"{text!r} must be greater than 0")
+    return found_ms
+
+
 def boolean(text: str) -> bool:
     """Parse `true` or `false`, in any case. Raises ValueError for any other text."""
     word = text.strip().lower()
@@ -139,7 +147,7 @@ def connection(given: Given, *, environ: Mapping[str, str]) -> Connection:
     config = ClientConfig.from_env(
         environ,
         namesrv=given.text("namesrv"),
-        timeout_ms=given.read("timeout", parse_duration_ms, 5_000),
+        timeout_ms=given.read("timeout", positive_ms, 5_000),
         tls=_tls(given),
     )
     return Connection(config, acl_file)

@@ -7,9 +7,11 @@ the rows to the range, and drops rows with other tags.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.errors import UsageError
 from rmqcli.spark.counts import OffsetCounts
 
 if TYPE_CHECKING:
@@ -127,14 +129,27 @@ class RangeRows:
         return batch if inside.all() else batch.filter(mask_of(inside))
 
 
+#: What looks like an operator inside of a tag.
+_OPERATOR: Final = re.compile(
+    r"&&|[|]|^[!(]|(?:^|\s)(?:not|and|or|in|=|<>|!=)\s", re.IGNORECASE
+)
+
+
 def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:
     """Return the tags of an expression such as `A || B`; empty for every message.
 
-    Raises UsageError for an invalid expression.
+    Raises UsageError for an invalid expression, also for one with other operators:
+    brokers would take `A && B` for a single tag, which no message has.
     """
     from rmqcli.wire.subscription import parse_subscription
 
-    return parse_subscription(topic, expression).tags_set
+    tags = parse_subscription(topic, expression).tags_set
+    for tag in sorted(tags):
+        if _OPERATOR.search(tag):
+            raise UsageError(
+                f"{expression!r} is not a list of tags", hint="try 'TagA || TagB'"
+            )
+    return tags
 
 
 def _gathered(

@@ -102,22 +102,33 @@ def _topic(text: str) -> str:
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raise UsageError for a column that is missing, unknown or of a wrong type."""
+    """Raise UsageError for a column that is missing, unknown or of a wrong type.
+
+    As everywhere in Spark, the names may be in any case.
+    """
     allowed = ", ".join(_COLUMNS)
+    names: dict[str, str] = {}
     for field in schema.fields:
-        if field.name not in _COLUMNS:
+        name = field.name.lower()
+        if name in names:
+            raise UsageError(
+                f"columns {names[name]} and {field.name} are the same column of a"
+                " message",
+                hint="leave one of them out",
+            )
+        names[name] = field.name
+        if name not in _COLUMNS:
             raise UsageError(
                 f"column {field.name} is not a column of a message",
                 hint=f"select only these columns: {allowed}",
             )
-        words, fits = _COLUMNS[field.name]
+        words, fits = _COLUMNS[name]
         if not fits(field.dataType):
             raise UsageError(
                 f"column {field.name} is {field.dataType.simpleString()}; it must be"
                 f" {words}",
                 hint=f'cast it: df.withColumn("{field.name}", ...)',
             )
-    names = schema.fieldNames()
     if "body" not in names:
         raise UsageError(
             "the DataFrame has no column body",

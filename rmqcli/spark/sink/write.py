@@ -97,7 +97,9 @@ class Writing:
 
         def messages() -> Iterator[Placed]:
             for row in rows:
-                columns = {name: (value,) for name, value in row.asDict().items()}
+                columns = {
+                    name.lower(): (value,) for name, value in row.asDict().items()
+                }
                 (queue_id,) = columns.pop("queue_id", (None,))
                 (sharding_key,) = columns.pop("sharding_key", (None,))
                 for message in message_rows(columns, rows=1, topic=topic):
@@ -181,6 +183,7 @@ def _send_rest(
 
 def _placed(batch: pa.RecordBatch, topic: str | None) -> Iterator[Placed]:
     """The messages of a batch, each with the queue id and sharding key of its row."""
+    batch = batch.rename_columns([name.lower() for name in batch.schema.names])
 
     def column(name: str) -> list[Any]:
         if name not in batch.schema.names:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -26,11 +26,12 @@ from rmqcli.model import OffsetRange
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import DECODE_NAMES, default_start, parse_options
-from rmqcli.spark.source.pinned import check_trimmed, cut_ranges, data_loss, pin
-from rmqcli.spark.source.read import RETRY_FOR_MS, Reading
+from rmqcli.spark.source.pinned import Pinned, check_trimmed, cut_ranges, data_loss, pin
+from rmqcli.spark.source.progress import behind_latest
+from rmqcli.spark.source.read import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping
+    from collections.abc import Iterator, Mapping, MutableMapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -68,12 +69,26 @@ class RocketMQDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._given = dict(options.items())
         self._read_options: SourceOptions | None = None
-        self._plans: dict[MessageQueue, QueuePlan] | None = None
+        self._pinned: Pinned | None = None
 
     @classmethod
     def name(cls) -> str:
         """`rocketmq`, the name of the format."""
         return "rocketmq"
+
+    @staticmethod
+    def metrics(progress: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+        """How far a stream is behind, for each topic, by a query's progress.
+
+        ```python
+        RocketMQDataSource.metrics(query.lastProgress)["orders"]
+        ```
+
+        A topic has `avgOffsetsBehindLatest`, `maxOffsetsBehindLatest` and
+        `minOffsetsBehindLatest` over its queues, as in the metrics of Kafka's source.
+        Empty before PySpark 4.2, which does not ask for the ends of queues.
+        """
+        return behind_latest(progress)
 
     def schema(self) -> str:
         """The columns as DDL. Also pins the range of a batch, as Spark calls this once.
@@ -89,7 +104,7 @@ class RocketMQDataSource(DataSource):
             self._options.check_batch()
             options = self._decoded_options()
             check_schema(schema, options)
-            return RocketMQReader(options, self._pin(), self._pushed())
+            return RocketMQReader(options, self._pin().of_batch(), self._pushed())
 
     def streamReader(self, schema: StructType) -> RocketMQStreamReader:  # noqa: N802
         """The reader of a stream. Raises UsageError for an option only batches have."""
@@ -150,13 +165,14 @@ class RocketMQDataSource(DataSource):
         from rmqcli.api.client import Client
         from rmqcli.spark.decode.infer import first_bodies, infer_schema
 
-        retry = ReadOptions(retry_for_ms=RETRY_FOR_MS)
+        plans = self._pin().plans
+        retry = ReadOptions(retry_for_ms=options.retry_for_ms)
         with with_hints(), Client(options.client_config()) as client:
             bodies = first_bodies(
-                [OffsetRange(q, p.start, p.end) for q, p in self._pin().items()],
+                [OffsetRange(q, p.start, p.end) for q, p in plans.items()],
                 decoding.infer or 0,
                 read=lambda wanted: iter(RangeReader(client, [wanted], retry)),
-                tags=options.tags,
+                tags={queue.topic: options.tags for queue in plans},
             )
             schema = infer_schema(bodies, names=DECODE_NAMES)
         options = replace(options, decoding=replace(decoding, schema=schema))
@@ -174,14 +190,14 @@ class RocketMQDataSource(DataSource):
         """What the scan for which Spark creates this object reads: the whole range."""
         return Pushed()
 
-    def _pin(self) -> dict[MessageQueue, QueuePlan]:
-        if self._plans is None:
+    def _pin(self) -> Pinned:
+        if self._pinned is None:
             from rmqcli.api.client import Client
 
             start = default_start(is_stream=False)
             with with_hints(), Client(self._options.client_config()) as client:
-                self._plans = pin(client, self._options, start=start)
-        return self._plans
+                self._pinned = pin(client, self._options, start=start)
+        return self._pinned
 
 
 class RocketMQReader(DataSourceReader):

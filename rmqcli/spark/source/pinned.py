@@ -1,20 +1,22 @@
 """Resolve positions to offsets once, in the driver; cut the ranges into partitions.
 
 Once `pin` has resolved them, the ranges are fixed. So two attempts of a task, and two
-actions on a DataFrame, read the same messages. Only `pin` and `readable_queues` send
-requests to the cluster; the other functions are pure.
+actions on a DataFrame, read the same messages. Only `pin` sends requests to the
+cluster; the other functions are pure.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import PartialError, UsageError
+from rmqcli.errors import NotFoundError, PartialError, RmqError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Latest
 from rmqcli.spark.extent import extent_of, plan_queue
+from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +28,25 @@ if TYPE_CHECKING:
     from rmqcli.spark.source.options import Positions, SourceOptions
 
 
-def pin(
-    client: Client, options: SourceOptions, *, start: Position
-) -> dict[MessageQueue, QueuePlan]:
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The range of each queue, and why a batch cannot read it.
+
+    The ranges are pinned when a DataFrame is loaded, before Spark says whether it is a
+    batch or a stream, which may have a checkpoint and then starts elsewhere.
+    """
+
+    plans: dict[MessageQueue, QueuePlan]
+    refused: RmqError | None = None
+
+    def of_batch(self) -> dict[MessageQueue, QueuePlan]:
+        """The ranges to read. Raises UsageError or NotFoundError."""
+        if self.refused is not None:
+            raise self.refused
+        return self.plans
+
+
+def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
     """Resolve both ends of the range in each queue, now.
 
     `start` is the position for queues for which no option gives one. Raises
@@ -37,29 +55,50 @@ def pin(
     cannot be resolved, raises the error of the first such queue.
     """
     from rmqcli.admin.positions import check_groups, resolve_ranges_each
-    from rmqcli.errors import RmqError
 
-    queues = readable_queues(client, options.topics)
-    first = options.start.others or start
-    last = options.end.others or Latest()
-    named = [*options.start.own.values(), *options.end.own.values()]
+    queues = options.subscription.queues(client)
+    options.subscription.check(queues)
     for positions in (options.start, options.end):
         check_queues(positions, queues)
-    check_groups(client, queues, [first, last, *named])
+    starts = {queue: options.start.of(queue) or start for queue in queues}
+    ends = {queue: options.end.of(queue) or Latest() for queue in queues}
+    check_groups(client, queues, [*starts.values(), *ends.values()])
     found = resolve_ranges_each(
-        client,
-        queues,
-        first,
-        last,
-        own_starts=options.start.own,
-        own_ends=options.end.own,
+        client, queues, start, Latest(), own_starts=starts, own_ends=ends
     )
-    plans: dict[MessageQueue, QueuePlan] = {}
-    for queue, resolved in found.items():
-        if isinstance(resolved, RmqError):
-            raise resolved
-        plans[queue] = plan_queue(_checked(resolved))
-    return plans
+    resolved: list[ResolvedRange] = []
+    for each in found.values():
+        if isinstance(each, RmqError):
+            raise each
+        resolved.append(each)
+    return Pinned(
+        {each.queue: plan_queue(_checked(each)) for each in resolved},
+        _refusal(options, resolved),
+    )
+
+
+def _refusal(options: SourceOptions, found: Sequence[ResolvedRange]) -> RmqError | None:
+    """Why a batch would read nothing, against what the options say."""
+    if not found:
+        return NotFoundError(
+            f"there are no {options.subscription}",
+            code=int(ResponseCode.TOPIC_NOT_EXIST),
+            name=ResponseCode.TOPIC_NOT_EXIST.name,
+            hint="list topics with: Admin.topics()",
+        )
+    last = max(found, key=lambda each: each.start.max_offset)
+    starts = [each.start for each in found]
+    if all(at.wanted is not None and at.wanted > at.max_offset for at in starts):
+        return UsageError(
+            f"{options.start.option}: every queue ends before {last.start.wanted}: the"
+            f" last one, {last.queue}, at {last.start.max_offset}",
+            hint="use latest to start at the end of each queue",
+        )
+    for each in found:
+        error = options.start.unmatched(each.queue, each.start)
+        if error is not None:
+            return error
+    return None
 
 
 def _checked(found: ResolvedRange) -> QueueExtent:
@@ -73,28 +112,18 @@ def _checked(found: ResolvedRange) -> QueueExtent:
     return extent_of(found)
 
 
-def readable_queues(
-    client: Client, topics: Iterable[str], *, refresh: bool = False
-) -> list[MessageQueue]:
-    """All readable queues of the topics, sorted. Raises NotFoundError."""
-    queues: list[MessageQueue] = []
-    for topic in topics:
-        queues += client.route(topic, refresh=refresh).read_queues()
-    return sorted(queues)
-
-
 def check_queues(positions: Positions, queues: Iterable[MessageQueue]) -> None:
     """Raise UsageError when an option names a queue that does not exist."""
     known = set(queues)
     for queue in positions.own:
-        if queue not in known:
+        if isinstance(queue, MessageQueue) and queue not in known:
             ids = sorted(
                 f"{each.broker_name}:{each.queue_id}"
                 for each in known
                 if each.topic == queue.topic
             )
             raise UsageError(
-                f"option {positions.option}: queue {queue} does not exist",
+                f"{positions.option}: queue {queue} does not exist",
                 hint=f"the queues of {queue.topic} are {', '.join(ids[:20])}",
             )
 

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.wire.message.record import DecodeFailure
 
-#: A partition fails after this long without progress, which is long enough for a broker
-#: to restart.
-RETRY_FOR_MS: Final = 30_000
-_RETRY_EVERY_MS: Final = 500
 #: Spark's JVM holds a whole batch in memory outside its heap, which has the same limit
 #: as the heap.
 BATCH_BYTES_MAX: Final = 32 << 20
@@ -52,7 +48,8 @@ class Reading:
 
         Unless `failOnDataLoss` is false, raises PartialError for messages that the
         broker no longer has and DecodeError for records that cannot be decoded. Raises
-        TransportError or BrokerError when a broker does not answer for RETRY_FOR_MS.
+        TransportError or BrokerError when a broker does not answer for the time of
+        option `retryFor`.
         """
         with with_hints():
             yield from self._batches(wanted)
@@ -62,7 +59,7 @@ class Reading:
         from rmqcli.api.client import Client
         from rmqcli.wire.message.columns import decode_columns
 
-        tags = self._tags(wanted.queue.topic)
+        tags = self._tags()
         if tags is not None and not tags:
             return  # the option and WHERE have no tag in common
         with_properties = self.options.with_properties
@@ -71,9 +68,9 @@ class Reading:
             from rmqcli.spark.decode.decoder import BodyDecoder
 
             decoder = BodyDecoder(self.options.decoding)
-        retry = ReadOptions(retry_for_ms=RETRY_FOR_MS)
+        retry = ReadOptions(retry_for_ms=self.options.retry_for_ms)
         with Client(self.options.client_config()) as client:
-            _wait_for_broker(client, wanted.queue)
+            _wait_for_broker(client, wanted.queue, self.options)
             rows = RangeRows(
                 wanted,
                 iter(RangeReader(client, [wanted], retry)),
@@ -94,9 +91,9 @@ class Reading:
             if missing:
                 self._missing(wanted, missing)
 
-    def _tags(self, topic: str) -> frozenset[str] | None:
+    def _tags(self) -> frozenset[str] | None:
         """The tags that both the option and WHERE allow; None for all messages."""
-        chosen = self.options.tags[topic] or None
+        chosen = self.options.tags or None
         if self.pushed_tags is None or chosen is None:
             return chosen if self.pushed_tags is None else self.pushed_tags
         return chosen & self.pushed_tags
@@ -131,14 +128,16 @@ class Reading:
         warn(text)
 
 
-def _wait_for_broker(client: Client, queue: MessageQueue) -> None:
+def _wait_for_broker(
+    client: Client, queue: MessageQueue, options: SourceOptions
+) -> None:
     """Wait until the route has a queue's broker, as it had when the range was pinned.
 
     A broker is not registered with the name servers while it restarts. Raises
-    PartialError when it does not come back within RETRY_FOR_MS, and TransportError when
-    no name server answers.
+    PartialError when it does not come back within the time of option `retryFor`, and
+    TransportError when no name server answers.
     """
-    deadline = Deadline(client.clock, RETRY_FOR_MS)
+    deadline = Deadline(client.clock, options.retry_for_ms)
     while True:
         try:
             client.route(queue.topic, refresh=True)
@@ -154,4 +153,4 @@ def _wait_for_broker(client: Client, queue: MessageQueue) -> None:
                 raise
         else:
             return
-        client.poll(min(_RETRY_EVERY_MS, max(1, deadline.left_ms())))
+        client.poll(min(options.retry_every_ms, max(1, deadline.left_ms())))

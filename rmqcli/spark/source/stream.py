@@ -31,23 +31,25 @@ from rmqcli.spark.source.pinned import (
     check_queues,
     cut_ranges,
     data_loss,
-    readable_queues,
 )
 from rmqcli.spark.source.progress import (
+    BEGUN_AGAIN,
     limited,
     offsets_from_json,
     offsets_to_json,
+    unread,
 )
-from rmqcli.spark.source.read import RETRY_FOR_MS, Reading
+from rmqcli.spark.source.read import Reading
 
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadMaxRows,
+        ReadMinRows,
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # before 4.2
-    ReadAllAvailable = ReadMaxRows = None
+    ReadAllAvailable = ReadMaxRows = ReadMinRows = None
     SupportsTriggerAvailableNow = object
 
 if TYPE_CHECKING:
@@ -67,9 +69,6 @@ ROUTE_EVERY_MS: Final = 5_000
 #: While there are no new messages, Spark calls `latestOffset` every 10 ms; brokers are
 #: queried less often.
 _IDLE_MS: Final = 100
-_RETRY_EVERY_MS: Final = 500
-#: The key, which no topic can have, of queues that were created again.
-BEGUN_AGAIN: Final = "begun again"
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -77,12 +76,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         """Raises UnsupportedError for an option that this PySpark cannot serve."""
-        if options.offsets_per_trigger_max is not None and ReadMaxRows is None:
-            raise UnsupportedError(
-                "option maxOffsetsPerTrigger needs PySpark 4.2 or newer: older versions"
-                " do not tell a source where a batch starts",
-                hint="leave it out, or use a trigger with a shorter interval",
-            )
+        for name, value in (
+            ("maxOffsetsPerTrigger", options.offsets_per_trigger_max),
+            ("minOffsetsPerTrigger", options.offsets_per_trigger_min),
+        ):
+            if value is not None and ReadMaxRows is None:
+                raise UnsupportedError(
+                    f"option {name} needs PySpark 4.2 or newer: older versions do not"
+                    " tell a source where a batch starts",
+                    hint="leave it out, or use a trigger with another interval",
+                )
         self._options = options
         self._client: Client | None = None
         self._initial: Offsets | None = None
@@ -96,6 +99,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._route_read_ms: int | None = None
         self._committed: Offsets = {}
         self._is_idle = False
+        #: when the last batch with messages was planned, by the monotonic clock
+        self._batch_ms: int | None = None
         self._warned: set[str] = set()
         #: queues that were created again -> the offset up to which they had been read,
         #: until the progress has shown them
@@ -121,24 +126,46 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with with_hints():
             before = dict(self._known)
             if start is not None:
-                before |= offsets_from_json(start, topics=self._options.topics)
+                before |= offsets_from_json(start, self._options.subscription)
                 self._known = before
                 self._commit(before)
             if self._is_idle:
                 self._connected().poll(_IDLE_MS)
             end = self._latest(before)
+            if not isinstance(limit, ReadAllAvailable or ()) and self._waits(
+                before, end
+            ):
+                end = before
             if isinstance(limit, ReadMaxRows or ()):
-                # A queue that ends before what was read begins again at 0.
-                left = {q: offset for q, offset in before.items() if offset <= end[q]}
-                end = limited(left, end, rows_max=limit.max_rows)
+                end = limited(before, end, rows_max=limit.max_rows)
             self._is_idle = end == before
+            if not self._is_idle:
+                self._batch_ms = self._connected().clock.monotonic_ms()
             self._known = end
             return offsets_to_json(end)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802  # Spark's name and class
-        """The limit that option `maxOffsetsPerTrigger` sets."""
+        """The limit that `maxOffsetsPerTrigger` and `minOffsetsPerTrigger` set.
+
+        Spark takes only one. `latestOffset` also applies the smaller one.
+        """
         rows_max = self._options.offsets_per_trigger_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        rows_min = self._options.offsets_per_trigger_min
+        if rows_max is not None:
+            return ReadMaxRows(rows_max)
+        return ReadAllAvailable() if rows_min is None else ReadMinRows(rows_min)
+
+    def _waits(self, before: Offsets, end: Offsets) -> bool:
+        """Whether a batch waits for more messages, or for `maxTriggerDelay` to pass.
+
+        The first batch does not wait, and with Trigger.AvailableNow none does.
+        """
+        rows_min = self._options.offsets_per_trigger_min
+        if rows_min is None or self._target is not None or self._batch_ms is None:
+            return False
+        rows = sum(map(len, unread(before, end).values()))
+        waited_ms = self._connected().clock.monotonic_ms() - self._batch_ms
+        return rows < rows_min and waited_ms < self._options.trigger_delay_max_ms
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """The ends of the queues, shown as `latestOffset` in the query's progress.
@@ -168,9 +195,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `failOnDataLoss` is false.
         """
         with with_hints():
-            topics = self._options.topics
-            first = offsets_from_json(start, topics=topics)
-            last = offsets_from_json(end, topics=topics)
+            subscription = self._options.subscription
+            first = offsets_from_json(start, subscription)
+            last = offsets_from_json(end, subscription)
             self._check_gone(first, last)
             self._known |= first | last
             ranges = cut_ranges(
@@ -190,7 +217,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Commit for `commitGroup`: Spark has processed everything below `end`."""
         with with_hints():
-            self._commit(offsets_from_json(end, topics=self._options.topics))
+            self._commit(offsets_from_json(end, self._options.subscription))
 
     def stop(self) -> None:
         """Close the connections."""
@@ -208,14 +235,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _retried(self, ask: Callable[[], T]) -> T:
-        """Call `ask` until it succeeds, for RETRY_FOR_MS at most.
+        """Call `ask` until it succeeds, for the time of option `retryFor` at most.
 
         Retries after errors that are retriable. Once the stream has begun, also retries
         when a topic is not found: name servers forget a broker while it restarts, and a
         topic that has no other broker with it.
         """
         client = self._connected()
-        deadline = Deadline(client.clock, RETRY_FOR_MS)
+        deadline = Deadline(client.clock, self._options.retry_for_ms)
         while True:
             try:
                 return ask()
@@ -224,14 +251,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not (error.retriable or is_forgotten) or deadline.left_ms() <= 0:
                     raise
             self._route_read_ms = None
-            client.poll(min(_RETRY_EVERY_MS, deadline.left_ms()))
+            client.poll(min(self._options.retry_every_ms, deadline.left_ms()))
 
     def _queues(self) -> list[MessageQueue]:
         client = self._connected()
         now_ms = client.clock.monotonic_ms()
         read_ms = self._route_read_ms
         is_due = read_ms is None or now_ms - read_ms >= ROUTE_EVERY_MS
-        queues = readable_queues(client, self._options.topics, refresh=is_due)
+        queues = self._options.subscription.queues(client, refresh=is_due)
         if is_due:
             self._route_read_ms = now_ms
         return queues
@@ -241,19 +268,24 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         client, start = self._connected(), self._options.start
         queues = self._queues()
+        self._options.subscription.check(queues)
         check_queues(start, queues)
-        others = start.others or default_start(is_stream=True)
-        check_groups(client, queues, [others, *start.own.values()])
+        default = default_start(is_stream=True)
+        own = {queue: start.of(queue) or default for queue in queues}
+        check_groups(client, queues, own.values())
         offsets: Offsets = {}
-        for queue, at in resolve_each(client, queues, others, own=start.own).items():
+        for queue, at in resolve_each(client, queues, default, own=own).items():
             if isinstance(at, RmqError):
                 raise at
+            unmatched = start.unmatched(queue, at)
+            if unmatched is not None:
+                raise unmatched
             offset = at.min_offset if at.offset is None else at.offset
             if at.wanted is not None and at.wanted < at.min_offset:
                 self._lost(queue, (at.wanted, at.min_offset))
             elif at.wanted is not None and at.wanted > at.max_offset:
                 raise UsageError(
-                    f"option {start.option}: {queue} ends at {at.max_offset}, before"
+                    f"{start.option}: {queue} ends at {at.max_offset}, before"
                     f" {at.wanted}",
                     hint="use latest to start at the end of the queue",
                 )
@@ -295,7 +327,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Returns the ends of the queues that are in the route.
         """
         client = self._connected()
-        deadline = Deadline(client.clock, RETRY_FOR_MS)
+        deadline = Deadline(client.clock, self._options.retry_for_ms)
         while True:
             self._route_read_ms = None
             ends = self._retried(self._ask_ends)
@@ -305,7 +337,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._options.fail_on_data_loss or deadline.left_ms() <= 0:
                 self._check_gone(before, ends)
                 return ends
-            client.poll(min(_RETRY_EVERY_MS, deadline.left_ms()))
+            client.poll(min(self._options.retry_every_ms, deadline.left_ms()))
 
     def _check_gone(self, before: Offsets, after: Offsets) -> None:
         """Raise PartialError for, or warn about, queues that have left the route."""

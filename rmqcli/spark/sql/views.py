@@ -16,7 +16,8 @@ from rmqcli.spark.options import Connection
 from rmqcli.spark.source.data_source import RocketMQDataSource
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import Positions, SourceOptions
-from rmqcli.spark.source.pinned import check_trimmed, pin
+from rmqcli.spark.source.pinned import Pinned, check_trimmed, pin
+from rmqcli.spark.source.subscription import Subscription
 from rmqcli.spark.sql.scans import CONDITIONS
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def pin_topic(
     options = SourceOptions(
         given=frozenset(),
         connection=Connection(client.config, None),
-        topics=(topic,),
-        start=Positions("from", start, {}),
-        end=Positions("to", end, {}),
+        subscription=Subscription(topics=(topic,)),
+        start=Positions("--from", start),
+        end=Positions("--to", end),
         fail_on_data_loss=not allow_gaps,
         fail_on_undecodable=not allow_gaps,
         partitions_min=None,
@@ -74,7 +75,7 @@ def pin_topic(
         offsets_per_trigger_max=None,
         with_properties=True,
         with_body=True,
-        tags={topic: frozenset()},
+        tags=frozenset(),
         commit_group=None,
         decoding=None,
     )
@@ -85,7 +86,7 @@ def pin_topic(
         if near:
             error.hint = f"did you mean {' or '.join(near)}?"
         raise
-    plans = pin(client, options, start=Earliest())
+    plans = pin(client, options, start=Earliest()).of_batch()
     if not allow_gaps:
         check_trimmed(plans)
     return TopicView(options, plans)
@@ -103,8 +104,8 @@ def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
         def _options(self) -> SourceOptions:
             return self._view.options
 
-        def _pin(self) -> dict[MessageQueue, QueuePlan]:
-            return self._view.plans
+        def _pin(self) -> Pinned:
+            return Pinned(self._view.plans)
 
         def _pushed(self) -> Pushed:
             return Pushed.from_json(self._given.get(CONDITIONS, "[]"))

@@ -371,15 +371,16 @@ class TableExport:
     ) -> TopicView:
         from rmqcli.spark.options import Connection
         from rmqcli.spark.source.options import Positions, SourceOptions
+        from rmqcli.spark.source.subscription import Subscription
         from rmqcli.spark.sql.views import TopicView
 
         topic = request.topic
         options = SourceOptions(
             given=frozenset(),
             connection=Connection(self.cluster.config, None),
-            topics=(topic,),
-            start=Positions("from", None, {}),
-            end=Positions("to", None, {}),
+            subscription=Subscription(topics=(topic,)),
+            start=Positions("--from", None),
+            end=Positions("--to", None),
             fail_on_data_loss=not self.allow_gaps,
             fail_on_undecodable=not self.allow_undecodable,
             partitions_min=request.min_partitions,
@@ -387,7 +388,7 @@ class TableExport:
             offsets_per_trigger_max=None,
             with_properties=True,
             with_body=True,
-            tags={topic: wanted_tags(topic, request.tag)},
+            tags=wanted_tags(topic, request.tag),
             commit_group=None,
             decoding=decoding,
         )

@@ -71,6 +71,22 @@ def test_a_row_becomes_a_message(cluster):
     assert (third["tags"], third["keys"]) == ("B", None)
 
 
+def test_the_names_of_columns_may_be_in_any_case(cluster):
+    batch = table(rows=1, TAGS=pa.array(["A"]), Queue_Id=pa.array([1]))
+    batch = batch.rename_columns(["Body", "TAGS", "Queue_Id"])
+    write(cluster, batch)
+    [row] = stored(cluster)
+    assert (row["body"], row["tags"], row["queue_id"]) == (b"body 0", "A", 1)
+    options = writer_of(cluster, batch.schema)._writing.options
+    RowStreamWriter(options).write(iter([Row(BODY=b"body 1", Queue_ID=0)]))
+    assert [row["queue_id"] for row in stored(cluster)] == [1, 0]
+
+
+def test_columns_that_differ_only_in_case_are_refused(cluster):
+    with pytest.raises(UsageError, match="columns tags and TAGS are the same column"):
+        writer_of(cluster, table(tags=["A"] * 3, TAGS=["B"] * 3).schema)
+
+
 def test_the_body_and_the_keys_may_be_strings(cluster):
     batch = pa.RecordBatch.from_pydict({"body": ["größer", ""], "keys": ["a  b", "c"]})
     write(cluster, batch)

@@ -13,9 +13,8 @@ from rmqcli.spark.source.data_source import arrow_schema
 
 def data_source(cluster, subscribe="orders", **options):
     """Return a data source in the state after `load`, and pickled once."""
-    source = RocketMQDataSource(
-        {"namesrv": cluster.namesrv, "subscribe": subscribe, **options}
-    )
+    topics = {} if subscribe is None else {"subscribe": subscribe}
+    source = RocketMQDataSource({"namesrv": cluster.namesrv, **topics, **options})
     source.schema()
     return pickle.loads(pickle.dumps(source))
 

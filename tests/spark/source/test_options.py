@@ -12,6 +12,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, AtTime, Earliest, LastN, Latest
 from rmqcli.spark.shown_errors import with_hints
 from rmqcli.spark.source.options import NAMES, default_start, parse_options
+from rmqcli.spark.source.subscription import Subscription
 
 
 def parsed(**options):
@@ -20,7 +21,7 @@ def parsed(**options):
 
 def test_defaults_are_those_of_kafka_s_source():
     options = parsed()
-    assert options.topics == ("orders",)
+    assert options.subscription == Subscription(topics=("orders",))
     assert options.config.namesrv == ("127.0.0.1:9876",)
     assert (options.start.others, options.end.others) == (None, None)
     assert default_start(is_stream=False) == Earliest()
@@ -29,7 +30,7 @@ def test_defaults_are_those_of_kafka_s_source():
     assert options.with_properties
     assert options.with_body
     assert options.partitions_min is None
-    assert options.tags == {"orders": frozenset()}
+    assert options.tags == frozenset()
     options.check_batch()
     options.check_stream()
 
@@ -38,9 +39,9 @@ def test_names_ignore_case_and_lists_their_spaces():
     options = parse_options(
         {"SUBSCRIBE": "a , b", "failondataloss": "FALSE", "tag": "x || y"}, environ={}
     )
-    assert options.topics == ("a", "b")
+    assert options.subscription.topics == ("a", "b")
     assert not options.fail_on_data_loss
-    assert options.tags == {"a": frozenset("xy"), "b": frozenset("xy")}
+    assert options.tags == frozenset("xy")
 
 
 def test_name_servers_come_from_the_option_then_from_the_environment():
@@ -124,8 +125,66 @@ def test_credentials_are_read_where_they_are_used(tmp_path):
             "leave one of them out",
         ),
         ({"startingOffsets": "{"}, "option startingOffsets: not JSON", ""),
-        ({"endingOffsets": '{"x": {}}'}, "topic x is not in subscribe", ""),
-        ({"endingOffsets": '{"orders": 5}'}, "5 of orders is not a JSON object", ""),
+        ({"endingOffsets": '{"x": {}}'}, "topic x is not among orders", ""),
+        ({"endingOffsets": '{"orders": {"b": 5}}'}, "5 of orders b is not a JSON", ""),
+        ({"endingOffsets": '{"orders": 1.5}'}, "1.5 of orders is not an offset", ""),
+        (
+            {"startingOffsets": '{"orders": {"b": {"0": 1, "0": 2}}}'},
+            "option startingOffsets: '0' is named twice",
+            "",
+        ),
+        (
+            {"startingOffsets": '{"orders": {"b": {"0": 1, "00": 2}}}'},
+            "option startingOffsets: queue orders@b:0 is named twice",
+            "",
+        ),
+        (
+            {"startingOffsets": '{"orders": {}, "orders": {}}'},
+            "option startingOffsets: 'orders' is named twice",
+            "",
+        ),
+        (
+            {"startingOffsets": '{"orders": ' + "[" * 100_000},
+            "option startingOffsets: JSON that is nested too deeply",
+            "",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": 17e11}'},
+            "of orders is not a time in ms or RFC 3339",
+            "",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": 5}', "startingOffsets": "5"},
+            "options startingOffsets and startingOffsetsByTimestamp cannot be used",
+            "leave one of them out",
+        ),
+        (
+            {"startingOffsetsByTimestampStrategy": "error"},
+            "startingOffsetsByTimestampStrategy needs startingTimestamp or",
+            "",
+        ),
+        (
+            {
+                "startingOffsetsByTimestampStrategy": "none",
+                "startingTimestamp": "1767322800000",
+            },
+            "option startingOffsetsByTimestampStrategy: 'none' is neither",
+            "",
+        ),
+        (
+            {"subscribePattern": ".*"},
+            "options subscribe and subscribePattern cannot be used together",
+            "leave one of them out",
+        ),
+        ({"tag": "A && B"}, "option tag: 'A && B' is not a list of tags", "||"),
+        ({"tag": "A || !B"}, "option tag: 'A || !B' is not a list of tags", "||"),
+        ({"tag": "A | B"}, "option tag: 'A | B' is not a list of tags", "||"),
+        ({"tag": "not A"}, "option tag: 'not A' is not a list of tags", "||"),
+        ({"tag": "TAGS = 'A'"}, "is not a list of tags", "||"),
+        ({"timeout": "0s"}, "option timeout: '0s' must be greater than 0", ""),
+        ({"retryInterval": "0ms"}, "option retryInterval: '0ms' must be greater", ""),
+        ({"maxTriggerDelay": "5s"}, "maxTriggerDelay needs minOffsetsPerTrigger", ""),
+        ({"minOffsetsPerTrigger": "0"}, "option minOffsetsPerTrigger: '0' is not", ""),
         (
             {"endingOffsets": '{"orders": {"b": {"0": -1}}}'},
             '-1 of orders@b:0 is not an offset; for Kafka\'s -1 write "latest"',
@@ -147,21 +206,61 @@ def test_a_wrong_option_is_refused_by_its_name(options, message, hint):
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribePattern": "("}, "'(' is not a regular expression"),
+        ({"assign": "orders"}, "option assign: not JSON"),
+        ({"assign": "{}"}, "option assign: names no queue"),
+        ({"assign": '{"orders": [0]}'}, "[0] of orders is not a JSON object"),
+        ({"assign": '{"orders": {"b": 0}}'}, "0 of orders b is not a list"),
+        ({"assign": '{"orders": {"b": [0, "0"]}}'}, "orders@b:0 is named twice"),
+        ({"assign": '{"orders": {"b": [true]}}'}, "True is not a queue id"),
+        (
+            {
+                "assign": '{"orders": {"b": [0]}}',
+                "startingOffsets": '{"orders": {"b": {"1": 5}}}',
+            },
+            "queue orders@b:1 is not among orders@b:0",
+        ),
+    ],
+)
+def test_a_wrong_choice_of_queues_is_refused_by_its_name(options, message):
+    with pytest.raises(UsageError) as caught:
+        parse_options(options, environ={})
+    assert message in caught.value.message
+
+
+def test_positions_may_be_given_for_a_topic_and_for_single_queues():
+    text = '{"orders": {"b": {"1": "-5"}}, "paid": "earliest"}'
+    start = parsed(subscribe="orders,paid", startingOffsets=text).start
+    assert start.of(MessageQueue("orders", "b", 1)) == LastN(5)
+    assert start.of(MessageQueue("orders", "b", 0)) is None
+    assert start.of(MessageQueue("paid", "b", 0)) == Earliest()
+
+
 def test_subscribe_is_required():
     with pytest.raises(UsageError, match="option subscribe is missing"):
         parse_options({}, environ={})
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp"])
+@pytest.mark.parametrize(
+    "name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"]
+)
 def test_a_stream_refuses_options_of_batches(name):
-    value = {"endingOffsets": "latest"}
+    value = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"orders": 0}'}
     options = parsed(**{name: value.get(name, "1767322800000")})
     with pytest.raises(UsageError, match=f"option {name} is for read, not"):
         options.check_stream()
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("commitGroup", "g"), ("maxOffsetsPerTrigger", "9")]
+    ("name", "value"),
+    [
+        ("commitGroup", "g"),
+        ("maxOffsetsPerTrigger", "9"),
+        ("minOffsetsPerTrigger", "9"),
+    ],
 )
 def test_a_batch_refuses_options_of_streams(name, value):
     with pytest.raises(UsageError, match=f"option {name} is for readStream"):

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from rmqcli.errors import ConfigError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.source.progress import (
+    behind_latest,
     limited,
     offsets_from_json,
     offsets_to_json,
 )
+from rmqcli.spark.source.subscription import Subscription
 
 
 def queue(queue_id, *, topic="orders", broker="broker-a"):
@@ -27,20 +29,22 @@ def test_offsets_are_kept_by_topic_broker_and_queue():
     assert json.dumps(kept) == (
         '{"orders": {"broker-a": {"2": 5, "10": 7}, "broker-b": {"0": 1}}}'
     )
-    assert offsets_from_json(kept, topics=["orders"]) == offsets
+    assert offsets_from_json(kept, Subscription(topics=("orders",))) == offsets
 
 
 def test_a_checkpoint_of_another_topic_is_refused():
     with pytest.raises(
         ConfigError, match=r"belongs to topic orders, but .* to payments"
     ):
-        offsets_from_json(offsets_to_json({queue(0): 1}), topics=["payments"])
+        offsets_from_json(
+            offsets_to_json({queue(0): 1}), Subscription(topics=("payments",))
+        )
 
 
 @pytest.mark.parametrize("value", [{"index": 3}, {"a": {"b": {"c": 1}}}, [1], None, 5])
 def test_a_checkpoint_of_another_source_is_refused(value):
     with pytest.raises(ConfigError, match="are not RocketMQ offsets"):
-        offsets_from_json(value, topics=["orders"])
+        offsets_from_json(value, Subscription(topics=("orders",)))
 
 
 def test_a_limited_batch_is_shared_by_how_far_queues_are_behind():
@@ -64,3 +68,35 @@ def test_a_limited_batch_takes_as_many_rows_as_it_may(behind, rows_max):
     to = limited(start, end, rows_max=rows_max)
     assert sum(to[q] - start[q] for q in start) == min(rows_max, sum(behind))
     assert all(start[q] <= to[q] <= end[q] for q in start)
+
+
+def test_a_queue_that_begins_again_shares_the_limit_from_0():
+    start, end = {queue(0): 90, queue(1): 10}, {queue(0): 30, queue(1): 20}
+    assert limited(start, end, rows_max=20) == {queue(0): 15, queue(1): 15}
+
+
+def test_the_progress_says_how_far_each_topic_is_behind():
+    progress = {
+        "sources": [
+            {
+                "endOffset": '{"orders": {"broker-a": {"0": 5, "1": 8}}}',
+                "latestOffset": '{"orders": {"broker-a": {"0": 15, "1": 8, "2": 2}},'
+                ' "paid": {"broker-a": {"0": 1}}, "begun again": {"orders@b:0": 9}}',
+            },
+            {"endOffset": '{"kafka": {"0": 5}}', "latestOffset": '{"kafka": {"0": 7}}'},
+            {"endOffset": None, "latestOffset": None},
+        ]
+    }
+    assert behind_latest(progress) == {
+        "orders": {
+            "avgOffsetsBehindLatest": 4.0,
+            "maxOffsetsBehindLatest": 10,
+            "minOffsetsBehindLatest": 0,
+        },
+        "paid": {
+            "avgOffsetsBehindLatest": 1.0,
+            "maxOffsetsBehindLatest": 1,
+            "minOffsetsBehindLatest": 1,
+        },
+    }
+    assert behind_latest({}) == {}

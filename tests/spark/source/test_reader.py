@@ -310,10 +310,9 @@ def test_a_broker_that_restarts_is_waited_for(cluster):
     assert sum(b.num_rows for each in planned for b in reader.read(each)) == 40
 
 
-def test_a_broker_that_stays_away_is_an_error(cluster, monkeypatch):
-    monkeypatch.setattr("rmqcli.spark.source.read.RETRY_FOR_MS", 0)
+def test_a_broker_that_stays_away_is_an_error(cluster):
     fill(cluster, 4)
-    reader = batch_reader(data_source(cluster, timeout="1s"))
+    reader = batch_reader(data_source(cluster, timeout="1s", retryFor="0s"))
     planned = reader.partitions()
     cluster.broker().kill()
     with pytest.raises(RmqError) as caught:
@@ -321,4 +320,86 @@ def test_a_broker_that_stays_away_is_an_error(cluster, monkeypatch):
     assert str(caught.value) == (
         "orders@broker-a:0: its broker is not registered with the name servers\n"
         "hint: start the broker, then run the query again"
+    )
+
+
+def test_topics_that_match_a_pattern_are_read(cluster):
+    cluster.create_topic("orders-eu", queues=1)
+    cluster.create_topic("pre-orders", queues=1)
+    cluster.create_group("orders")
+    for topic in ("orders", "orders-eu", "pre-orders", "%RETRY%orders"):
+        cluster.send(topic, [topic])
+    reader = batch_reader(data_source(cluster, None, subscribePattern="orders.*"))
+    assert set(table_of(reader).column("topic").to_pylist()) == {"orders", "orders-eu"}
+    with pytest.raises(NotFoundError) as caught:
+        batch_reader(data_source(cluster, None, subscribePattern="rmq_sys.*|sales"))
+    assert "there are no topics that match rmq_sys.*|sales" in str(caught.value)
+
+
+def test_only_assigned_queues_are_read(cluster):
+    fill(cluster, 40)
+    assign = '{"orders": {"broker-a": [1]}}'
+    reader = batch_reader(data_source(cluster, None, assign=assign))
+    assert partitions(reader) == [(1, 0, 20)]
+    with pytest.raises(UsageError, match="assign: queue orders@broker-a:7 does not"):
+        data_source(cluster, None, assign='{"orders": {"broker-a": [1, 7]}}')
+
+
+def test_a_start_beyond_the_end_of_every_queue_is_refused(cluster):
+    cluster.send("orders", ["m"] * 3, queue_id=0)
+    cluster.send("orders", ["m"] * 5, queue_id=1)
+    assert rows_of(batch_reader(data_source(cluster, startingOffsets="4"))) == [(1, 4)]
+    assert rows_of(batch_reader(data_source(cluster, startingOffsets="5"))) == []
+    with pytest.raises(UsageError) as caught:
+        batch_reader(data_source(cluster, startingOffsets="6"))
+    assert str(caught.value) == (
+        "option startingOffsets: every queue ends before 6: the last one,"
+        " orders@broker-a:1, at 5\nhint: use latest to start at the end of each queue"
+    )
+
+
+def at_hours(rmq_cluster_factory, rmq_clock):
+    """Four messages in each of two queues, an hour apart, from 1,700,000,000 s on."""
+    cluster = rmq_cluster_factory(clock=rmq_clock)
+    cluster.create_topic("orders", queues=2)
+    for name in "abcd":
+        for queue_id in (0, 1):
+            cluster.send("orders", [name], queue_id=queue_id)
+        cluster.advance(3_600_000)
+    return cluster
+
+
+def test_times_may_differ_by_topic_and_queue(rmq_cluster_factory, rmq_clock):
+    cluster = at_hours(rmq_cluster_factory, rmq_clock)
+    reader = batch_reader(
+        data_source(
+            cluster,
+            startingOffsetsByTimestamp='{"orders": {"broker-a": {"1": 1700003600000}}}',
+            endingOffsetsByTimestamp='{"orders": "2023-11-15T01:13:20Z"}',
+        )
+    )
+    assert partitions(reader) == [(0, 0, 3), (1, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startingTimestamp", "1800000000000"),
+        (
+            "startingOffsetsByTimestamp",
+            '{"orders": {"broker-a": {"0": 1800000000000, "1": 1700000000000}}}',
+        ),
+    ],
+)
+def test_a_time_without_a_message_is_the_end_or_an_error(
+    rmq_cluster_factory, rmq_clock, name, value
+):
+    cluster = at_hours(rmq_cluster_factory, rmq_clock)
+    at_end = batch_reader(data_source(cluster, **{name: value}))
+    assert 0 not in {queue_id for queue_id, _, _ in partitions(at_end)}
+    strategy = {"startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(UsageError) as caught:
+        batch_reader(data_source(cluster, **{name: value}, **strategy))
+    assert str(caught.value).startswith(
+        f"option {name}: orders@broker-a:0 has no message at or after @"
     )

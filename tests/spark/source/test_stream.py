@@ -183,12 +183,11 @@ def test_a_removed_range_fails_unless_loss_is_allowed(cluster, stream_reader, ca
 
 
 def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
-    cluster, stream_reader, monkeypatch, capsys
+    cluster, stream_reader, capsys
 ):
-    monkeypatch.setattr(stream, "RETRY_FOR_MS", 0)
     cluster.send("orders", ["m"] * 4)
     gone = {"orders": {"broker-a": {"0": 2, "1": 2, "7": 40}}}
-    reader = stream_reader(cluster)
+    reader = stream_reader(cluster, retryFor="0s")
     with pytest.raises(PartialError) as caught:
         reader.latestOffset(gone, None)
     assert str(caught.value).startswith(
@@ -309,9 +308,8 @@ def test_a_broker_that_restarts_is_waited_for(cluster, stream_reader):
     assert take(reader, start)[0] == at(2, 2)
 
 
-def test_a_broker_that_stays_away_is_an_error(cluster, stream_reader, monkeypatch):
-    monkeypatch.setattr(stream, "RETRY_FOR_MS", 0)
-    reader = stream_reader(cluster, timeout="2s")
+def test_a_broker_that_stays_away_is_an_error(cluster, stream_reader):
+    reader = stream_reader(cluster, timeout="2s", retryFor="0s")
     start = reader.initialOffset()
     cluster.broker().hang()
     with pytest.raises(RmqError, match="no answer"):
@@ -344,3 +342,107 @@ def test_a_group_with_members_is_refused(cluster, stream_reader):
         reader = stream_reader(cluster, commitGroup="billing")
         with pytest.raises(UsageError, match="group billing has members online"):
             reader.initialOffset()
+
+
+def test_topics_that_match_later_are_read_from_their_first_message(
+    cluster, stream_reader, monkeypatch
+):
+    monkeypatch.setattr(stream, "ROUTE_EVERY_MS", 0)
+    reader = stream_reader(cluster, None, subscribePattern="orders-.*")
+    start = reader.initialOffset()
+    assert start == {}
+    assert take(reader, start) == ({}, [])
+    cluster.create_topic("orders-eu", queues=1)
+    cluster.send("orders-eu", ["m"] * 3)
+    wait_until(lambda: reader.latestOffset(start, None) != {})
+    end, rows = take(reader, start)
+    assert end == {"orders-eu": {"broker-a": {"0": 3}}}
+    assert rows == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_only_assigned_queues_are_in_a_stream(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 6)
+    reader = stream_reader(
+        cluster,
+        None,
+        assign='{"orders": {"broker-a": [1]}}',
+        startingOffsets="earliest",
+    )
+    start = reader.initialOffset()
+    assert start == {"orders": {"broker-a": {"1": 0}}}
+    assert take(reader, start)[1] == [(1, 0), (1, 1), (1, 2)]
+    with pytest.raises(ConfigError, match="belongs to queue orders@broker-a:0, but"):
+        reader.latestOffset(at(1, 1), None)
+
+
+def test_a_stream_starts_at_a_time_or_at_the_end(
+    rmq_cluster_factory, rmq_clock, stream_reader
+):
+    cluster = rmq_cluster_factory(clock=rmq_clock)
+    cluster.create_topic("orders", queues=2)
+    cluster.send("orders", ["m"] * 2)
+    cluster.advance(3_600_000)
+    cluster.send("orders", ["m"], queue_id=0)
+    time = {"startingOffsetsByTimestamp": '{"orders": 1700003600000}'}
+    assert stream_reader(cluster, **time).initialOffset() == at(1, 1)
+    strategy = {"startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(UsageError, match="orders@broker-a:1 has no message at or aft"):
+        stream_reader(cluster, **time, **strategy).initialOffset()
+
+
+@LIMITS
+def test_a_batch_waits_for_a_number_of_messages(cluster, stream_reader):
+    reader = stream_reader(
+        cluster, startingOffsets="earliest", minOffsetsPerTrigger="6"
+    )
+    cluster.send("orders", ["m"] * 2)
+    first, _ = take(reader, reader.initialOffset())
+    assert first == at(1, 1)
+    cluster.send("orders", ["m"] * 4)
+    assert take(reader, first) == (first, [])
+    cluster.send("orders", ["m"] * 2)
+    assert take(reader, first)[0] == at(4, 4)
+
+
+@LIMITS
+def test_a_batch_does_not_wait_longer_than_the_delay(cluster, stream_reader):
+    reader = stream_reader(
+        cluster,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="50",
+        maxTriggerDelay="1ms",
+    )
+    cluster.send("orders", ["m"] * 2)
+    first, _ = take(reader, reader.initialOffset())
+    cluster.send("orders", ["m"] * 2)
+    wait_until(lambda: take(reader, first)[0] == at(2, 2))
+
+
+@LIMITS
+def test_available_now_waits_for_no_further_messages(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 2)
+    reader = stream_reader(
+        cluster, startingOffsets="earliest", minOffsetsPerTrigger="50"
+    )
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    assert take(reader, start)[0] == at(1, 1)
+
+
+@LIMITS
+def test_the_least_and_the_greatest_number_of_a_batch_hold_together(
+    cluster, stream_reader
+):
+    reader = stream_reader(
+        cluster,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="4",
+        maxOffsetsPerTrigger="6",
+    )
+    start = reader.initialOffset()
+    cluster.send("orders", ["m"] * 2)
+    end, _ = take(reader, start)
+    cluster.send("orders", ["m"] * 2)
+    assert take(reader, end)[0] == end
+    cluster.send("orders", ["m"] * 8)
+    assert take(reader, end)[0] == at(4, 4)
