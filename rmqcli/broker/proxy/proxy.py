@@ -212,14 +212,9 @@ class Proxy:
             options=_SERVER_OPTIONS, maximum_concurrent_rpcs=_CALLS_MAX
         )
         self.port = _listen(server, options, self.host)
-        links = BrokerLinks(
-            self._server,
-            namesrv=self._namesrv,
-            local_address=_as_ip(self.host, self.port),
-            on_request=self._asked,
-        )
+        links, producers_links = self._links(), self._links()
         activities = self._activities = _Activities(
-            links, self._server, _endpoints(self.host, self.port)
+            links, producers_links, self._server, _endpoints(self.host, self.port)
         )
         server.add_generic_rpc_handlers(
             (_handlers(activities, options), _reflection_handler())
@@ -232,6 +227,15 @@ class Proxy:
             await server.stop(_STOP_S)
             await _cancel_all_others()
             await links.close()
+            await producers_links.close()
+
+    def _links(self) -> BrokerLinks:
+        return BrokerLinks(
+            self._server,
+            namesrv=self._namesrv,
+            local_address=_as_ip(self.host, self.port),
+            on_request=self._asked,
+        )
 
     def _asked(self, address: str, command: RemotingCommand) -> None:
         """Handle a broker's request to the proxy; only transaction checks matter."""
@@ -269,13 +273,25 @@ class Proxy:
 
 
 class _Activities:
-    """The objects that serve the calls."""
+    """The objects that serve the calls.
 
-    def __init__(self, links: BrokerLinks, server: Server, own: Endpoints) -> None:
+    Producers of transactions are registered through `producers_links`, because a broker
+    closes the connection of a producer that is no longer named in heartbeats.
+    """
+
+    def __init__(
+        self,
+        links: BrokerLinks,
+        producers_links: BrokerLinks,
+        server: Server,
+        own: Endpoints,
+    ) -> None:
         clock = server.clock
         self.routes = Routes(links, clock, own)
         self.clients = Clients(self.routes, clock)
-        self.transactions = Transactions(links, self.routes, self.clients, clock)
+        self.transactions = Transactions(
+            links, producers_links, self.routes, self.clients, clock
+        )
         self.sessions = Sessions(self.clients, self.transactions)
         self.sending = Sending(links, self.routes, self.transactions, clock)
         self.handles = Handles(links, self.routes, self.clients, clock)

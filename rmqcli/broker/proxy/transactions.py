@@ -5,7 +5,8 @@ proxy remembers the offsets for 30 s after the message was sent, and for 30 s af
 check. A client that decides later has to wait for a check.
 
 Imitated: the heartbeat that makes brokers send the checks of a topic to the proxy, for
-topics of type TRANSACTION; each topic is its own producer group. RocketMQ sends the
+topics of type TRANSACTION, on a connection of its own; each topic is its own producer
+group. RocketMQ sends the
 first such heartbeat up to 20 s later; here it is sent when a producer sends its
 settings.
 
@@ -76,9 +77,15 @@ class Transactions:
     """The half messages that clients may end, for the proxy's event loop."""
 
     def __init__(
-        self, links: BrokerLinks, routes: Routes, clients: Clients, clock: Clock
+        self,
+        links: BrokerLinks,
+        producers_links: BrokerLinks,
+        routes: Routes,
+        clients: Clients,
+        clock: Clock,
     ) -> None:
         self._links = links
+        self._producers_links = producers_links
         self._routes = routes
         self._clients = clients
         self._clock = clock
@@ -236,6 +243,8 @@ class Transactions:
         body = encode_body(data)
         for address in (await self._routes.brokers()).values():
             try:
-                await self._links.tell(address, RequestCode.HEART_BEAT, body=body)
+                await self._producers_links.tell(
+                    address, RequestCode.HEART_BEAT, body=body
+                )
             except ProxyError as error:
                 logger.warning("heartbeat lost broker=%s: %s", address, error.message)

@@ -4,8 +4,9 @@ Imitated: 40 is sent to every member, also to one that joins, when a member join
 unregisters or loses its connection, and when the subscribed topics change; each
 connection is a member, so that a client id with two connections is listed twice; a
 subscription is replaced only by a newer one; topics that a heartbeat does not name are
-forgotten; a connection without a heartbeat for 120 s is closed, and the other members
-are not notified.
+forgotten; a client that was not named in one of its groups for 120 s loses that group
+and its connection, and the other members are not notified. Groups that joined with the
+same heartbeat count as one: as long as one of them is named, the others stay, too.
 Not imitated: batched notifications; the short form of heartbeats (V2: the broker does
 not announce it, so clients do not use it); registering groups from the pulls of a proxy
 (5.x).
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Member:
-    """A client on one connection. `language` is the number of a LanguageCode."""
+    """A client on one connection. `language` is the number of a LanguageCode.
+
+    All groups that joined with one heartbeat share a member, so that `seen` is the time
+    of the last heartbeat that named any of them.
+    """
 
     client_id: str
     peer: Peer
@@ -80,8 +85,7 @@ class ConsumerGroup:
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
-        is_changed = member.peer not in self.by_peer
-        self.by_peer[member.peer] = member
+        is_changed = _join(self.by_peer, member)
         if is_partial:
             return is_changed
         return self._update_subscriptions(data.subscriptions) or is_changed
@@ -205,7 +209,7 @@ class ClientTable:
         for consumer in data.consumers:
             self._register_consumer(member, consumer, is_partial=data.without_sub)
         for name in (producer.group_name for producer in data.producers):
-            self._producers.setdefault(name, {})[member.peer] = member
+            _join(self._producers.setdefault(name, {}), member)
             self._producing.setdefault(member.peer, set()).add(name)
             self._producer_peers[member.client_id] = member.peer
 
@@ -290,6 +294,16 @@ class ClientTable:
                 self._producing[peer].discard(name)
         for peer in silent:
             self._context.close(peer)
+
+
+def _join(members: dict[Peer, Member], member: Member) -> bool:
+    """Add a member, or renew the known one of its connection; return if it is new."""
+    known = members.get(member.peer)
+    if known is None or known.client_id != member.client_id:
+        members[member.peer] = member
+        return known is None
+    known.seen = member.seen
+    return False
 
 
 def _silent(members: dict[Peer, Member], oldest_ms: int) -> list[Peer]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
+from rmqcli.wire.protobuf import service_pb2 as s
 from tests.broker.proxy.test_sending import counts
-from tests.kit.proxy.raw_client import code_of, message, producer_settings
+from tests.kit.proxy.raw_client import (
+    code_of,
+    consumer_settings,
+    message,
+    producer_settings,
+)
 from tests.kit.waiting import wait_until
 
 COMMIT, ROLLBACK = d.TransactionResolution.COMMIT, d.TransactionResolution.ROLLBACK
@@ -87,3 +95,28 @@ def test_checks_go_to_one_of_the_producers_of_the_topic(cluster, client, connect
     cluster.advance(40_000)
     command = stream.receive().recover_orphaned_transaction_command
     assert command.transaction_id == entry.transaction_id
+
+
+def test_receives_go_on_after_the_last_producer_of_transactions_has_left(
+    cluster, client, connect
+):
+    """The broker then closes the connection on which the producers were registered."""
+    cluster.create_topic("T", queues=1)
+    producer = connect(cluster)
+    stream = producer.telemetry(producer_settings("X"))
+    assert stream.answer is not None
+    core = cluster.broker().core
+    wait_until(lambda: cluster.call(core.clients.producer_groups) == ["X"])
+    stream.end()
+    producer.call(
+        "NotifyClientTermination", s.NotifyClientTerminationRequest(group=None)
+    )
+    client.telemetry(consumer_settings("G", "T"))
+    with ThreadPoolExecutor(1) as pool:
+        while cluster.call(core.clients.producer_groups):
+            received = pool.submit(client.receive, "G", "T", polling_ms=20_000)
+            wait_until(lambda: cluster.call(lambda: len(core.pop_holds)) == 1)
+            cluster.advance(10_000)
+            client.send(message("T", b"1"))
+            (handle,) = received.result().handles
+            client.ack("G", "T", handle)

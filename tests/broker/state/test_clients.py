@@ -229,6 +229,34 @@ def test_a_silent_producer_is_closed_too():
     assert driver.broker.clients.producer_groups() == []
 
 
+def test_groups_of_one_heartbeat_stay_as_long_as_one_of_them_is_named():
+    driver = Driver()
+    producers = (ProducerData(group_name="pg"), ProducerData(group_name="other"))
+    beat(driver, ONE, consumer(), producers=producers)
+    for _ in range(10):
+        driver.wait(30_000)
+        beat(driver, ONE, consumer())
+
+    assert driver.closed == []
+    assert driver.broker.clients.producer_groups() == ["pg", "other"]
+
+
+def test_a_later_group_that_is_no_longer_named_closes_its_connection():
+    """As at real brokers: a proxy has a connection of its own for such groups."""
+    driver = Driver()
+    beat(driver, ONE, consumer())
+    beat(driver, ONE, producers=(ProducerData(group_name="pg"),))
+    for _ in range(4):
+        driver.wait(30_000)
+        beat(driver, ONE, consumer())
+    assert driver.closed == []
+
+    driver.wait(10_000)
+
+    assert driver.closed == [ONE]
+    assert driver.broker.clients.producer_groups() == []
+
+
 def test_producers_are_called_in_turn():
     driver = Driver()
     beat(driver, ONE, producers=(ProducerData(group_name="pg"),))
