@@ -12,12 +12,14 @@ pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
 
 
 @pytest.fixture(scope="module")
-def stage(real_cluster):
+def stage(rmq_version, start_shared):
+    cluster = start_shared(rmq_version, conf={"enableMixedMessageType": "true"})
+
     def create_topic(name, kind):
         attributes = None if kind is None else f"+message.type={kind}"
-        real_cluster.create_topic(name, attributes=attributes)
+        cluster.create_topic(name, attributes=attributes)
 
-    with RealProxy(real_cluster) as proxy:
+    with RealProxy(cluster) as proxy:
         stage = Stage(proxy.endpoints, create_topic)
         yield stage
         stage.close()
