@@ -42,6 +42,9 @@ from rmqcli.wire.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from rmqcli.wire.headers.store import ViewMessageRequestHeader
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.protobuf.service_pb2 import (
     AckMessageResponse,
@@ -181,6 +184,7 @@ class Handles:
         check_group(group)
         self._need_session(caller)
         handle = self.take(caller.client_id, group, request.receipt_handle)
+        await self._need_true_place(handle, handle.real_topic(topic, group))
         await self.forward(handle, topic, group, request.message_id)
         return ForwardMessageToDeadLetterQueueResponse(status=ok())
 
@@ -245,13 +249,12 @@ class Handles:
         Raises ProxyError if the copy fails; then the message is not acknowledged. A
         failed acknowledgement is only logged.
         """
-        if handle.commit_log_offset is None or handle.commit_log_offset < 0:
-            raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+        place = _place_of(handle)
         answer = await self._links.ask(
             await self._address(handle),
             RequestCode.CONSUMER_SEND_MSG_BACK,
             ConsumerSendMsgBackRequestHeader(
-                offset=handle.commit_log_offset,
+                offset=place,
                 group=group,
                 delay_level=-1,
                 origin_msg_id=message_id,
@@ -302,6 +305,33 @@ class Handles:
             await self.change(handle, topic, group, invisible_ms)
         except ProxyError as error:
             logger.debug("could not change the invisible time: %s", error.message)
+
+    async def _need_true_place(self, handle: ReceiptHandle, topic: str) -> None:
+        """Raise ProxyError unless the message at the handle's place is of `topic`.
+
+        A broker copies whatever message has the commit log offset, so a made-up handle
+        could copy a message that the caller has no right to. RocketMQ's proxy forwards
+        it.
+        """
+        answer = await self._links.ask(
+            await self._address(handle),
+            RequestCode.VIEW_MESSAGE_BY_ID,
+            ViewMessageRequestHeader(offset=_place_of(handle), topic=topic),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        found = decode_messages(answer.body)
+        if not (
+            found
+            and isinstance(found[0], StoredMessage)
+            and found[0].topic == topic
+            and found[0].queue_id == handle.queue_id
+            and found[0].queue_offset == handle.offset
+        ):
+            raise ProxyError(
+                Code.INVALID_RECEIPT_HANDLE,
+                "the receipt handle does not name a message of the topic",
+            )
 
     async def _address(self, handle: ReceiptHandle) -> str:
         address = await self._routes.address_of(handle.broker_name)
@@ -422,6 +452,13 @@ class Handles:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _place_of(handle: ReceiptHandle) -> int:
+    """Return where the message is in the broker's log. Raises ProxyError."""
+    if handle.commit_log_offset is None or handle.commit_log_offset < 0:
+        raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+    return handle.commit_log_offset
 
 
 def _offset_of(handle: ReceiptHandle) -> int:

@@ -5,6 +5,9 @@ group and an action, the most specific one decides: a name before a prefix, a lo
 prefix before a shorter one, `Topic:*` before `*`. Without a matching entry the call is
 refused. (Of two prefixes, RocketMQ 5.3.3 uses the shorter one.)
 
+One call needs more than in RocketMQ: ChangeInvisibleDuration also needs the right to
+the topic, as a receipt handle that was made up would reach messages of any topic.
+
 Not imitated: addresses in an entry, disabled accounts.
 
 Source: `DefaultAuthorizationContextBuilder` and `AclAuthorizationHandler` in
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.protobuf.definition_pb2 import Resource
     from rmqcli.wire.protobuf.service_pb2 import (
         AckMessageRequest,
+        ChangeInvisibleDurationRequest,
         ForwardMessageToDeadLetterQueueRequest,
         GetOffsetRequest,
         HeartbeatRequest,
@@ -165,6 +169,7 @@ def _of_queue(request: _OfQueue) -> list[Need]:
 def _of_both(
     request: QueryAssignmentRequest
     | AckMessageRequest
+    | ChangeInvisibleDurationRequest
     | ForwardMessageToDeadLetterQueueRequest,
 ) -> list[Need]:
     return [*_group(request.group), *_topic(request.topic, SUB)]
@@ -208,7 +213,7 @@ _NEEDS: Final[Mapping[str, Callable[[Any], list[Need]]]] = {
     "ReceiveMessageRequest": _of_queue,
     "AckMessageRequest": _of_both,
     "ForwardMessageToDeadLetterQueueRequest": _of_both,
-    "ChangeInvisibleDurationRequest": lambda request: _group(request.group),
+    "ChangeInvisibleDurationRequest": _of_both,
     "TelemetryCommand": _of_telemetry,
     "PullMessageRequest": _of_queue,
     "UpdateOffsetRequest": _of_queue,
