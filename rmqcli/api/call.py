@@ -7,7 +7,7 @@ that it does not know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.wire.codes import ResponseCode
@@ -66,6 +66,14 @@ def make_call(
         ok_codes=_SUCCESS.union(map(int, also_ok)) if also_ok else _SUCCESS,
         needs_version=needs_version,
     )
+
+
+def of_broker(call: Call[T], broker_name: str) -> Call[T]:
+    """Return the call with the name of the broker that it is for.
+
+    Brokers ignore the name; a proxy's remoting port needs it (Java: since 4.9.5).
+    """
+    return replace(call, ext_fields={**call.ext_fields, "bname": broker_name})
 
 
 def nothing(_answer: RemotingCommand) -> None:

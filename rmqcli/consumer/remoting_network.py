@@ -14,6 +14,7 @@ import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqcli.api.call import of_broker
 from rmqcli.api.calls.client import (
     consumer_send_msg_back,
     lock_batch_mq,
@@ -153,7 +154,8 @@ class RemotingNetwork:
         self, group: str, queue: MessageQueue, offset: int
     ) -> None:
         """See Network."""
-        self._oneway(queue, _update_offset(group, queue, offset))
+        call = of_broker(_update_offset(group, queue, offset), queue.broker_name)
+        self._oneway(queue, call)
 
     def max_offset(self, queue: MessageQueue) -> Task[int]:
         """See Network."""
@@ -235,6 +237,7 @@ class RemotingNetwork:
                 max_reconsume_times=message.max_reconsume_times,
             )
         )
+        call = of_broker(call, message.broker_name)
         yield Request(address, call, _SEND_BACK_TIMEOUT_MS)
 
     def send_retry(self, message: RetryMessage) -> Task[None]:
@@ -313,6 +316,7 @@ class RemotingNetwork:
         if broker is None:
             broker = yield from self._fetch_broker(queue)
         address = _reading(broker)[1]
+        call = of_broker(call, queue.broker_name)
         answer: T = yield Request(address, call, _OFFSET_TIMEOUT_MS)
         return answer
 

@@ -389,6 +389,7 @@ class Publisher:
             reconsume_times=0,
             unit_mode=False,
             batch=prepared.is_batch,
+            bname=queue.broker_name,
         )
         if prepared.is_batch:
             return send_batch_message(header, prepared.body)
