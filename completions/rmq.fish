@@ -541,6 +541,7 @@ complete -c rmq -n '__rmq_at \'broker\'' -l brokers -x -d 'Number of master brok
 complete -c rmq -n '__rmq_at \'broker\'' -l queues -x -d 'Number of queues of topics that are created by sending'
 complete -c rmq -n '__rmq_at \'broker\'' -l vip-channel -d 'Also listen on the VIP port, broker port - 2'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-port -x -d 'Also run a proxy for gRPC clients on this port'
+complete -c rmq -n '__rmq_at \'broker\'' -l proxy-remoting-port -x -d 'Let remoting clients use the proxy as name server and brokers, on this port'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-tls-cert -r -F -d 'TLS certificate of the proxy, which then accepts only TLS connections'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-tls-key -r -F -d 'Key of the proxy\'s certificate'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-accounts -r -F -d 'TOML file with the accounts that the proxy serves, and their rights'

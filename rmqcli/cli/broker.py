@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.options import ProxyOptions
 
 COLUMNS = (
-    Column("server", "namesrv, proxy, or the broker's name"),
+    Column("server", "namesrv, proxy, proxy-remoting, or the broker's name"),
     Column("address", "address on which it listens"),
     Column("version", "RocketMQ version that it imitates", priority=10),
     Column(
@@ -121,6 +121,17 @@ def broker(
             help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
         ),
     ] = None,
+    proxy_remoting_port: Annotated[
+        int | None,
+        option(
+            "--proxy-remoting-port",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Let remoting clients use the proxy as name server and brokers, on"
+            " this port; 0 is any free port.",
+        ),
+    ] = None,
     proxy_tls_cert: Annotated[
         str | None,
         option(
@@ -179,6 +190,7 @@ def broker(
         vip_channel=vip_channel,
         proxy=proxy_options(
             proxy_port,
+            remoting_port=proxy_remoting_port,
             cert=proxy_tls_cert,
             key=proxy_tls_key,
             accounts=proxy_accounts,
@@ -269,6 +281,7 @@ def broker_ports(
 def proxy_options(
     port: int | None,
     *,
+    remoting_port: int | None = None,
     cert: str | None = None,
     key: str | None = None,
     accounts: str | None = None,
@@ -287,6 +300,7 @@ def proxy_options(
                 hint="add --proxy-port",
             )
         others = {
+            "--proxy-remoting-port": remoting_port is not None,
             "--proxy-accounts": accounts is not None,
             "--proxy-offsets": serves_offsets,
         }
@@ -299,6 +313,7 @@ def proxy_options(
     secrets, rights = (None, None) if accounts is None else read_accounts(accounts)
     return ProxyOptions(
         port=port,
+        remoting_port=remoting_port,
         tls_cert=None if cert is None else Path(cert),
         tls_key=None if key is None else Path(key),
         accounts=secrets,
@@ -355,6 +370,9 @@ def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> 
     servers += [(each.name, each.address, store) for each in cluster.brokers]
     if options.proxy:
         servers.append(("proxy", cluster.endpoints, None))
+        if cluster.proxy.options.remoting_port is not None:
+            address = cluster.proxy.remoting_address
+            servers.append(("proxy-remoting", address, None))
     rows = [
         {"server": name, "address": address, "version": options.like, "store": folder}
         for name, address, folder in servers

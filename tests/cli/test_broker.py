@@ -25,8 +25,10 @@ from rmqcli.cli.broker import broker_ports, parse_listen
 from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.config import parse_properties_text
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.broker.wire_client import WireClient
+from tests.kit import raw
 from tests.kit.proxy.raw_client import GrpcClient, code_of
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import free_port
@@ -47,7 +49,8 @@ def rmq_broker(*options):
     )
     assert process.stdout is not None
     try:
-        count = 3 if "--proxy-port" in options else 2
+        ports = ("--proxy-port", "--proxy-remoting-port")
+        count = 2 + sum(name in options for name in ports)
         yield process, [json.loads(process.stdout.readline()) for _ in range(count)]
     finally:
         process.kill()
@@ -117,6 +120,7 @@ def test_faults_come_from_a_file(tmp_path):
         (["--proxy-tls-key", "k"], 2, "--proxy-tls-key need --proxy-port"),
         (["--proxy-offsets"], 2, "--proxy-offsets needs --proxy-port"),
         (["--proxy-accounts", "a"], 2, "--proxy-accounts needs --proxy-port"),
+        (["--proxy-remoting-port", "0"], 2, "-remoting-port needs --proxy-port"),
         (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "must be used together"),
         (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
     ],
@@ -196,6 +200,15 @@ def accounts_file(tmp_path):
         return str(path)
 
     return write
+
+
+def test_a_remoting_port_of_the_proxy_is_an_option():
+    options = ("--proxy-port", "0", "--proxy-remoting-port", "0")
+    with rmq_broker(*options) as (_, rows):
+        names = ["namesrv", "broker-a", "proxy", "proxy-remoting"]
+        assert [row["server"] for row in rows] == names
+        answer = raw.ask(rows[-1]["address"], RequestCode.CHECK_CLIENT_CONFIG)
+        assert answer.code == 0
 
 
 def test_accounts_of_the_proxy_are_an_option(accounts_file):

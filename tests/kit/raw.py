@@ -1,4 +1,4 @@
-"""Sends one remoting request over a new connection, with a JSON header.
+"""Sends remoting requests, with a JSON header, and returns their answers.
 
 The code is independent of `rmqcli` on purpose: what the tests check the package with
 must not share its mistakes. Source: RemotingCommand in apache/rocketmq.
@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 Claim = Callable[[], bool]
 
@@ -37,6 +38,46 @@ class Answer:
     body: bytes
 
 
+class Link:
+    """A connection on which requests are sent one after the other."""
+
+    def __init__(self, address: str, *, timeout_ms: int = 15_000) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout_ms / 1000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(
+        self, code: int, ext_fields: dict[str, str] | None = None, *, body: bytes = b""
+    ) -> Answer:
+        """Send one request and return its answer. Raises OSError without an answer."""
+        header = json.dumps(
+            {
+                "code": code,
+                "language": "JAVA",
+                "version": 409,
+                "opaque": 1,
+                "flag": 0,
+                "extFields": ext_fields or {},
+            }
+        ).encode()
+        length = 4 + len(header) + len(body)
+        self._socket.sendall(struct.pack(">ii", length, len(header)) + header + body)
+        length, header_bytes = struct.unpack(">ii", _read(self._socket, 8))
+        rest = _read(self._socket, length - 4)
+        answer = json.loads(rest[: header_bytes & 0xFFFFFF])
+        return Answer(
+            code=answer["code"],
+            remark=answer.get("remark"),
+            ext_fields=answer.get("extFields") or {},
+            body=rest[header_bytes & 0xFFFFFF :],
+        )
+
+
 def ask(
     address: str,
     code: int,
@@ -46,29 +87,8 @@ def ask(
     timeout_ms: int = 15_000,
 ) -> Answer:
     """Send one request and return its answer. Raises OSError without an answer."""
-    header = json.dumps(
-        {
-            "code": code,
-            "language": "JAVA",
-            "version": 409,
-            "opaque": 1,
-            "flag": 0,
-            "extFields": ext_fields or {},
-        }
-    ).encode()
-    host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout_ms / 1000) as connection:
-        length = 4 + len(header) + len(body)
-        connection.sendall(struct.pack(">ii", length, len(header)) + header + body)
-        length, header_bytes = struct.unpack(">ii", _read(connection, 8))
-        rest = _read(connection, length - 4)
-    answer = json.loads(rest[: header_bytes & 0xFFFFFF])
-    return Answer(
-        code=answer["code"],
-        remark=answer.get("remark"),
-        ext_fields=answer.get("extFields") or {},
-        body=rest[header_bytes & 0xFFFFFF :],
-    )
+    with Link(address, timeout_ms=timeout_ms) as link:
+        return link.ask(code, ext_fields, body=body)
 
 
 def accepts(address: str, *, timeout_ms: int = 1000) -> bool:

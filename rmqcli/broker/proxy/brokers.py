@@ -187,6 +187,18 @@ class BrokerLinks:
         command.flag = ONEWAY_FLAG
         link.send(command)
 
+    async def pass_on(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send a client's request as it is. Raises ProxyError as `ask` does."""
+        link = await self._link(address)
+        return await link.ask(command, timeout_ms)
+
+    async def pass_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a client's one-way request. Raises ProxyError as `ask` does."""
+        link = await self._link(address)
+        link.send(command)
+
     async def close(self) -> None:
         """Close all connections; calls that wait for an answer fail."""
         links, self._links = self._links, {}

@@ -28,11 +28,15 @@ class ProxyOptions:
     """Where the proxy listens, and what it checks. Defaults: a free port, plaintext.
 
     Raises UsageError for a certificate without its key, or a key without its
-    certificate, and for accounts and rights that cannot be read.
+    certificate, for accounts and rights that cannot be read, and for accounts together
+    with a remoting port, which does not check them.
     """
 
     #: 0 means any free port
     port: int = 0
+    #: also serve remoting clients, which use the address as name server and brokers, on
+    #: this port: 0 means any free port, None no such port
+    remoting_port: int | None = None
     #: PEM files; with them the port accepts TLS only
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -52,6 +56,12 @@ class ProxyOptions:
             raise UsageError(
                 "the proxy needs both a TLS certificate and its key, but only one was"
                 " given"
+            )
+        if self.remoting_port is not None and self.accounts is not None:
+            raise UsageError(
+                "the proxy's remoting port does not check accounts, but the proxy has"
+                " accounts",
+                hint="start a proxy without accounts, or without a remoting port",
             )
         if self.accounts is not None and not all(
             name and secret for name, secret in self.accounts.items()

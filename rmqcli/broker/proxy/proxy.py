@@ -30,13 +30,14 @@ from rmqcli.broker.proxy.receiving import Receiving
 from rmqcli.broker.proxy.reflection import METHOD as REFLECTION_METHOD
 from rmqcli.broker.proxy.reflection import SERVICE as REFLECTION_SERVICE
 from rmqcli.broker.proxy.reflection import Reflection
+from rmqcli.broker.proxy.remoting import RemotingPort
 from rmqcli.broker.proxy.rights import Rights
 from rmqcli.broker.proxy.routes import Routes
 from rmqcli.broker.proxy.sending import Sending
 from rmqcli.broker.proxy.sessions import Sessions, StreamError
 from rmqcli.broker.proxy.status import ProxyError, status_of
 from rmqcli.broker.proxy.transactions import Transactions
-from rmqcli.errors import ConfigError, ConnectError, RmqError
+from rmqcli.errors import ConfigError, ConnectError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import service_pb2
@@ -145,6 +146,20 @@ class Proxy:
         """`host:port` at which clients reach the proxy."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def remoting_address(self) -> str:
+        """`host:port` that remoting clients use as name server.
+
+        Raises UsageError for a proxy without such a port.
+        """
+        activities = self._activities
+        if activities is None or not activities.remoting.address:
+            raise UsageError(
+                "the proxy has no remoting port",
+                hint="start it with ProxyOptions(remoting_port=0)",
+            )
+        return activities.remoting.address
+
     def close(self) -> None:
         """Stop the server; running calls are cancelled. Idempotent."""
         if self._thread.is_alive():
@@ -219,11 +234,14 @@ class Proxy:
         server.add_generic_rpc_handlers(
             (_handlers(activities, options), _reflection_handler())
         )
+        if options.remoting_port is not None:
+            await activities.remoting.start(self.host, options.remoting_port)
         await server.start()
         self._started.set()
         try:
             await self._over.wait()
         finally:
+            activities.remoting.close()
             await server.stop(_STOP_S)
             await _cancel_all_others()
             await links.close()
@@ -299,9 +317,11 @@ class _Activities:
             links, self.routes, self.clients, self.handles, clock
         )
         self.offsets = Offsets(links, self.routes)
+        self.remoting = RemotingPort(links, self.routes, clock)
 
     async def run_due(self) -> None:
         self.clients.expire()
+        self.remoting.expire()
         await self.handles.run_due()
         await self.transactions.run_due()
 

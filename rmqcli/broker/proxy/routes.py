@@ -60,6 +60,7 @@ _KEPT_MAX: Final = 10_000
 _MASK64: Final = (1 << 64) - 1
 
 UNSPECIFIED: Final = "UNSPECIFIED"
+_MIXED: Final = "MIXED"
 #: The topic attribute message.type -> the message types that the topic accepts.
 _ACCEPTED: Final = {
     "NORMAL": (MessageType.NORMAL,),
@@ -68,7 +69,7 @@ _ACCEPTED: Final = {
     "TRANSACTION": (MessageType.TRANSACTION,),
     "LITE": (MessageType.LITE,),
     "PRIORITY": (MessageType.PRIORITY,),
-    "MIXED": (
+    _MIXED: (
         MessageType.NORMAL,
         MessageType.FIFO,
         MessageType.DELAY,
@@ -147,6 +148,16 @@ class Routes:
             if kind != UNSPECIFIED:
                 self._types.put(topic, kind)
         return kind
+
+    async def check_type(self, topic: str, kind: str) -> None:
+        """Raise ProxyError unless the topic takes messages of this type."""
+        wanted = await self.message_type(topic)
+        if wanted not in (kind, _MIXED):
+            raise ProxyError(
+                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"TopicMessageType validate failed, the expected type is {wanted}, but "
+                f"actual type is {kind}",
+            )
 
     async def _ask_type(self, topic: str) -> str:
         try:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     )
 
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
-_MIXED: Final = "MIXED"
 
 #: Codes of answers after which the message is stored -> the status of the entry.
 _STORED_CODES: Final = {
@@ -100,7 +99,7 @@ class Sending:
             properties = properties_of(message, caller, self._clock.epoch_ms())
             items.append(BatchItem(body=message.body, properties=properties))
         if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            await self._check_type(topic, kind_of(items[0].properties))
+            await self._need_type(topic, kind_of(items[0].properties))
         is_single = len(items) == 1
         message_group = first.system_properties.message_group if is_single else ""
         queue = await self._routes.any_writable(topic, message_group)
@@ -120,14 +119,8 @@ class Sending:
             entries=[entry],
         )
 
-    async def _check_type(self, topic: str, kind: str) -> None:
-        wanted = await self._routes.message_type(topic)
-        if kind != wanted and wanted != _MIXED:
-            raise ProxyError(
-                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"TopicMessageType validate failed, the expected type is {wanted}, but "
-                f"actual type is {kind}",
-            )
+    async def _need_type(self, topic: str, kind: str) -> None:
+        await self._routes.check_type(topic, kind)
         if kind == LITE:
             raise ProxyError(Code.NOT_IMPLEMENTED, "lite topics are not supported")
 
@@ -203,7 +196,7 @@ class Sending:
         """RecallMessage: withdraw a message that waits for its delivery time."""
         topic = request.topic.name
         check_topic(topic)
-        await self._check_type(topic, "DELAY")
+        await self._routes.check_type(topic, "DELAY")
         broker_name = _broker_of(request.recall_handle)
         address = await self._routes.address_of(broker_name)
         if address is None:

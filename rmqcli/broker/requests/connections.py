@@ -32,7 +32,7 @@ from rmqcli.wire.subscription import SQL92, SubscriptionData
 if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.broker.state.clients import Member
+    from rmqcli.broker.state.clients import ConsumerGroup, Member
 
 
 @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
@@ -44,14 +44,18 @@ def get_consumer_connections(broker: BrokerState, request: Request) -> Reply:
         raise Refusal(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
-    connection = ConsumerConnection(
+    return Reply(body=encode_body(consumer_connection(group)))
+
+
+def consumer_connection(group: ConsumerGroup) -> ConsumerConnection:
+    """Return a group as the body of the answer to 203 shows it."""
+    return ConsumerConnection(
         connections=tuple(map(_connection, group.members)),
         subscriptions=group.subscriptions,
         consume_type=group.consume_type,
         message_model=group.message_model,
         consume_from_where=group.consume_from_where,
     )
-    return Reply(body=encode_body(connection))
 
 
 @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)

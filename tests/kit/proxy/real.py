@@ -63,6 +63,11 @@ class RealProxy:
         """`127.0.0.1:port` at which the proxy serves gRPC."""
         return f"127.0.0.1:{self._ports.first}"
 
+    @property
+    def remoting_address(self) -> str:
+        """`127.0.0.1:port` at which the proxy serves remoting clients."""
+        return f"127.0.0.1:{self._ports.first + 1}"
+
     def _accepts(self) -> bool:
         code = self._process.exit_code()
         if code is not None:
