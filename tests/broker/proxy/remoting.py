@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _NO_BNAME = "15 Request doesn't have field bname"
+#: Of a queue to which no row sends.
 _PULL = {
-    "queueId": "0",
+    "queueId": "1",
     "queueOffset": "0",
     "maxMsgNums": "1",
     "commitOffset": "0",
