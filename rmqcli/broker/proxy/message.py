@@ -239,6 +239,11 @@ def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None
                 )
             properties[_IMMUNITY] = str(seconds)
     if system.HasField("priority"):
+        if system.priority < 0:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR,
+                "The priority must be greater than or equal to 0",
+            )
         properties[_PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         due_ms = timestamp_ms(system.delivery_timestamp)
