@@ -310,7 +310,7 @@ class _Activities:
         self.transactions = Transactions(
             links, producers_links, self.routes, self.clients, clock
         )
-        self.sessions = Sessions(self.clients, self.transactions)
+        self.sessions = Sessions(self.routes, self.clients, self.transactions)
         self.sending = Sending(links, self.routes, self.transactions, clock)
         self.handles = Handles(links, self.routes, self.clients, clock)
         self.receiving = Receiving(

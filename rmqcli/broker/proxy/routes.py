@@ -61,6 +61,7 @@ _MASK64: Final = (1 << 64) - 1
 
 UNSPECIFIED: Final = "UNSPECIFIED"
 _MIXED: Final = "MIXED"
+_LITE_BIND_TOPIC: Final = "lite.bind.topic"
 #: The topic attribute message.type -> the message types that the topic accepts.
 _ACCEPTED: Final = {
     "NORMAL": (MessageType.NORMAL,),
@@ -189,6 +190,11 @@ class Routes:
                     self._groups.put(group, config)
                     break
         return config
+
+    async def lite_topic_of(self, group: str) -> str | None:
+        """Return the topic whose lite topics the group consumes; None without one."""
+        config = await self.group(group)
+        return None if config is None else config.attributes.get(_LITE_BIND_TOPIC)
 
     async def brokers(self) -> dict[str, str]:
         """Return the addresses of the masters, by broker name."""

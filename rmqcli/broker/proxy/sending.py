@@ -2,7 +2,7 @@
 
 Imitated: the checks in RocketMQ's order; a message group always goes to the same queue;
 several messages go to one queue as a batch and get one entry. Not imitated: lite
-topics. A 5.5.0 proxy gives the same answers if no group is bound to a lite topic.
+topics, whose messages and subscriptions are refused after RocketMQ's checks.
 
 Source: `SendMessageActivity`, `RecallMessageActivity` and `ProducerProcessor` in
 apache/rocketmq.
@@ -20,7 +20,14 @@ from rmqcli.broker.proxy.message import (
     properties_of,
     sys_flag_of,
 )
-from rmqcli.broker.proxy.status import ProxyError, common_status, ok, refused, status
+from rmqcli.broker.proxy.status import (
+    ProxyError,
+    common_status,
+    no_lite_topics,
+    ok,
+    refused,
+    status,
+)
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.errors import WireError
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -122,7 +129,7 @@ class Sending:
     async def _need_type(self, topic: str, kind: str) -> None:
         await self._routes.check_type(topic, kind)
         if kind == LITE:
-            raise ProxyError(Code.NOT_IMPLEMENTED, "lite topics are not supported")
+            raise no_lite_topics()
 
     async def _send(
         self, topic: str, queue: Queue, items: list[BatchItem], sys_flag: int
@@ -216,7 +223,7 @@ class Sending:
     async def sync_lite_subscription(
         self, _caller: Caller, request: SyncLiteSubscriptionRequest
     ) -> SyncLiteSubscriptionResponse:
-        """SyncLiteSubscription: refused, because no group is bound to a lite topic.
+        """SyncLiteSubscription: the checks, and then it is refused.
 
         Clients use this call to detect a proxy that stores batches as they are sent:
         older proxies lack it.
@@ -232,10 +239,14 @@ class Sending:
         if request.action == LiteSubscriptionAction.PARTIAL_ADD:
             for lite_topic in request.lite_topic_set:
                 check_lite_topic(lite_topic)
-        raise ProxyError(
-            Code.ILLEGAL_TOPIC,
-            f"lite group {group} is expected to bind topic null, but actual is {topic}",
-        )
+        bound = await self._routes.lite_topic_of(group)
+        if bound != topic:
+            raise ProxyError(
+                Code.ILLEGAL_TOPIC,
+                f"lite group {group} is expected to bind topic {bound or 'null'}, but"
+                f" actual is {topic}",
+            )
+        raise no_lite_topics()
 
 
 def _broker_of(recall_handle: str) -> str:

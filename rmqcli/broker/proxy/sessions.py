@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.proxy.checks import check_group, check_topic
 from rmqcli.broker.proxy.clients import CONSUMER_TYPES, TelemetryStream
-from rmqcli.broker.proxy.status import ProxyError, ok
+from rmqcli.broker.proxy.status import ProxyError, no_lite_topics, ok
 from rmqcli.errors import UsageError
 from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, FilterType
 from rmqcli.wire.protobuf.service_pb2 import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import Client, Clients, Writer
+    from rmqcli.broker.proxy.routes import Routes
     from rmqcli.broker.proxy.transactions import Transactions
     from rmqcli.wire.protobuf.definition_pb2 import (
         FilterExpression,
@@ -52,7 +53,10 @@ class StreamError(Exception):
 class Sessions:
     """Serves the three calls, in the proxy's event loop."""
 
-    def __init__(self, clients: Clients, transactions: Transactions) -> None:
+    def __init__(
+        self, routes: Routes, clients: Clients, transactions: Transactions
+    ) -> None:
+        self._routes = routes
         self._clients = clients
         self._transactions = transactions
 
@@ -128,7 +132,7 @@ class Sessions:
                 check_topic(topic.name)
             client = await self._join_producers(caller, settings)
         elif kind == "subscription":
-            client = self._join_consumers(caller, settings)
+            client = await self._join_consumers(caller, settings)
         else:
             raise StreamError(
                 "there is no publishing or subscription data in settings",
@@ -150,15 +154,11 @@ class Sessions:
         await self._transactions.subscribe(topics)
         return client
 
-    def _join_consumers(self, caller: Caller, settings: Settings) -> Client:
+    async def _join_consumers(self, caller: Caller, settings: Settings) -> Client:
         group = settings.subscription.group.name
         check_group(group)
         caller.need_language()
-        if settings.client_type == ClientType.LITE_PUSH_CONSUMER:
-            raise ProxyError(
-                Code.ILLEGAL_CONSUMER_GROUP,
-                f"regular group cannot use LITE mode: {group}",
-            )
+        await self._check_mode(settings.client_type, group)
         if settings.client_type not in CONSUMER_TYPES:
             is_known = settings.client_type in ClientType.values()
             kind = ClientType.Name(settings.client_type) if is_known else "UNRECOGNIZED"
@@ -168,6 +168,16 @@ class Sessions:
         client = self._clients.alive(caller.client_id)
         self._clients.join(client, group)
         return client
+
+    async def _check_mode(self, kind: ClientType, group: str) -> None:
+        """Raise ProxyError if the client's type is not for the group."""
+        is_lite = kind == ClientType.LITE_PUSH_CONSUMER
+        is_bound = await self._routes.lite_topic_of(group) is not None
+        if is_lite and is_bound:
+            raise no_lite_topics()
+        if is_lite or (is_bound and kind in CONSUMER_TYPES):
+            fault = "regular group cannot use" if is_lite else "lite group must use"
+            raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"{fault} LITE mode: {group}")
 
     async def _need_settings(self, caller: Caller) -> Settings:
         settings = await self._clients.settings_of(caller.client_id)

@@ -43,6 +43,13 @@ class ProxyError(Exception):
         self.message = message
 
 
+def no_lite_topics() -> ProxyError:
+    """Return the error for what RocketMQ does with lite topics, which we lack."""
+    return ProxyError(
+        Code.NOT_IMPLEMENTED, "the embedded proxy does not support lite topics"
+    )
+
+
 def ok() -> Status:
     """The status of a call that succeeded."""
     return status(Code.OK)

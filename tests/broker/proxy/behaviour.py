@@ -36,7 +36,10 @@ class Stage:
     """A proxy with a topic of each kind, and clients: one bare, one with settings."""
 
     def __init__(
-        self, endpoints: str, create_topic: Callable[[str, str | None], object]
+        self,
+        endpoints: str,
+        create_topic: Callable[[str, str | None], object],
+        create_group: Callable[[str, dict[str, str]], object],
     ) -> None:
         mark = f"{time.time_ns():x}"
         self.endpoints = endpoints
@@ -46,13 +49,22 @@ class Stage:
         self.transaction = f"X{mark}"
         self.priority = f"P{mark}"
         self.mixed = f"M{mark}"
+        #: topics of one row each
+        self.own_priority = f"OP{mark}"
+        self.own_mixed = f"OM{mark}"
+        self.lite = f"L{mark}"
         self.group = f"G{mark}"
+        self.lite_group = f"LG{mark}"
         create_topic(self.normal, None)
         create_topic(self.fifo, "FIFO")
         create_topic(self.delay, "DELAY")
         create_topic(self.transaction, "TRANSACTION")
         create_topic(self.priority, "PRIORITY")
         create_topic(self.mixed, "MIXED")
+        create_topic(self.own_priority, "PRIORITY")
+        create_topic(self.own_mixed, "MIXED")
+        create_topic(self.lite, "LITE")
+        create_group(self.lite_group, {"lite.bind.topic": self.lite})
         self.bare = GrpcClient(endpoints)
         self.consumer = GrpcClient(endpoints)
         self.consumer.telemetry(consumer_settings(self.group, self.normal))
@@ -139,6 +151,21 @@ ROUTES = [
     ),
     Row(
         "route fifo", lambda at: permissions(at, at.fifo).split("] ", 2)[2], "['FIFO']"
+    ),
+    Row(
+        "route mixed",
+        lambda at: permissions(at, at.mixed),
+        "[0, 1, 2, 3] ['READ_WRITE'] ['DELAY', 'FIFO', 'NORMAL', 'TRANSACTION']",
+    ),
+    Row(
+        "route priority",
+        lambda at: permissions(at, at.priority),
+        "[0, 1, 2, 3] ['READ_WRITE'] ['PRIORITY']",
+    ),
+    Row(
+        "route lite",
+        lambda at: permissions(at, at.lite),
+        "[0, 1, 2, 3] ['READ_WRITE'] ['LITE']",
     ),
     Row("unknown topic", lambda at: routes(at, "nope"), "TOPIC_NOT_FOUND"),
     Row("empty topic", lambda at: routes(at, ""), "ILLEGAL_TOPIC"),
@@ -307,6 +334,13 @@ SENDS = [
         ),
         "1",
     ),
+    Row(
+        "negative priority",
+        lambda at: at.send(message(at.priority, priority=-1)),
+        "INTERNAL_SERVER_ERROR",
+    ),
+    Row("priority zero", lambda at: at.send(message(at.priority, priority=0)), "OK"),
+    Row("no priority", lambda at: at.send(message(at.priority)), _CONFLICT),
     Row(
         "priority on a normal topic",
         lambda at: at.sends(priority=3),
@@ -584,7 +618,39 @@ def _received_bare(stage: Stage) -> str:
     return stage.bare.receive(stage.group, stage.normal).code
 
 
+def _received_by_priority(stage: Stage) -> str:
+    """The bodies and priorities of a receive, sent as 0 3 1 2 9 to four queues."""
+    with stage.client() as client:
+        group = f"{stage.group}-priority"
+        client.telemetry(consumer_settings(group, stage.own_priority))
+        client.receive(group, stage.own_priority)
+        for priority in (0, 3, 1, 2, 9):
+            body = b"%d" % priority
+            client.send(message(stage.own_priority, body, priority=priority))
+        found = client.receive(group, stage.own_priority).messages
+        return " ".join(
+            f"{each.body.decode()}:{each.system_properties.priority}"
+            f"@{each.system_properties.queue_id}"
+            for each in found
+        )
+
+
+def _received_kinds(stage: Stage) -> str:
+    """The types of messages that a topic of type MIXED delivers."""
+    with stage.client() as client:
+        group = f"{stage.group}-mixed"
+        client.telemetry(consumer_settings(group, stage.own_mixed))
+        client.receive(group, stage.own_mixed)
+        for kind in ("normal", "fifo", "priority"):
+            client.send(_of_kind(stage.own_mixed, kind))
+        found = client.receive(group, stage.own_mixed).messages
+        kinds = {each.system_properties.message_type for each in found}
+        return " ".join(sorted(map(d.MessageType.Name, kinds)))
+
+
 RECEIVES = [
+    Row("by priority", _received_by_priority, "3:3@3 9:9@3 2:2@2 1:1@1 0:0@0"),
+    Row("of several types", _received_kinds, "FIFO NORMAL PRIORITY"),
     Row("receive without settings", _received_bare, "INTERNAL_SERVER_ERROR"),
     Row(
         "no deadline",
@@ -823,6 +889,18 @@ LITE = [
         "INTERNAL",
     ),
     Row("lite message", lambda at: at.sends(lite_topic="x"), _CONFLICT),
+    Row(
+        "lite subscription to a topic that the group is not bound to",
+        lambda at: _lite(at, group=at.lite_group).replace(at.lite, "LITE"),
+        "ILLEGAL_TOPIC: lite group LGROUP is expected to bind topic LITE, but actual is"
+        " TOPIC",
+    ),
+    Row(
+        "consumer of a group of a lite topic",
+        lambda at: telemetry_fails(at, consumer_settings(at.lite_group, at.lite)),
+        "INVALID_ARGUMENT",
+    ),
+    Row("no lite topic", lambda at: at.send(message(at.lite)), _CONFLICT),
     Row("lite type alone", lambda at: at.sends(message_type=5), "OK"),
     Row(
         "lite message with a group",

@@ -16,7 +16,10 @@ def stage():
             attributes = {} if kind is None else {"message.type": kind}
             cluster.create_topic(name, attributes=attributes)
 
-        stage = Stage(cluster.endpoints, create_topic)
+        def create_group(name, attributes):
+            cluster.create_group(name, attributes=attributes)
+
+        stage = Stage(cluster.endpoints, create_topic, create_group)
         yield stage
         stage.close()
 

@@ -6,17 +6,22 @@ import threading
 
 import pytest
 
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import RmqError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
 from tests.kit.proxy.raw_client import (
+    GrpcClient,
     code_of,
     consumer_settings,
+    message,
     producer_settings,
     resource,
 )
 from tests.kit.waiting import wait_until
+from tests.transport.peer import free_port
 
 
 def test_a_consumer_gets_the_settings_of_its_group(cluster, client):
@@ -154,3 +159,23 @@ def test_an_answer_that_nothing_waits_for_is_dropped(client):
     stream.send(s.TelemetryCommand(thread_stack_trace=s.ThreadStackTrace(nonce="77")))
     stream.send(s.TelemetryCommand(settings=producer_settings("T")))
     assert code_of(stream.receive()) == "OK"
+
+
+def test_after_a_restart_a_client_has_to_send_its_settings_again(tmp_path):
+    options = {"proxy": ProxyOptions(port=free_port()), "store": tmp_path}
+    settings = consumer_settings("G", "T")
+    with EmbeddedCluster(**options) as cluster:
+        cluster.create_topic("T", queues=1)
+        with GrpcClient(cluster.endpoints, client_id="same") as client:
+            client.telemetry(settings)
+            assert code_of(client.heartbeat("G")) == "OK"
+    with (
+        EmbeddedCluster(**options) as cluster,
+        GrpcClient(cluster.endpoints, client_id="same") as client,
+    ):
+        assert code_of(client.send(message("T"))) == "OK"
+        assert code_of(client.heartbeat("G")) == "UNRECOGNIZED_CLIENT_TYPE"
+        assert client.receive("G", "T").code == "INTERNAL_SERVER_ERROR"
+        client.telemetry(settings)
+        assert code_of(client.heartbeat("G")) == "OK"
+        assert client.receive("G", "T").bodies == [b"hello"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.broker.proxy.behaviour import TABLE, Stage
@@ -9,6 +11,10 @@ from tests.broker.proxy.reflection import check_table, services
 from tests.kit.proxy.real import RealProxy
 
 pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
+
+
+#: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+UPDATE_GROUP = 200
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +25,13 @@ def stage(rmq_version, start_shared):
         attributes = None if kind is None else f"+message.type={kind}"
         cluster.create_topic(name, attributes=attributes)
 
+    def create_group(name, attributes):
+        changes = {f"+{key}": value for key, value in attributes.items()}
+        body = json.dumps({"groupName": name, "attributes": changes}).encode()
+        assert cluster.ask(UPDATE_GROUP, body=body).code == 0
+
     with RealProxy(cluster) as proxy:
-        stage = Stage(proxy.endpoints, create_topic)
+        stage = Stage(proxy.endpoints, create_topic, create_group)
         yield stage
         stage.close()
 
