@@ -135,8 +135,10 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "cli": [
         ("ui",),
+        ("declaration",),
         ("options",),
         ("by_broker", "commands", "confirm", "folders", "offline", "selection"),
+        ("declared",),
         # a module or a folder for each command
         (
             "broker",
@@ -154,8 +156,9 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "tail",
             "topics",
         ),
-        ("app",),
         ("arguments", "completion"),
+        ("app", "help"),
+        ("about", "unusual"),
         ("main",),
     ],
     "spark": [

@@ -87,5 +87,5 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     where = run(python, "-c", "import rmqcli; print(rmqcli.__file__)")
     assert where.startswith(str(packages))
     assert run(home / "bin" / "rmq", "--version") == f"rmq {__version__}\n"
-    assert "Commands:" in run(home / "bin" / "rmq", "--help")
+    assert "To begin:" in run(home / "bin" / "rmq", "--help")
     assert (home / "share/bash-completion/completions/rmq").is_file()

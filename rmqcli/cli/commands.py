@@ -8,6 +8,7 @@ of the function's docstring.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class CommandEntry(NamedTuple):
     module: str
     attribute: str
     help: str
+    #: the title above it in `rmq --help`
+    section: str = "Commands"
 
     def load(self) -> Command:
         """Import the command's module and return the command."""
@@ -32,145 +35,203 @@ class CommandEntry(NamedTuple):
         return cast("Command", getattr(module, self.attribute))
 
 
-#: Commands in the order of `rmq --help`.
+#: Commands by section, in the order of `rmq --help`.
 COMMANDS = (
     CommandEntry(
         "tail",
         "rmqcli.cli.tail.command",
         "tail",
         "Read messages of topics without affecting any group.",
-    ),
-    CommandEntry(
-        "consume",
-        "rmqcli.cli.consume.command",
-        "consume",
-        "Consume in a group: print messages, or run a command for each.",
-    ),
-    CommandEntry(
-        "lag",
-        "rmqcli.cli.lag.command",
-        "lag",
-        "Show how far groups are behind, per queue, and why.",
-    ),
-    CommandEntry(
-        "reset-offset",
-        "rmqcli.cli.reset_offset.command",
-        "reset_offset",
-        "Plan, apply, verify or undo a change of a group's offsets.",
+        "Messages",
     ),
     CommandEntry(
         "send",
         "rmqcli.cli.send",
         "send",
         "Send messages from an argument, lines, JSONL or files.",
+        "Messages",
     ),
     CommandEntry(
-        "export",
-        "rmqcli.cli.export.command",
-        "export",
-        "Write a range of a topic to Parquet files or a table through Spark.",
+        "consume",
+        "rmqcli.cli.consume.command",
+        "consume",
+        "Consume in a group: print messages, or run a command for each.",
+        "Messages",
     ),
     CommandEntry(
-        "export-compact",
-        "rmqcli.cli.export.compact",
-        "export_compact",
-        "Merge the small Parquet files and runs of an export.",
+        "lag",
+        "rmqcli.cli.lag.command",
+        "lag",
+        "Show how far groups are behind, per queue, and why.",
+        "Groups",
     ),
     CommandEntry(
-        "import",
-        "rmqcli.cli.imports",
-        "import_",
-        "Send the messages of an export to a topic, in the order of each queue.",
-    ),
-    CommandEntry(
-        "spark package",
-        "rmqcli.cli.spark",
-        "package",
-        "Write rmqcli as a zip that the executors of a Spark cluster can import.",
-    ),
-    CommandEntry(
-        "sql",
-        "rmqcli.cli.sql",
-        "sql",
-        "Query topics as tables with Spark SQL.",
-    ),
-    CommandEntry(
-        "topics",
-        "rmqcli.cli.topics",
-        "topics",
-        "List topics.",
-    ),
-    CommandEntry(
-        "topic show",
-        "rmqcli.cli.topics",
-        "show",
-        "Show a topic's queues, offsets and settings.",
-    ),
-    CommandEntry(
-        "topic create",
-        "rmqcli.cli.topics",
-        "create",
-        "Create a topic, or change its number of queues.",
-    ),
-    CommandEntry(
-        "topic delete",
-        "rmqcli.cli.topics",
-        "delete",
-        "Delete a topic and its messages.",
+        "reset-offset",
+        "rmqcli.cli.reset_offset.command",
+        "reset_offset",
+        "Plan, apply, verify or undo a change of a group's offsets.",
+        "Groups",
     ),
     CommandEntry(
         "groups",
         "rmqcli.cli.groups",
         "groups",
         "List consumer groups.",
+        "Groups",
     ),
     CommandEntry(
         "group show",
         "rmqcli.cli.groups",
         "show",
         "Show a group's members, subscriptions and settings.",
+        "Groups",
     ),
     CommandEntry(
         "group create",
         "rmqcli.cli.groups",
         "create",
         "Create a consumer group.",
+        "Groups",
     ),
     CommandEntry(
         "group update",
         "rmqcli.cli.groups",
         "update",
         "Change settings of a consumer group.",
+        "Groups",
     ),
     CommandEntry(
         "group delete",
         "rmqcli.cli.groups",
         "delete",
         "Delete a consumer group.",
+        "Groups",
+    ),
+    CommandEntry(
+        "topics",
+        "rmqcli.cli.topics",
+        "topics",
+        "List topics.",
+        "Cluster",
+    ),
+    CommandEntry(
+        "topic show",
+        "rmqcli.cli.topics",
+        "show",
+        "Show a topic's queues, offsets and settings.",
+        "Cluster",
+    ),
+    CommandEntry(
+        "topic create",
+        "rmqcli.cli.topics",
+        "create",
+        "Create a topic, or change its number of queues.",
+        "Cluster",
+    ),
+    CommandEntry(
+        "topic delete",
+        "rmqcli.cli.topics",
+        "delete",
+        "Delete a topic and its messages.",
+        "Cluster",
     ),
     CommandEntry(
         "brokers",
         "rmqcli.cli.brokers",
         "brokers",
         "List brokers with their addresses, versions and rates.",
+        "Cluster",
     ),
     CommandEntry(
         "broker",
         "rmqcli.cli.broker",
         "broker",
         "Run a name server and brokers, for development and tests.",
+        "Cluster",
+    ),
+    CommandEntry(
+        "export",
+        "rmqcli.cli.export.command",
+        "export",
+        "Write a range of a topic to Parquet files or a table through Spark.",
+        "Spark",
+    ),
+    CommandEntry(
+        "export-compact",
+        "rmqcli.cli.export.compact",
+        "export_compact",
+        "Merge the small Parquet files and runs of an export.",
+        "Spark",
+    ),
+    CommandEntry(
+        "import",
+        "rmqcli.cli.imports",
+        "import_",
+        "Send the messages of an export to a topic, in the order of each queue.",
+        "Spark",
+    ),
+    CommandEntry(
+        "sql",
+        "rmqcli.cli.sql",
+        "sql",
+        "Query topics as tables with Spark SQL.",
+        "Spark",
+    ),
+    CommandEntry(
+        "spark package",
+        "rmqcli.cli.spark",
+        "package",
+        "Write rmqcli as a zip that the executors of a Spark cluster can import.",
+        "Spark",
     ),
     CommandEntry(
         "demo",
         "rmqcli.cli.demo",
         "demo",
         "Run a guided tour on an embedded cluster.",
+        "This tool",
     ),
     CommandEntry(
         "completion install",
         "rmqcli.cli.completion.command",
         "install",
         "Install completion of commands, topics and groups for your shell.",
+        "This tool",
+    ),
+    CommandEntry(
+        "completion bash",
+        "rmqcli.cli.completion.command",
+        "bash",
+        "Print the completion script of bash.",
+        "This tool",
+    ),
+    CommandEntry(
+        "completion zsh",
+        "rmqcli.cli.completion.command",
+        "zsh",
+        "Print the completion script of zsh.",
+        "This tool",
+    ),
+    CommandEntry(
+        "completion fish",
+        "rmqcli.cli.completion.command",
+        "fish",
+        "Print the completion script of fish.",
+        "This tool",
+    ),
+    CommandEntry(
+        "help",
+        "rmqcli.cli.about",
+        "help_",
+        "Show the help of a command, or a page of help.",
+        "This tool",
+    ),
+    CommandEntry(
+        "version",
+        "rmqcli.cli.about",
+        "version",
+        "Show the version of rmq.",
+        "This tool",
     ),
 )
 
@@ -181,3 +242,15 @@ GROUPS = {
     "topic": "Show, create and delete a topic.",
     "group": "Show, create, change and delete a consumer group.",
 }
+
+
+def entries_below(
+    prefix: str, *, table: Sequence[CommandEntry]
+) -> dict[str, CommandEntry | str]:
+    """Map each name that can follow `prefix` to a command's entry or a group's help."""
+    entries: dict[str, CommandEntry | str] = {}
+    for entry in table:
+        if entry.path.startswith(prefix):
+            name, _, rest = entry.path.removeprefix(prefix).partition(" ")
+            entries[name] = GROUPS.get(f"{prefix}{name}", "") if rest else entry
+    return entries

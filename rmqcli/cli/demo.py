@@ -36,11 +36,11 @@ def demo(
 ) -> None:
     """Run a guided tour on an embedded cluster.
 
+    Example: rmq demo --keep
+
     A name server and a broker start inside this process. Orders are sent, and a
     group falls behind; each step shows a command and its output. Nothing remains
     when the tour ends.
-
-    Example: rmq demo --keep
     """
     from rmqcli.broker.cluster.embedded import EmbeddedCluster
     from rmqcli.config import ClientConfig

@@ -198,54 +198,76 @@ class GroupSettingsOptions:
     consume_enable: Annotated[
         bool | None,
         option(
-            "--consume-enable/--no-consume-enable",
-            help="Allow the group to consume.",
+            "--consume/--no-consume",
+            aliases=("--consume-enable/--no-consume-enable",),
+            help="Whether members may consume.",
             show_default=False,
         ),
     ] = None
     consume_from_min_enable: Annotated[
         bool | None,
         option(
-            "--consume-from-min-enable/--no-consume-from-min-enable",
-            help="Allow the group to start from the min offset.",
+            "--from-min-offset/--no-from-min-offset",
+            aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
+            help="Whether a new group may start at the min offset.",
             show_default=False,
         ),
     ] = None
     consume_broadcast_enable: Annotated[
         bool | None,
         option(
-            "--consume-broadcast-enable/--no-consume-broadcast-enable",
-            help="Allow broadcast consumption.",
+            "--broadcast/--no-broadcast",
+            aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
+            help="Whether members may consume all messages (broadcast).",
             show_default=False,
         ),
     ] = None
     consume_message_orderly: Annotated[
         bool | None,
         option(
-            "--consume-message-orderly/--no-consume-message-orderly",
-            help="Deliver in order to gRPC clients (RocketMQ 5).",
+            "--orderly/--no-orderly",
+            aliases=("--consume-message-orderly/--no-consume-message-orderly",),
+            help="Whether gRPC clients get messages in order (RocketMQ 5).",
             show_default=False,
         ),
     ] = None
     # With none, a broker drops what members send back, but answers that it is stored.
     retry_queue_nums: Annotated[
         int | None,
-        option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
+        option(
+            "--retry-queues",
+            aliases=("--retry-queue-nums",),
+            min=1,
+            max=65_535,
+            metavar="N",
+            help="Queues of the retry topic.",
+        ),
     ] = None
     retry_max_times: Annotated[
         int | None,
         option(
-            min=0, metavar="N", help="Retries before a message becomes a dead letter."
+            "--max-retries",
+            aliases=("--retry-max-times",),
+            min=0,
+            metavar="N",
+            help="Retries before a message becomes a dead letter.",
         ),
     ] = None
     broker_id: Annotated[
         int | None,
-        option(min=0, metavar="ID", help="ID of the broker that members pull from."),
+        option(
+            "--pull-from",
+            aliases=("--broker-id",),
+            min=0,
+            metavar="ID",
+            help="ID of the broker that members pull from; 0 is the master.",
+        ),
     ] = None
     which_broker_when_consume_slowly: Annotated[
         int | None,
         option(
-            "--which-broker-when-consume-slowly",
+            "--pull-from-when-slow",
+            aliases=("--which-broker-when-consume-slowly",),
             min=0,
             metavar="ID",
             help="ID of the broker that slow members pull from.",
@@ -254,8 +276,9 @@ class GroupSettingsOptions:
     notify_consumer_ids_changed: Annotated[
         bool | None,
         option(
-            "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
-            help="Notify members when other members join or leave.",
+            "--notify-members/--no-notify-members",
+            aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
+            help="Whether members are told when others join or leave.",
             show_default=False,
         ),
     ] = None
@@ -377,7 +400,7 @@ def show(
 def create(common: Common, options: GroupSettingsOptions) -> None:
     """Create a consumer group.
 
-    Example: rmq group create billing --retry-max-times 3
+    Example: rmq group create billing --max-retries 3
 
     Settings that are not given have RocketMQ's defaults. An existing group is not
     changed.
@@ -393,7 +416,7 @@ def create(common: Common, options: GroupSettingsOptions) -> None:
 def update(common: Common, options: GroupSettingsOptions) -> None:
     """Change settings of a consumer group.
 
-    Example: rmq group update billing --no-consume-enable
+    Example: rmq group update billing --no-consume
 
     Only the given settings are changed.
     """

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from rmqcli.cli.arguments.arrange import arrange
 from rmqcli.cli.arguments.parse import parse
 from rmqcli.cli.commands import COMMANDS, CommandEntry
 from rmqcli.cli.ui import interrupts
@@ -39,11 +40,12 @@ def _run(arguments: Sequence[str], table: Sequence[CommandEntry]) -> object:
     Typer, which is slow to load, is used only for arguments that `parse` declines, and
     for another table than COMMANDS.
     """
-    parsed = parse(arguments, os.environ) if table is COMMANDS else None
+    words = arrange(arguments, [entry.path for entry in table])
+    parsed = parse(words, os.environ) if table is COMMANDS else None
     if parsed is None:
-        from rmqcli.cli.app import run_app
+        from rmqcli.cli.unusual import run_unusual
 
-        return run_app(arguments, table=table)
+        return run_unusual(words, table)
     entry = next(each for each in table if each.path == parsed.path)
     return entry.load().run(parsed.values, parsed.typed)
 

@@ -4,18 +4,19 @@
     def lag(common: Common, options: LagOptions) -> int:
 
 turns `lag` into a `Command` with its own options, the fields of `LagOptions`, and the
-common options, whose values are one `Common`. A field's annotation says how Typer shows
-and parses the option:
+common options, whose values are one `Common`. A field's annotation says how the option
+is shown and parsed:
 
     count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
 
-Such annotations stay unevaluated strings until `rmqcli.cli.app` passes them to Typer,
-which an ordinary run does not need (`rmqcli.cli.arguments.parse`).
+Such annotations stay unevaluated strings until `rmqcli.cli.declared` reads them, which
+an ordinary run does not need (`rmqcli.cli.arguments.parse`).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
+    from rmqcli.cli.declaration import Declaration
     from rmqcli.transport.tls import TlsOptions
 
 
@@ -54,6 +56,8 @@ COLORS = ("auto", "always", "never")
 
 #: Title of the section of `--help` that lists the common options.
 COMMON_SECTION = "Common options"
+#: Title of the section that lists the options for a proxy.
+PROXY_SECTION = "With a proxy of RocketMQ 5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,44 +170,6 @@ class Common:
         return Client(self.client_config())
 
 
-class OptionParser:
-    """Adapts a parser to Typer's `parser=`, so that its errors name the option.
-
-    Typer passes defaults to it, too; a value that is not text is returned unchanged.
-    """
-
-    def __init__(
-        self, parse: Callable[[str], object], *, choices: Sequence[str] = ()
-    ) -> None:
-        self.parse = parse
-        self.choices = tuple(choices)
-        self.__name__ = getattr(parse, "__name__", "")  # Typer's name of the type
-
-    def __call__(self, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self.parse(value)
-        except UsageError as error:
-            import typer
-
-            raise typer.BadParameter(error.message) from error
-
-
-def choice_parser(choices: Sequence[str]) -> OptionParser:
-    """Return a parser for one of `choices`, whose error suggests the most similar one.
-
-    The option needs `metavar="|".join(choices)`, which help and completion use.
-    """
-
-    def choice(text: str) -> str:
-        if text in choices:
-            return text
-        raise not_a_choice(text, choices)
-
-    return OptionParser(choice, choices=choices)
-
-
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
     """The error for a value that is not one of `choices`."""
     import difflib  # only when something was mistyped
@@ -214,7 +180,9 @@ def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
 
 
 def parse_namesrv(text: str) -> tuple[str, ...]:
-    """Read `HOST:PORT[;HOST:PORT]`; IPv6 hosts in brackets, port 9876 when left out.
+    """Read `HOST:PORT[,HOST:PORT]`; IPv6 hosts in brackets, port 9876 when left out.
+
+    RocketMQ itself writes semicolons between addresses, which work, too.
 
     Raises TextError.
     """
@@ -222,7 +190,7 @@ def parse_namesrv(text: str) -> tuple[str, ...]:
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:
-    """Read `HOST:PORT[;HOST:PORT]` of a proxy, port 8081 when left out.
+    """Read `HOST:PORT[,HOST:PORT]` of a proxy, port 8081 when left out.
 
     Raises TextError.
     """
@@ -232,7 +200,7 @@ def parse_endpoints(text: str) -> tuple[str, ...]:
 def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
     addresses = []
     start = 0
-    for part in text.split(";"):
+    for part in re.split("[;,]", text):
         stripped = part.strip()
         if stripped:
             at = start + part.index(stripped)
@@ -240,13 +208,13 @@ def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
         start += len(part) + 1
     if not addresses:
         what = f"no {kind} in it"
-        hint = "write HOST:PORT, or several separated by ';'"
+        hint = "write HOST:PORT, or several separated by commas"
         raise TextError(text, what, start=0, end=len(text), hint=hint)
     return tuple(dict.fromkeys(addresses))
 
 
 def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
-    hint = "write HOST:PORT, or several separated by ';'"
+    hint = "write HOST:PORT, or several separated by commas"
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         host, port = address, str(port_default)
@@ -260,9 +228,12 @@ def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
         what = f"port {int(port)} is not in 1..65535"
         raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or any(c.isspace() or not c.isprintable() or c in "/@," for c in bare):
+    if not bare or any(c.isspace() or not c.isprintable() or c in "/@" for c in bare):
         end = at + max(1, len(host))
         raise TextError(text, "not a host name", start=at, end=end, hint=hint)
+    if bare.isdigit() and not colon:
+        what, end = "a number is not an address", at + len(address)
+        raise TextError(text, what, start=at, end=end, hint=hint)
     if ":" in bare and bare is host:
         what = "an IPv6 address needs brackets"
         end = at + len(host)
@@ -279,40 +250,42 @@ def refuse_together(
             raise UsageError(f"{one} and {other} cannot be used together")
 
 
-def option(*names: str, parser: Any = None, **settings: Any) -> Any:
-    """Return a `typer.Option` whose `parser` may raise UsageError."""
-    import typer
+def option(
+    *names: str, parser: Callable[[str], object] | None = None, **settings: Any
+) -> Declaration:
+    """Declare an option. Its `parser` may raise UsageError or ValueError.
 
-    if parser is not None and not isinstance(parser, OptionParser):
-        parser = OptionParser(parser)
-    return typer.Option(*names, parser=parser, **settings)
+    The settings are the fields of `Declaration`. The names of a switch may have the
+    form `--follow/--no-follow`.
+    """
+    from rmqcli.cli.declaration import Declaration  # an ordinary run needs none
 
-
-def argument(**settings: Any) -> Any:
-    """Return a `typer.Argument`."""
-    import typer
-
-    return typer.Argument(**settings)
+    return Declaration(names=names, parser=parser, **settings)
 
 
-def duration_option(*names: str, **settings: Any) -> Any:
+def argument(**settings: Any) -> Declaration:
+    """Declare an argument, with the fields of `Declaration`."""
+    from rmqcli.cli.declaration import Declaration
+
+    return Declaration(is_argument=True, **settings)
+
+
+def duration_option(*names: str, **settings: Any) -> Declaration:
     """An option that takes a duration and gives milliseconds, an int."""
     return option(*names, parser=parse_duration_ms, metavar="DURATION", **settings)
 
 
-def size_option(*names: str, **settings: Any) -> Any:
+def size_option(*names: str, **settings: Any) -> Declaration:
     """An option that takes a size and gives bytes, an int."""
     return option(*names, parser=parse_size_bytes, metavar="SIZE", **settings)
 
 
-def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Any:
+def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Declaration:
     """An option that takes one of `choices`, a str."""
-    return option(
-        *names, parser=choice_parser(choices), metavar="|".join(choices), **settings
-    )
+    return option(*names, choices=tuple(choices), **settings)
 
 
-def position_option(*names: str, **settings: Any) -> Any:
+def position_option(*names: str, **settings: Any) -> Declaration:
     """An option that takes a position and gives a `rmqcli.position.Position`."""
     return option(*names, parser=read_position, metavar="POSITION", **settings)
 
@@ -332,19 +305,41 @@ def parse_timeout_ms(text: str) -> int:
     return timeout_ms
 
 
-def queue_option() -> Any:
+def read_int(text: str, least: int | None, most: int | None) -> int:
+    """Read an integer between two bounds, which may be None. Raises TextError."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise TextError(
+            text, "not a whole number", start=0, end=max(1, len(text))
+        ) from None
+    if (least is None or number >= least) and (most is None or number <= most):
+        return number
+    if most is None:
+        what = f"must be at least {least}"
+    else:
+        what = (
+            f"must be from {least} to {most}"
+            if least is not None
+            else (f"must be at most {most}")
+        )
+    raise TextError(text, what, start=0, end=len(text))
+
+
+def queue_option(*, section: str = "") -> Declaration:
     """`--queue`, repeatable: a list of `QueueSelector`."""
     from rmqcli.queue_selector import parse_queue_selector
 
     return option(
         "--queue",
+        section=section,
         parser=parse_queue_selector,
         metavar="[BROKER:]ID",
         help="Only this queue; repeatable.",
     )
 
 
-def cluster_option() -> Any:
+def cluster_option() -> Declaration:
     """`--cluster`, for changes that go to some brokers only."""
     return option(
         "--cluster",
@@ -353,39 +348,42 @@ def cluster_option() -> Any:
     )
 
 
-def brokers_option() -> Any:
+def brokers_option() -> Declaration:
     """`--broker`, repeatable, for changes that go to some brokers only."""
     return option("--broker", metavar="BROKER", help="Only on this broker; repeatable.")
 
 
-def endpoints_option() -> Any:
+def endpoints_option() -> Declaration:
     """`--endpoints`, for `Common.with_endpoints`."""
     return option(
         "--endpoints",
+        section=PROXY_SECTION,
         envvar="ROCKETMQ_ENDPOINTS",
-        show_envvar=True,
         parser=parse_endpoints,
-        metavar="HOST:PORT[;...]",
-        help="Use a proxy, over gRPC and TLS, instead of name servers.",
+        metavar="HOST:PORT[,...]",
+        help="Use this proxy, over gRPC and TLS, instead of name servers.",
     )
 
 
-def plaintext_option() -> Any:
+def plaintext_option() -> Declaration:
     """`--plaintext`, for `Common.with_endpoints`."""
-    return option("--plaintext", help="Do not use TLS with the proxy.")
+    return option(
+        "--plaintext", section=PROXY_SECTION, help="Do not use TLS with the proxy."
+    )
 
 
-def store_option() -> Any:
+def store_option(*, section: str = "") -> Declaration:
     """`--store`, for `rmqcli.cli.offline.read_from`."""
     return option(
         "--store",
+        section=section,
         metavar="DIR",
         help="Read a broker's store folder, without changing it, instead of a cluster.",
     )
 
 
-def _common(*names: str, **settings: Any) -> Any:
-    return option(*names, rich_help_panel=COMMON_SECTION, **settings)
+def _common(*names: str, **settings: Any) -> Declaration:
+    return option(*names, section=COMMON_SECTION, **settings)
 
 
 def make_common(
@@ -397,13 +395,12 @@ def make_common(
             "--namesrv",
             "-n",
             envvar="NAMESRV_ADDR",
-            show_envvar=True,
             parser=parse_namesrv,
-            metavar="HOST:PORT[;...]",
+            metavar="HOST:PORT[,...]",
             help="Name servers.",
         ),
     ] = NAMESRV_DEFAULT,
-    output: Annotated[str, _common("--output", "-o")] = "table",
+    output: Annotated[str, _common("--output", "-o", help="Output format.")] = "table",
     quiet: Annotated[
         bool, _common("--quiet", "-q", help="Only warnings and errors.")
     ] = False,
@@ -424,7 +421,7 @@ def make_common(
             parser=parse_timeout_ms,
             metavar="DURATION",
             show_default=False,
-            help="Time limit for answers from the cluster.  [default: 5s]",
+            help="Time limit for a broker's answer.  [default: 5s]",
         ),
     ] = 5000,
     yes: Annotated[bool, _common("--yes", help="Skip confirmation.")] = False,
@@ -435,8 +432,7 @@ def make_common(
         str,
         _common(
             "--color",
-            parser=choice_parser(COLORS),
-            metavar="|".join(COLORS),
+            choices=COLORS,
             help="Use colours; auto honours NO_COLOR and TERM=dumb.",
         ),
     ] = "auto",

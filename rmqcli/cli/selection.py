@@ -7,37 +7,52 @@ same help and the same mistake has the same error.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import option
 from rmqcli.errors import RmqError, UsageError
+from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rmqcli.api.client import Client
+    from rmqcli.cli.declaration import Declaration
+    from rmqcli.cli.options import Common
     from rmqcli.model import MessageQueue
 
 
-def tag_option() -> Any:
+def tag_option(*, section: str = "") -> Declaration:
     """`--tag`."""
     return option(
         "--tag",
+        section=section,
         metavar="EXPR",
         help="Only messages with these tags, e.g. 'A || B'.",
     )
 
 
-def sql_option() -> Any:
+def sql_option(*, section: str = "") -> Declaration:
     """`--sql`."""
     return option(
         "--sql",
+        section=section,
         metavar="EXPR",
         help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
     )
 
 
-def format_option() -> Any:
+def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:
+    """Warn if `--timeout` was typed to end the command, which is what `--for` does."""
+    if "timeout" in common.typed and for_ms is None:
+        common.messages.warn(
+            "--timeout is the time limit for a broker's answer and does not end the"
+            f" command; to exit after {format_duration(common.timeout_ms)}:"
+            f" --for {format_duration(common.timeout_ms)}"
+        )
+
+
+def format_option() -> Declaration:
     """`--format`."""
     return option(
         "--format",

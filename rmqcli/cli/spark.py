@@ -23,7 +23,6 @@ def package(
         str | None,
         option(
             "--out",
-            "-o",
             metavar="FILE",
             help="File to write.  [default: rmqcli-VERSION.zip]",
         ),
@@ -34,10 +33,10 @@ def package(
 ) -> None:
     """Write rmqcli as a zip that the executors of a Spark cluster can import.
 
+    Example: rmq spark package --out rmqcli.zip
+
     The zip is for programs that use the format rocketmq; rmq export sends one by
     itself. The other packages that the executors' Python needs are listed on stderr.
-
-    Example: rmq spark package -o rmqcli.zip
     """
     from rmqcli.files import create_file, replace_file
     from rmqcli.spark.export.executors import PACKAGES

@@ -122,11 +122,11 @@ def sample(
 @command_options(formats=("raw", "hex"))
 def echo(
     common: Common,
-    word: str,
-    timeout: Annotated[int | None, duration_option("--timeout")] = None,
+    word: Annotated[str, argument(help="The word.")],
+    idle_timeout: Annotated[int | None, duration_option("--idle-timeout")] = None,
 ) -> None:
     """Echo a word.
 
     Example: rmq nest echo hello
     """
-    print(common.output, common.timeout_ms, word, timeout)
+    print(common.output, common.timeout_ms, word, idle_timeout)

@@ -65,10 +65,10 @@ def start(rmq_cluster_factory, capsys):
 def test_a_group_is_created_on_all_masters_with_what_is_given(start, like):
     cluster, rmq = start(like, brokers=2)
     code, rows, err = rmq(
-        *("create", "G", "--retry-max-times", "3", "--retry-queue-nums", "2"),
-        *("--no-consume-broadcast-enable", "--broker-id", "1"),
-        *("--which-broker-when-consume-slowly", "2", "--no-consume-enable"),
-        *("--no-consume-from-min-enable", "--no-notify-consumer-ids-changed"),
+        *("create", "G", "--max-retries", "3", "--retry-queues", "2"),
+        *("--no-broadcast", "--pull-from", "1"),
+        *("--pull-from-when-slow", "2", "--no-consume"),
+        *("--no-from-min-offset", "--no-notify-members"),
     )
     assert code == 0, err
     expected = {
@@ -111,7 +111,7 @@ def test_what_is_not_given_is_rocketmqs_default(start):
 def test_a_creation_that_failed_on_one_broker_is_repaired_by_the_same_command(start):
     cluster, rmq = start(brokers=2)
     cluster.faults.next(faults.answer(1, "no"), code=UPDATE, broker="broker-b")
-    create = ("create", "G", "--retry-max-times", "3")
+    create = ("create", "G", "--max-retries", "3")
     assert rmq.rows(*create, code=6) == [
         ("broker-a", "created"),
         ("broker-b", "failed"),
@@ -121,8 +121,8 @@ def test_a_creation_that_failed_on_one_broker_is_repaired_by_the_same_command(st
 
 def test_creating_does_not_change_a_group_that_exists(start):
     _, rmq = start()
-    rmq.rows("create", "G", "--retry-max-times", "3")
-    code, rows, err = rmq("create", "G", "--retry-max-times", "4")
+    rmq.rows("create", "G", "--max-retries", "3")
+    code, rows, err = rmq("create", "G", "--max-retries", "4")
     assert (code, rows[0]["result"]) == (7, "failed")
     assert "group G exists on broker-a with other settings" in err
     assert "rmq group update G" in err
@@ -131,8 +131,8 @@ def test_creating_does_not_change_a_group_that_exists(start):
 
 def test_only_what_is_given_is_changed(start):
     _, rmq = start(brokers=2)
-    rmq.rows("create", "G", "--retry-max-times", "3", "--no-consume-broadcast-enable")
-    update = ("update", "G", "--no-consume-enable", "--broker", "broker-b")
+    rmq.rows("create", "G", "--max-retries", "3", "--no-broadcast")
+    update = ("update", "G", "--no-consume", "--broker", "broker-b")
     assert rmq.rows(*update) == [("broker-b", "changed")]
     assert rmq.rows(*update) == [("broker-b", "unchanged")]
     found = rmq.settings("G")
@@ -140,7 +140,7 @@ def test_only_what_is_given_is_changed(start):
     for config in found.values():
         assert config["retry_max_times"] == 3
         assert config["consume_broadcast_enable"] is False
-    assert rmq.rows("update", "G", "--consume-enable") == [
+    assert rmq.rows("update", "G", "--consume") == [
         ("broker-a", "unchanged"),
         ("broker-b", "changed"),
     ]
@@ -149,16 +149,14 @@ def test_only_what_is_given_is_changed(start):
 def test_attributes_that_this_version_of_rmq_does_not_know_are_kept(start):
     cluster, rmq = start()
     cluster.create_group("G", attributes={"a": "b"})
-    assert rmq.rows("update", "G", "--retry-max-times", "5") == [
-        ("broker-a", "changed")
-    ]
+    assert rmq.rows("update", "G", "--max-retries", "5") == [("broker-a", "changed")]
     config = rmq.settings("G")["broker-a"]
     assert (config["attributes"], config["retry_max_times"]) == ({"a": "b"}, 5)
 
 
 def test_a_group_that_is_missing_is_not_created_by_an_update(start):
     _, rmq = start(brokers=2)
-    update = ("update", "G", "--retry-max-times", "5")
+    update = ("update", "G", "--max-retries", "5")
     code, rows, err = rmq(*update)
     assert (code, rows) == (3, None)
     assert "group G does not exist on broker-a, broker-b" in err
@@ -172,12 +170,12 @@ def test_a_group_that_is_missing_is_not_created_by_an_update(start):
 
 def test_order_is_for_brokers_of_5(start):
     _, rmq = start("4.9.7")
-    code, rows, err = rmq("create", "G", "--consume-message-orderly")
+    code, rows, err = rmq("create", "G", "--orderly")
     assert (code, rows) == (1, None)
     assert "broker-a runs RocketMQ 4.9.7; the request needs 5.0.0 or later" in err
     assert rmq.settings("G") is None
     _, rmq = start("5.5.0")
-    assert rmq.rows("create", "G", "--consume-message-orderly")[0][1] == "created"
+    assert rmq.rows("create", "G", "--orderly")[0][1] == "created"
     assert rmq.settings("G")["broker-a"]["consume_message_orderly"] is True
 
 
@@ -187,7 +185,7 @@ def test_a_silent_broker_costs_its_own_row(start):
     cluster.faults.add(faults.drop_request(), broker="broker-b")
     slow = ("--timeout", "5s")
     expected = [("broker-a", "changed"), ("broker-b", "failed")]
-    assert rmq.rows("update", "G", "--retry-max-times", "1", *slow, code=6) == expected
+    assert rmq.rows("update", "G", "--max-retries", "1", *slow, code=6) == expected
     delete = ("delete", "G", "--remove-offsets", "--yes", *slow)
     expected = [("broker-a", "deleted"), ("broker-b", "failed")]
     assert rmq.rows(*delete, code=6) == expected
@@ -317,8 +315,8 @@ def test_what_does_not_exist_is_3(start):
     ("words", "said"),
     [
         (("create", "a b"), "not allowed"),
-        (("create", "G", "--retry-queue-nums", "0"), "--retry-queue-nums"),
-        (("create", "G", "--retry-max-times", "-1"), "--retry-max-times"),
+        (("create", "G", "--retry-queues", "0"), "--retry-queues"),
+        (("create", "G", "--max-retries", "-1"), "--max-retries"),
         (
             ("create", "G", "--cluster", "C", "--broker", "b"),
             "--cluster and --broker cannot be used together",
@@ -389,12 +387,12 @@ def test_the_table_shows_what_matters(start, capsys):
 def test_real_brokers_take_all_of_it(real_cluster, rmq_version, capsys):
     rmq = Shell(capsys, real_cluster.namesrv)
     group = f"G-{uuid.uuid4().hex[:12]}"
-    create = ("create", group, "--retry-max-times", "3", "--retry-queue-nums", "2")
+    create = ("create", group, "--max-retries", "3", "--retry-queues", "2")
     assert rmq.rows(*create) == [("broker-a", "created")]
     config = rmq.settings(group)["broker-a"]
     assert (config["retry_max_times"], config["retry_queue_nums"]) == (3, 2)
     assert rmq.rows(*create) == [("broker-a", "unchanged")]
-    update = ("update", group, "--no-consume-enable", "--no-consume-broadcast-enable")
+    update = ("update", group, "--no-consume", "--no-broadcast")
     assert rmq.rows(*update) == [("broker-a", "changed")]
     config = rmq.settings(group)["broker-a"]
     assert (config["consume_enable"], config["consume_broadcast_enable"]) == (
@@ -407,4 +405,4 @@ def test_real_brokers_take_all_of_it(real_cluster, rmq_version, capsys):
         assert rmq.settings(group)["broker-a"]["retry_max_times"] == 3
     assert rmq.rows("delete", group, "--yes", "-r") == [("broker-a", "deleted")]
     assert rmq.settings(group) is None
-    assert rmq("update", group, "--consume-enable")[0] == 3
+    assert rmq("update", group, "--consume")[0] == 3

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rmqcli.cli.app import CommandGroup, build_app
+from rmqcli.cli.commands import COMMANDS
+from rmqcli.cli.declared import parameters_of
 
 #: The words that stand for a value in the help.
 NOUNS = {
@@ -42,17 +43,12 @@ NOUNS = {
 }
 
 
-def parameters(command, path="rmq", parent=None):
+def metavars():
     """Yield path, names and metavar of each parameter that takes a value."""
-    context = command.make_context(path, [], parent=parent, resilient_parsing=True)
-    for parameter in command.get_params(context):
-        is_switch = getattr(parameter, "is_flag", False)
-        if not (is_switch or getattr(parameter, "count", False)):
-            yield path, "/".join(parameter.opts), parameter.make_metavar(context)
-    if isinstance(command, CommandGroup):
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            yield from parameters(child, f"{path} {name}", context)
+    for entry in COMMANDS:
+        for parameter in parameters_of(entry.load()):
+            if not parameter.is_switch:
+                yield entry.path, "/".join(parameter.flags), parameter.metavar
 
 
 def is_well_named(metavar):
@@ -63,7 +59,7 @@ def is_well_named(metavar):
 
 
 def test_what_a_parameter_takes_is_an_upper_case_noun_or_its_choices():
-    found = list(parameters(build_app()))
+    found = list(metavars())
     assert len(found) > 100
     assert [each for each in found if not is_well_named(each[2])] == []
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from rmqcli import __version__
-from rmqcli.cli.app import entries_below
-from rmqcli.cli.commands import COMMANDS, GROUPS
+from rmqcli.cli.commands import COMMANDS, GROUPS, entries_below
 from rmqcli.cli.main import run
-from rmqcli.cli.options import make_common
+from rmqcli.cli.options import COMMON_NAMES
 from tests.cli.sample_command import ERRORS, HELP, TABLE
 
 
@@ -29,23 +29,28 @@ def rmq(capfd):
 def test_help_is_drawn_from_the_table(rmq):
     code, out, err = rmq("--help")
     assert (code, err) == (0, "")
-    assert f"sample  {HELP}" in out
+    assert f"sample    {HELP}" in out
+    assert out.index("To begin:") < out.index("rmq demo") < out.index("Commands:")
 
 
 def test_help_of_a_group_and_of_a_command(rmq):
     assert "echo  Echo a word." in rmq("nest", "--help")[1]
     code, out, _ = rmq("nest", "echo", "-h")
     assert code == 0
-    assert out.startswith("Usage: rmq nest echo [OPTIONS] {WORD}\n")
+    assert out.startswith("Usage: rmq nest echo [OPTIONS] WORD\n")
     assert "  Example: rmq nest echo hello\n" in out
     assert "--namesrv" in out
 
 
 def test_own_options_come_before_common_ones(rmq):
     _, out, _ = rmq("sample", "--help")
-    assert (
-        out.index("--idle-timeout") < out.index("Common options") < out.index("--yes")
-    )
+    titles = ["Usage:", "Example:", "Arguments:", "Options:", "Common options:"]
+    assert [out.index(each) for each in titles] == sorted(map(out.index, titles))
+    assert out.index("--idle-timeout") < out.index("Common options:")
+    common = out.partition("Common options:")[2]
+    assert re.findall(r"--[a-z]+", common) == [
+        *("--namesrv", "--output", "--timeout", "--help"),
+    ]
 
 
 def test_version(rmq):
@@ -76,7 +81,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         ),
         (
             ["sample"],
-            "error: missing argument 'DO'\nhint: see: rmq sample --help\n",
+            "error: missing argument DO\nhint: see: rmq sample --help\n",
         ),
         (
             ["sample", "rows", "--colour", "never"],
@@ -202,10 +207,11 @@ def test_a_command_may_return_its_exit_code(rmq):
     assert rmq("sample", "exit") == (8, "", "")
 
 
-def test_a_parameter_of_the_command_replaces_the_common_one(rmq, monkeypatch):
-    # A fixture of all tests raises the default timeout; this is the users' default.
-    monkeypatch.setitem(make_common.__kwdefaults__, "timeout", 5_000)
-    assert rmq("nest", "echo", "hi", "--timeout", "2m")[1] == "raw 5000 hi 120000\n"
+def test_timeout_means_the_same_in_every_command():
+    """It is the time limit for a broker's answer, and no command has another one."""
+    own = [each for entry in COMMANDS for each in entry.load().own_names]
+    assert "timeout" not in own
+    assert not set(own) & COMMON_NAMES
 
 
 def test_the_table_names_every_group_and_no_command_twice():

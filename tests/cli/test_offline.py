@@ -174,7 +174,7 @@ def test_tail_follows_a_folder_that_grows(tmp_path):
         cluster.send("orders", ["one", "two"])
         cluster.broker().restart()
         command = ["-m", "rmqcli", "tail", "orders", "--store", str(tmp_path)]
-        command += ["--format", "%v\\n", "--count", "4", "--timeout", "30s", "-q"]
+        command += ["--format", "%v\\n", "--count", "4", "--for", "30s", "-q"]
         with subprocess.Popen(
             [sys.executable, *command], stdout=subprocess.PIPE, text=True
         ) as process:

@@ -28,7 +28,7 @@ def test_a_folder_is_read_while_its_broker_is_written_to(
     fill(real_cluster, topic, messages=1, body_bytes=64)
     command = ["-m", "rmqcli", "tail", topic, "--store", str(folder), "-q"]
     command += ["--from", "earliest", "-o", "jsonl"]
-    command += ["--count", str(MESSAGES + 1), "--timeout", "60s"]
+    command += ["--count", str(MESSAGES + 1), "--for", "60s"]
     with subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -26,7 +26,7 @@ COMMANDS = [
     (["tail", "T", "--from"], "--from"),
     (["tail", "T", "--to"], "--to"),
     (["reset-offset", "G", "T", "--to"], "--to"),
-    (["consume", "T", "-g", "G", "--timeout", "1s", "--from"], "--from"),
+    (["consume", "T", "-g", "G", "--for", "1s", "--from"], "--from"),
 ]
 
 

@@ -41,7 +41,7 @@ def test_the_zip_is_written_and_the_lines_that_use_it_are_printed(pack, tmp_path
 
 def test_an_existing_file_is_replaced_only_with_force(pack):
     Path("a b.zip").write_text("mine")
-    code, out, err = pack("-o", "a b.zip")
+    code, out, err = pack("--out", "a b.zip")
     assert (code, out) == (7, "")
     assert err == "error: a b.zip already exists\nhint: replace it with --force\n"
     assert Path("a b.zip").read_text() == "mine"
@@ -51,18 +51,18 @@ def test_an_existing_file_is_replaced_only_with_force(pack):
         "spark-submit --py-files 'a b.zip' PROGRAM.py",
     )
     first = Path("a b.zip").read_bytes()
-    assert pack("-o", "again.zip")[0] == 0
+    assert pack("--out", "again.zip")[0] == 0
     assert Path("again.zip").read_bytes() == first
 
 
 def test_a_name_that_python_cannot_import_from_is_a_usage_error(pack, tmp_path):
-    code, _, err = pack("-o", "rmqcli.tar.gz")
+    code, _, err = pack("--out", "rmqcli.tar.gz")
     assert code == 2
     assert "rmqcli.tar.gz does not end in .zip" in err
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_folder_is_named(pack):
-    code, _, err = pack("-o", "none/rmqcli.zip")
+    code, _, err = pack("--out", "none/rmqcli.zip")
     assert code == 1
     assert "cannot write none/rmqcli.zip: No such file or directory" in err

@@ -1,21 +1,20 @@
-"""Generates `table.py`, the table of ordinary arguments, from Typer's definitions.
+"""Generates `table.py`, the table of ordinary arguments, from the declarations.
 
     python -m rmqcli.cli.arguments.generate
 
-A test checks that the file in the project is up to date. The table lacks options with a
-callback, and options of a type that `rmqcli.cli.arguments.parse` cannot parse; it
-leaves arguments with such an option to Typer.
+A test checks that the file in the project is up to date.
 """
 
 from __future__ import annotations
 
 import importlib
 import pprint
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rmqcli.cli.app import typer_command
 from rmqcli.cli.commands import COMMANDS, CommandEntry
+from rmqcli.cli.declared import Parameter, common_parameters, parameters_of
 from rmqcli.cli.options import COMMON_NAMES
 
 PLACE = Path(__file__).with_name("table.py")
@@ -35,10 +34,9 @@ from typing import Any
 
 def render() -> str:
     """Return the content of `table.py`."""
-    everything = {entry.path: _parameters(entry) for entry in COMMANDS}
-    common = _common_of(everything)
     flags: dict[str, Any] = {}
-    for parameter in common.values():
+    common = common_parameters()
+    for parameter in common:
         flags |= _flags(parameter, _reader(parameter))
     environment = _environment(common)
     parts = [
@@ -48,42 +46,26 @@ def render() -> str:
         "COMMANDS: dict[str, Any] = {\n",
     ]
     for entry in COMMANDS:
-        grammar = _grammar(entry, everything[entry.path], flags)
+        grammar = _grammar(entry, flags)
         parts.append(f"    {entry.path!r}: (\n")
         parts += [f"        {_shown(each, 8)},\n" for each in grammar]
         parts.append("    ),\n")
     return "".join([*parts, "}\n"])
 
 
-def _parameters(entry: CommandEntry) -> dict[str, Any]:
-    command = typer_command(entry, name=entry.path)
-    return {str(parameter.name): parameter for parameter in command.params}
-
-
-def _common_of(everything: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the common options, from a command that has no others."""
-    found = everything["brokers"]
-    return {name: found[name] for name in found if name in COMMON_NAMES - {"output"}}
-
-
-def _grammar(
-    entry: CommandEntry, parameters: dict[str, Any], common: dict[str, Any]
-) -> tuple[Any, ...]:
+def _grammar(entry: CommandEntry, common: dict[str, Any]) -> tuple[Any, ...]:
     command = entry.load()
+    parameters = parameters_of(command)
     arguments: list[tuple[str, bool, Any]] = []
     options: dict[str, Any] = {}
-    for name, parameter in parameters.items():
+    for parameter in parameters:
         reader: Any = _reader(parameter)
-        if name == "output":  # Typer answers `-o help` while it still parses
-            reader = ("choice", *command.formats)
-        elif parameter.callback is not None:
-            reader = None
-        if parameter.param_type_name != "argument":
-            options |= _flags(parameter, reader)
-        elif reader is None or parameter.nargs not in (1, -1):
-            raise TypeError(f"{entry.path} {name}: no argument that can be read")
+        if command.has_common and parameter.name == "output":
+            reader = ("choice", *command.formats)  # `-o help` is not ordinary
+        if parameter.declaration.is_argument:
+            arguments.append((parameter.name, parameter.is_repeated, reader))
         else:
-            arguments.append((name, parameter.nargs == -1, reader))
+            options |= _flags(parameter, reader)
     variables = {
         variable: row
         for variable, row in _environment(parameters).items()
@@ -92,57 +74,52 @@ def _grammar(
     own = {flag: row for flag, row in options.items() if common.get(flag) != row}
     if any(is_repeated for _, is_repeated, _ in arguments[:-1]):
         raise TypeError(f"{entry.path}: an argument that takes all words is not last")
-    required = tuple(name for name, p in parameters.items() if p.required)
+    required = tuple(each.name for each in parameters if each.is_required)
     return tuple(arguments), own, variables, required, command.has_common
 
 
-def _environment(parameters: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+def _environment(parameters: Sequence[Parameter]) -> dict[str, tuple[str, Any]]:
     """Map each environment variable to its parameter and reader."""
     found = {}
-    for name, parameter in parameters.items():
-        if parameter.envvar:
-            reader = _reader(parameter)
-            if reader is None or parameter.is_flag or parameter.multiple:
-                raise TypeError(f"{name}: no variable that can be read")
-            found[parameter.envvar] = (name, reader)
+    for parameter in parameters:
+        if parameter.declaration.envvar:
+            if parameter.is_switch or parameter.is_repeated:
+                raise TypeError(f"{parameter.name}: no variable that can be read")
+            found[parameter.declaration.envvar] = (parameter.name, _reader(parameter))
     return found
 
 
-def _flags(parameter: Any, reader: Any) -> dict[str, tuple[str, str, Any]]:
-    """Return the flags of an option; none if `parse` cannot parse its values."""
+def _flags(parameter: Parameter, reader: Any) -> dict[str, tuple[str, str, Any]]:
+    """Return the flags of an option."""
     name = parameter.name
-    if parameter.count:
-        return dict.fromkeys(parameter.opts, (name, "count", "text"))
-    if parameter.is_flag:
+    if parameter.declaration.count:
+        return dict.fromkeys(parameter.accepted_flags, (name, "count", "text"))
+    if parameter.is_switch:
         return {
-            **dict.fromkeys(parameter.opts, (name, "true", "text")),
-            **dict.fromkeys(parameter.secondary_opts, (name, "false", "text")),
+            **dict.fromkeys(parameter.accepted_flags, (name, "true", "text")),
+            **dict.fromkeys(parameter.accepted_negative_flags, (name, "false", "text")),
         }
-    if reader is None or parameter.nargs != 1:
-        return {}
-    action = "append" if parameter.multiple else "store"
-    return dict.fromkeys(parameter.opts, (name, action, reader))
+    action = "append" if parameter.is_repeated else "store"
+    return dict.fromkeys(parameter.accepted_flags, (name, action, reader))
 
 
-def _reader(parameter: Any) -> Any:
-    """Return the parameter's reader; None if only Typer can parse its values."""
-    kind = parameter.type
-    parser = getattr(kind, "func", None)
-    if parser is not None:
-        if parser.choices:
-            return ("choice", *parser.choices)
-        parse = parser.parse
+def _reader(parameter: Parameter) -> Any:
+    """Return the `rmqcli.cli.arguments.parse.Reader` of a parameter's values."""
+    declaration = parameter.declaration
+    if declaration.choices:
+        return ("choice", *declaration.choices)
+    parse = declaration.parser
+    if parse is not None:
         if getattr(importlib.import_module(parse.__module__), parse.__name__) != parse:
             raise TypeError(f"{parameter.name}: its parser cannot be imported")
         return f"{parse.__module__}:{parse.__name__}"
-    match kind.name:
-        case "str":
-            return "text"
-        case "int":
-            return ("int", None, None)
-        case "int range" if not (kind.clamp or kind.min_open or kind.max_open):
-            return ("int", kind.min, kind.max)
-    return None
+    if parameter.type is int:
+        return ("int", declaration.min, declaration.max)
+    if parameter.type is Path:
+        return "pathlib:Path"
+    if parameter.type in (str, bool):
+        return "text"
+    raise TypeError(f"{parameter.name}: its values have no parser")
 
 
 def _shown(value: object, indent: int = 0) -> str:

@@ -1,18 +1,21 @@
 """Parses ordinary arguments with a table, without Typer.
 
+It exists because of what Typer costs at each start, and what its releases change.
 Loading Typer and having it build one command takes a quarter of the time of a command
-that sends one query to a cluster. Arguments are ordinary if they are the complete name
-of a command, complete names of its options, and values that its parsers accept. `parse`
-declines all others (help, `-vv`, `--`, a missing argument, a wrong value); then Typer
-parses them, and reports what is wrong with them. The table is generated from Typer's
-definitions, and tests check that `parse` either declines or finds what Typer finds.
+that sends one query to a cluster; since 0.29 Typer also imports pydantic whenever a
+command runs, which takes longer than the whole command. Arguments are ordinary if they
+are the complete name of a command, complete names of its options, and values that its
+parsers accept. `parse` declines all others (`-vv`, `--`, a missing argument, a wrong
+value); then Typer parses them, and reports what is wrong with them. The table is
+generated from the declarations that Typer is given, too, and tests check that `parse`
+either declines or finds what Typer finds, with the oldest and the newest Typer.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rmqcli.cli.arguments.table import (
     COMMANDS,
@@ -56,7 +59,10 @@ class _DeclinedError(Exception):
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Parsed | None:
-    """Parse the arguments of `rmq`; return None if Typer has to parse them."""
+    """Parse the arranged arguments of `rmq`; None if Typer has to parse them.
+
+    `rmqcli.cli.arguments.arrange` puts the command first.
+    """
     for length in (1, 2):
         path = " ".join(arguments[:length])
         if path in COMMANDS:
@@ -152,7 +158,14 @@ def _read(reader: Reader, text: str) -> Any:
                 return text
             raise _DeclinedError
         case ("int", least, most):
-            return _read_int(text, least, most)
+            from rmqcli.cli.options import read_int  # which the command loads, too
+
+            try:
+                return read_int(
+                    text, cast("int | None", least), cast("int | None", most)
+                )
+            except UsageError:
+                raise _DeclinedError from None
         case str():
             module, _, function = reader.partition(":")
             try:
@@ -160,13 +173,3 @@ def _read(reader: Reader, text: str) -> Any:
             except (UsageError, ValueError):
                 raise _DeclinedError from None
     raise TypeError(f"{reader!r} is not a reader")
-
-
-def _read_int(text: str, least: Any, most: Any) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise _DeclinedError from None
-    if (least is not None and number < least) or (most is not None and number > most):
-        raise _DeclinedError
-    return number

@@ -1,9 +1,10 @@
-"""`rmq completion install`: writes the completion file where the shell looks for it."""
+"""`rmq completion`: prints a completion file, or writes it where the shell looks."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,39 @@ def install(
     except OSError as error:
         raise RmqError(f"{error.filename or path}: {error.strerror}") from error
     messages.info(f"start a new {name} to use it")
+
+
+@command_options(has_common=False)
+def bash() -> None:
+    """Print the completion script of bash.
+
+    Example: rmq completion bash > ~/.rmq-completion.bash
+    """
+    _print("rmq.bash")
+
+
+@command_options(has_common=False)
+def zsh() -> None:
+    """Print the completion script of zsh.
+
+    Example: rmq completion zsh > "${fpath[1]}/_rmq"
+    """
+    _print("_rmq")
+
+
+@command_options(has_common=False)
+def fish() -> None:
+    """Print the completion script of fish.
+
+    Example: rmq completion fish > ~/.config/fish/completions/rmq.fish
+    """
+    _print("rmq.fish")
+
+
+def _print(file: str) -> None:
+    from rmqcli.cli.completion.scripts import render_all  # loads every command
+
+    sys.stdout.write(render_all()[file])
 
 
 def _place(shell: str, home: Path) -> Path:

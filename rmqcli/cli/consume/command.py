@@ -23,7 +23,12 @@ from rmqcli.cli.options import (
     plaintext_option,
     refuse_together,
 )
-from rmqcli.cli.selection import format_option, sql_option, tag_option
+from rmqcli.cli.selection import (
+    format_option,
+    sql_option,
+    tag_option,
+    warn_about_timeout,
+)
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS, record_schema
 from rmqcli.errors import TextError, UsageError
 from rmqcli.units import parse_duration_ms
@@ -150,7 +155,7 @@ _CONTRADICTIONS: Final = (
     ("--format", "--output"),
     ("--exec", "--format"),
     ("--exec", "--output"),
-    ("--broadcast", "--max-reconsume"),
+    ("--broadcast", "--max-retries"),
 )
 #: Options that cannot be used with a proxy -> what to do instead.
 _NOT_BY_PROXY: Final = {
@@ -158,8 +163,8 @@ _NOT_BY_PROXY: Final = {
     " rmq reset-offset moves a group",
     "--broadcast": "a proxy shares the messages among the members of a group: give each"
     " program its own group",
-    "--max-reconsume": "the group's settings limit the retries: rmq group update GROUP"
-    " --retry-max-times N",
+    "--max-retries": "the group's settings limit the retries: rmq group update GROUP"
+    " --max-retries N",
 }
 #: Options that need `--exec`.
 _OF_EXEC: Final = ("--shell", "--exec-input", "--exec-timeout", "--max-failures")
@@ -232,9 +237,11 @@ class ConsumeOptions:
         int,
         option(min=1, max=1024, metavar="N", help="Messages per pull request."),
     ] = 32
-    max_reconsume: Annotated[
+    max_retries: Annotated[
         int | None,
         option(
+            "--max-retries",
+            aliases=("--max-reconsume",),
             min=0,
             max=2**31 - 1,
             metavar="N",
@@ -289,9 +296,7 @@ class ConsumeOptions:
         int | None,
         option(min=1, metavar="N", help="Exit after N consumed messages."),
     ] = None
-    timeout: Annotated[
-        Any, duration_option("--timeout", help="Exit after this long.")
-    ] = None
+    for_: Annotated[Any, duration_option("--for", help="Exit after DURATION.")] = None
     endpoints: Annotated[Any, endpoints_option()] = None
     plaintext: Annotated[bool, plaintext_option()] = False
 
@@ -308,7 +313,7 @@ class ConsumeOptions:
             "--format": self.format_ is not None,
             "--output": output != "auto",
             "--broadcast": self.broadcast,
-            "--max-reconsume": self.max_reconsume is not None,
+            "--max-retries": self.max_retries is not None,
             "--from": self.from_ is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
@@ -369,6 +374,7 @@ def consume(common: Common, options: ConsumeOptions) -> None:
     The exit code is 1 if every delivery failed, 6 if some failed and others were
     consumed, and 130 if rmq was interrupted.
     """
+    warn_about_timeout(common, for_ms=options.for_)
     common = common.with_endpoints(options.endpoints, plaintext=options.plaintext)
     options.check(common.output, by_proxy=bool(common.endpoints))
     from rmqcli.cli.consume.run import run_consume

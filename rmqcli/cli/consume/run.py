@@ -103,7 +103,7 @@ def config_of(options: ConsumeOptions) -> ConsumerConfig:
         share_slow_pulls=options.count is None,
         consume_message_batch_max_size=_batch_size(options),
         pull_batch_size=options.pull_batch,
-        max_reconsume_times=options.max_reconsume,
+        max_reconsume_times=options.max_retries,
         await_termination_ms=DRAIN_MS,
         consume_timeout_ms=_consume_timeout_ms(options),
     )
@@ -244,11 +244,11 @@ class _Run:
         status.say(f"joined group {options.group} as {self._consumer.client_id}{by}")
         while not counts.ended.is_set():
             wait_ms = _LOOK_MS
-            if options.timeout is not None:
+            if options.for_ is not None:
                 spent_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
-                if spent_ms >= options.timeout:
+                if spent_ms >= options.for_:
                     return
-                wait_ms = min(wait_ms, options.timeout - spent_ms)
+                wait_ms = min(wait_ms, options.for_ - spent_ms)
             self._say_news()
             status.look(self._consumer)
             counts.has_news.wait(wait_ms / 1000)

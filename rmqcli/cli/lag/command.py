@@ -138,6 +138,8 @@ class LagOptions:
 def lag(common: Common, options: LagOptions) -> int:
     """Show how far groups are behind, per queue, and why.
 
+    Example: rmq lag my-group --process-queues --explain
+
     Lag is the max offset minus the committed offset. Where a number is not known, a
     state and a reason are shown instead. A group is OK, BEHIND (messages wait and the
     group has active members), STOPPED (messages wait and the group has no active
@@ -148,8 +150,6 @@ def lag(common: Common, options: LagOptions) -> int:
     The queues of each group are recorded in $XDG_STATE_HOME/rmqcli/lag (or in
     ~/.local/state/rmqcli/lag). The queues of a broker that has left the route are
     therefore shown as UNKNOWN for a week, or until --forget.
-
-    Example: rmq lag my-group --process-queues --explain
     """
     options.check(common.output)
     from rmqcli.admin.lag.gather import LagGatherer

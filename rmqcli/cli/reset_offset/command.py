@@ -209,6 +209,8 @@ class ResetOptions:
 def reset_offset(common: Common, options: ResetOptions) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.
 
+    Example: rmq reset-offset my-group my-topic --to -15m --execute
+
     Without --execute nothing is changed. With it, a backup is saved first, and the
     offset of every queue is verified afterwards. The exit code is 7 if offsets moved
     since the plan was made, if a backup or plan belongs to another group or cluster, or
@@ -216,8 +218,6 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
 
     A cluster is recognised by the addresses that its brokers advertise. To use a
     backup of another cluster, give its ID and --other-cluster.
-
-    Example: rmq reset-offset my-group my-topic --to -15m --execute
     """
     options.check()
     if options.mode == "--list-backups":

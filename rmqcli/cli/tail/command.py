@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
+    PROXY_SECTION,
     Common,
     argument,
     command_options,
@@ -23,7 +24,12 @@ from rmqcli.cli.options import (
     refuse_together,
     store_option,
 )
-from rmqcli.cli.selection import format_option, sql_option, tag_option
+from rmqcli.cli.selection import (
+    format_option,
+    sql_option,
+    tag_option,
+    warn_about_timeout,
+)
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS, make_writer, record_schema
 from rmqcli.errors import ExitCode, TextError, UnsupportedError, UsageError
 
@@ -41,6 +47,11 @@ LOOK_BACK = 10_000
 #: Messages that `--around-group` shows without -B and -A.
 BEFORE_DEFAULT = 2
 AFTER_DEFAULT = 5
+
+#: Titles of the help's sections.
+_WHERE = "Where to read"
+_WHICH = "Which messages"
+_STOP = "When to stop"
 
 _PER_SECOND_MAX = 10_000_000
 #: Pairs of options that contradict each other.
@@ -113,54 +124,75 @@ class TailOptions:
     """The options of `rmq tail` as they were typed, and checks of combinations."""
 
     topics: Annotated[list[str], argument(metavar="TOPIC...", help="Topics to read.")]
-    from_: Annotated[Any, position_option("--from", help="Start position.")] = None
+    from_: Annotated[
+        Any, position_option("--from", section=_WHERE, help="Start position.")
+    ] = None
     from_queue: Annotated[
         list[Any] | None,
         option(
             "--from-queue",
             parser=_parse_queue_position,
+            section=_WHERE,
             metavar="TOPIC@BROKER:ID=POSITION",
             help="Start position of one queue; repeatable.",
         ),
     ] = None
     to: Annotated[
-        Any, position_option("--to", help="End position, resolved at the start.")
+        Any,
+        position_option(
+            "--to", section=_WHERE, help="End position, resolved at the start."
+        ),
     ] = None
     last: Annotated[
         int | None,
-        option(min=0, metavar="N", help="Only the last N messages over all queues."),
+        option(
+            min=0,
+            section=_WHERE,
+            metavar="N",
+            help="Only the last N messages over all queues.",
+        ),
     ] = None
     follow: Annotated[
         bool | None,
         option(
             "--follow/--no-follow",
+            section=_STOP,
             help="Wait for new messages (default without --to).",
         ),
     ] = None
     count: Annotated[
-        int | None, option(min=1, metavar="N", help="Exit after N messages.")
+        int | None,
+        option(min=1, section=_STOP, metavar="N", help="Exit after N messages."),
     ] = None
-    timeout: Annotated[
-        Any, duration_option("--timeout", help="Exit after this long.")
+    for_: Annotated[
+        Any,
+        duration_option("--for", section=_STOP, help="Exit after DURATION."),
     ] = None
     idle_timeout: Annotated[
         Any,
         duration_option(
-            "--idle-timeout", help="Exit after this long without a message."
+            "--idle-timeout",
+            section=_STOP,
+            help="Exit after DURATION without a message.",
         ),
     ] = None
-    queue: Annotated[list[Any] | None, queue_option()] = None
-    tag: Annotated[str | None, tag_option()] = None
-    sql: Annotated[str | None, sql_option()] = None
+    queue: Annotated[list[Any] | None, queue_option(section=_WHERE)] = None
+    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
+    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
     key: Annotated[
         str | None,
-        option(metavar="KEY", help="Only messages with this key or message ID."),
+        option(
+            section=_WHICH,
+            metavar="KEY",
+            help="Only messages with this key or message ID.",
+        ),
     ] = None
     property_: Annotated[
         list[Any] | None,
         option(
             "--property",
             parser=_parse_property,
+            section=_WHICH,
             metavar="NAME=GLOB",
             help="Only messages whose property matches; repeatable, all must match.",
         ),
@@ -169,22 +201,28 @@ class TailOptions:
         Any,
         option(
             parser=_parse_grep,
+            section=_WHICH,
             metavar="REGEX",
             help="Only messages whose body matches.",
         ),
     ] = None
     not_: Annotated[
         bool,
-        option("--not", help="Invert --key, --property and --grep."),
+        option("--not", section=_WHICH, help="Invert --key, --property and --grep."),
     ] = False
     around_group: Annotated[
         str | None,
-        option(metavar="GROUP", help="Messages around the group's committed offset."),
+        option(
+            section=_WHERE,
+            metavar="GROUP",
+            help="Messages around the group's committed offset.",
+        ),
     ] = None
     before: Annotated[
         int | None,
         option(
             "-B",
+            section=_WHERE,
             min=0,
             metavar="N",
             help="Messages to show before that offset.  [default: 2]",
@@ -194,6 +232,7 @@ class TailOptions:
         int | None,
         option(
             "-A",
+            section=_WHERE,
             min=0,
             metavar="N",
             help="Messages to show from that offset on.  [default: 5]",
@@ -212,14 +251,15 @@ class TailOptions:
             help="Limit the output, e.g. to 100/s.",
         ),
     ] = None
-    store: Annotated[str | None, store_option()] = None
+    store: Annotated[str | None, store_option(section=_WHERE)] = None
     group: Annotated[
         str | None,
         option(
             "--group",
             "-g",
             metavar="GROUP",
-            help="With --endpoints: join this group, and consume for it.",
+            section=PROXY_SECTION,
+            help="Join this group, and consume for it.",
         ),
     ] = None
     endpoints: Annotated[Any, endpoints_option()] = None
@@ -284,7 +324,7 @@ class TailOptions:
                     " not consumed"
                 )
                 if flag == "--no-follow":
-                    hint = "use --count, --timeout or --idle-timeout to end tail"
+                    hint = "use --count, --for or --idle-timeout to end tail"
                 elif flag in ("--key", "--property", "--grep"):
                     hint = (
                         "use --tag or --sql: otherwise the group would consume"
@@ -353,9 +393,10 @@ def tail(common: Common, options: TailOptions) -> int:
     G, which must exist. The group then consumes the messages that tail shows: each is
     acknowledged once it is written, and other members of G do not receive it. Messages
     that were received but not written are delivered again after 30 s, with a higher
-    retry count. --tag and --sql select messages; --count, --timeout and --idle-timeout
-    end tail. Without --group, NAMESRV_ADDR takes precedence over ROCKETMQ_ENDPOINTS.
+    retry count. --tag and --sql select messages; --count, --for and --idle-timeout end
+    tail. Without --group, NAMESRV_ADDR takes precedence over ROCKETMQ_ENDPOINTS.
     """
+    warn_about_timeout(common, for_ms=options.for_)
     common = options.choose(common)
     options.check(common.output, by_proxy=bool(common.endpoints))
     options.filter()  # raises UsageError before anything is opened
@@ -378,7 +419,7 @@ def _tail_in_group(common: Common, options: TailOptions) -> int:
         tag=options.tag,
         sql=options.sql,
         count=options.count,
-        timeout_ms=options.timeout,
+        timeout_ms=options.for_,
         idle_timeout_ms=options.idle_timeout,
     )
     writer = make_writer(
@@ -410,7 +451,7 @@ def _tail_by_offsets(common: Common, options: TailOptions) -> int:
         ),
         follow=options.follows,
         count=options.count,
-        timeout_ms=options.timeout,
+        timeout_ms=options.for_,
         idle_timeout_ms=options.idle_timeout,
         rate_per_s=options.rate,
     )

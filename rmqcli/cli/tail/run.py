@@ -61,8 +61,8 @@ def run_tail(common: Common, options: TailOptions) -> int:
     """Read and write the messages; return the exit code: 0, 6 or 8."""
     tail_filter = options.filter()
     config = common.client_config()
-    if options.timeout is not None:
-        timeout_ms = max(1, min(config.timeout_ms, options.timeout))
+    if options.for_ is not None:
+        timeout_ms = max(1, min(config.timeout_ms, options.for_))
         config = replace(config, timeout_ms=timeout_ms)
     writer = make_writer(
         common.output, template=options.format_, color=common.use_color
@@ -83,7 +83,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
             look_back=LOOK_BACK if options.is_plain else None,
             follow=options.follows,
             count=options.count,
-            timeout_ms=options.timeout,
+            timeout_ms=options.for_,
             idle_timeout_ms=options.idle_timeout,
             rate_per_s=options.rate,
             selects=lambda queue: (

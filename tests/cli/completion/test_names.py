@@ -36,7 +36,7 @@ def home(tmp_path, monkeypatch):
 def cluster(rmq_cluster):
     for topic in ("orders", "payments"):
         rmq_cluster.create_topic(topic)
-    flags = ["-g", "billing", "-n", rmq_cluster.namesrv, "--timeout", "1ms", "-q"]
+    flags = ["-g", "billing", "-n", rmq_cluster.namesrv, "--for", "1ms", "-q"]
     assert run(["consume", "orders", *flags]) == 0
     return rmq_cluster
 

@@ -219,7 +219,7 @@ def test_orderly_needs_a_fifo_group(consume):
         (["--from", "earliest"], "--from and --endpoints cannot be used together"),
         (["--from", "earliest"], "rmq reset-offset moves a group"),
         (["--broadcast"], "--broadcast and --endpoints cannot be used together"),
-        (["--max-reconsume", "3"], "rmq group update GROUP --retry-max-times N"),
+        (["--max-retries", "3"], "rmq group update GROUP --max-retries N"),
         (["-n", "127.0.0.1:9876"], "--namesrv and --endpoints cannot be used"),
         (["--tls"], "--plaintext and --tls cannot be used together"),
     ],

@@ -117,7 +117,7 @@ def test_every_format_of_tail_is_written_as_tail_writes_it(rmq, one_queue, outpu
 
 
 def test_a_list_that_is_empty_is_still_a_list(rmq, rmq_topic):
-    flags = ["-g", "g", "--timeout", "300ms", "-o", "json"]
+    flags = ["-g", "g", "--for", "300ms", "-o", "json"]
     out, err = rmq("consume", rmq_topic, *flags)
     assert out == b"[]\n"
     assert "0 consumed; 0.0/s" in err
@@ -177,7 +177,7 @@ def test_where_a_new_group_begins_is_told_to_the_broker(
     rmq, rmq_cluster, rmq_topic, start, where
 ):
     heartbeats = rmq_cluster.faults.observe(code=int(RequestCode.HEART_BEAT))
-    rmq("consume", rmq_topic, "-g", "g", "--timeout", "10ms", *start)
+    rmq("consume", rmq_topic, "-g", "g", "--for", "10ms", *start)
     (consumer,) = json.loads(heartbeats.requests[0].command.body)["consumerDataSet"]
     assert consumer["consumeFromWhere"] == where
 
@@ -190,7 +190,7 @@ def test_broadcast_gives_all_to_each_and_keeps_offsets_in_a_file(
     flags = ["-g", "g", "--from", "first", "--broadcast", "-o", "raw"]
     out, _ = rmq("consume", rmq_topic, *flags, "--count", "8")
     assert bodies_of(out) == ["x"] * 8
-    out, _ = rmq("consume", rmq_topic, *flags, "--timeout", "400ms")
+    out, _ = rmq("consume", rmq_topic, *flags, "--for", "400ms")
     assert out == b""
     assert len(list(tmp_path.rglob("offsets.json"))) == 1
 

@@ -145,7 +145,7 @@ def test_a_command_that_a_signal_killed_has_failed(cluster, consume):
 def test_too_many_failures_make_a_dead_letter(cluster, consume, capfdbinary):
     dead = cluster.faults.observe(code=int(RequestCode.CONSUMER_SEND_MSG_BACK))
     cluster.send("T", ["x"])
-    flags = ["--max-reconsume", "1", "--max-failures", "2"]
+    flags = ["--max-retries", "1", "--max-failures", "2"]
     _, err = consume("--exec", "false", *flags, code=1)
     assert dead.seen == 2
     assert "0 consumed; 2 failed: 1 retry, 1 dead letter" in err

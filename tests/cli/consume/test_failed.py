@@ -62,7 +62,7 @@ def test_without_retries_each_failure_is_told_as_a_dead_letter(
 ):
     cluster.create_topic("T", queues=1)
     cluster.send("T", [seed(n) for n in range(5)])
-    flags = ["--max-reconsume", "0", "--max-failures", "5", "--threads", "1"]
+    flags = ["--max-retries", "0", "--max-failures", "5", "--threads", "1"]
     _, err = consume("--exec", "false", *flags, code=1)
     assert lines_of(err, "warning") == [
         f"warning: T@broker-a:0 offset {n}, id ID{n}: the command ended with exit"
@@ -81,7 +81,7 @@ def test_a_retry_is_numbered_and_named_by_the_first_copy_s_offset_and_id(
     cluster.create_topic("T", queues=1)
     cluster.send("T", ["x", "x", "x", seed(7)])
     command = "test $RMQ_OFFSET != 3 && test $RMQ_RECONSUME_TIMES = 0"
-    flags = ["--shell", "--max-reconsume", "2", "--max-failures", "3", "--threads", "1"]
+    flags = ["--shell", "--max-retries", "2", "--max-failures", "3", "--threads", "1"]
     _, err = consume("--exec", command, *flags, code=6)
     assert [line.split(": ", 1)[1] for line in lines_of(err, "offset 3, id ID7")] == [
         "the command ended with exit status 1; retry 1 of 2 follows",
@@ -115,7 +115,7 @@ def test_in_order_retries_are_local_and_then_it_is_a_dead_letter(
     cluster.create_topic("T", queues=1)
     cluster.send("T", [seed(0), seed(1)])
     command = "test $RMQ_OFFSET = 1"
-    flags = ["--shell", "--orderly", "--max-reconsume", "1", "--count", "1"]
+    flags = ["--shell", "--orderly", "--max-retries", "1", "--count", "1"]
     _, err = consume("--exec", command, *flags, code=6)
     assert lines_of(err, "id ID0") == [
         (

@@ -170,7 +170,7 @@ def dead_letters(real_cluster, group):
 
 
 def test_what_is_told_as_a_dead_letter_is_one(real_cluster, filled, fail, group):
-    flags = ["--max-reconsume", "0", "--max-failures", "30", "--threads", "1"]
+    flags = ["--max-retries", "0", "--max-failures", "30", "--threads", "1"]
     lines = fail(filled, "--exec", "false", *flags, code=1)
     told = [line for line in lines if line.endswith(f"dead letter in %DLQ%{group}")]
     assert len(told) == 30
@@ -186,7 +186,7 @@ def test_a_retry_is_told_and_then_the_dead_letter(
     """A broker's first retry delay is 10 s."""
     topic = new_topic()
     fill(real_cluster, topic, messages=1, body_bytes=16, batch_size=1)
-    flags = ["--max-reconsume", "1", "--max-failures", "2"]
+    flags = ["--max-retries", "1", "--max-failures", "2"]
     lines = fail(topic, "--exec", "false", *flags, code=1)
     told = [line for line in lines if "exit status 1" in line]
     assert told[0].endswith(
@@ -204,7 +204,7 @@ def test_in_order_a_dead_letter_follows_local_retries(
 ):
     topic = new_topic()
     fill(real_cluster, topic, messages=1, body_bytes=16, batch_size=1)
-    flags = ["--orderly", "--max-reconsume", "1", "--max-failures", "2"]
+    flags = ["--orderly", "--max-retries", "1", "--max-failures", "2"]
     lines = fail(topic, "--exec", "false", *flags, code=1)
     told = [line for line in lines if "exit status 1" in line]
     assert [line.split("; ")[1] for line in told] == [

@@ -35,9 +35,9 @@ from tests.test_startup import modules_after
         (["-g", "g", "--threads", "1001"], 2, "--threads"),
         (["-g", "g", "--batch", "1025"], 2, "--batch"),
         (["-g", "g", "--pull-batch", "0"], 2, "--pull-batch"),
-        (["-g", "g", "--max-reconsume", "-1"], 2, "--max-reconsume"),
+        (["-g", "g", "--max-retries", "-1"], 2, "--max-retries"),
         (
-            ["-g", "g", "--broadcast", "--max-reconsume", "3"],
+            ["-g", "g", "--broadcast", "--max-retries", "3"],
             2,
             "cannot be used together",
         ),

@@ -146,7 +146,7 @@ def test_it_follows_until_a_time_limit(cluster, tail):
     cluster.send("T", seeds(2))
     out, _ = tail(cluster, "--last", "1", "--idle-timeout", "600ms", "-o", "raw")
     assert out == "m1\n"
-    out, err = tail(cluster, "--from", "latest", "--timeout", "300ms", "-o", "json")
+    out, err = tail(cluster, "--from", "latest", "--for", "300ms", "-o", "json")
     assert out == "[]\n"
     assert "ended before" not in err
 
@@ -211,7 +211,7 @@ def test_what_is_odd_about_a_position_is_told(cluster, tail):
 def test_a_rate_limits_and_a_timeout_ends_the_wait(cluster, tail):
     cluster.send("T", seeds(8))
     flags = ["--from", "earliest", "--no-follow", "-o", "raw", "--rate", "0.001/s"]
-    out, err = tail(cluster, *flags, "--timeout", "500ms")
+    out, err = tail(cluster, *flags, "--for", "500ms")
     assert len(out.splitlines()) == 1
     assert (
         "8 scanned; 1 matched; no gaps; stopped before all messages were shown" in err
@@ -361,7 +361,7 @@ def test_a_proxy_may_read_by_offset_and_tell_none_of_groups(proxy, tail):
 
 def test_a_proxy_that_gives_nothing_is_asked_until_the_time_is_over(proxy, tail):
     pulls(proxy, following(0))
-    flags = ["--from", "earliest", "--no-follow", "--timeout", "700ms", "-o", "raw"]
+    flags = ["--from", "earliest", "--no-follow", "--for", "700ms", "-o", "raw"]
     out, err = tail(proxy, *flags)
     assert out == ""
     assert "stopped before all messages were shown" in err

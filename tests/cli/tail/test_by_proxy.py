@@ -154,7 +154,7 @@ def test_tags_and_sql_select(cluster, tail, choice):
     assert tail(cluster, *choice, "--count", "1", "-o", "raw")[0] == "b\n"
 
 
-@pytest.mark.parametrize("limit", ["--timeout", "--idle-timeout"])
+@pytest.mark.parametrize("limit", ["--for", "--idle-timeout"])
 def test_a_time_limit_ends_it(cluster, tail, limit):
     out, err = tail(cluster, limit, "300ms", "-o", "json", "--fail-if-empty", code=8)
     assert out == "[]\n"
@@ -225,7 +225,7 @@ def test_a_damaged_body_is_shown_as_such(proxy, tail):
         (["--last", "5"], "--last and --group cannot be used together"),
         (["--queue", "0"], "--queue and --group cannot be used together"),
         (["--around-group", "h"], "--around-group and --group cannot be used"),
-        (["--no-follow"], "use --count, --timeout or --idle-timeout to end tail"),
+        (["--no-follow"], "use --count, --for or --idle-timeout to end tail"),
         (["--key", "k"], "the group would consume messages that are not shown"),
         (["--property", "a=b"], "the group would consume messages that are not shown"),
         (["--grep", "x"], "use --tag or --sql"),

@@ -74,7 +74,7 @@ def test_filters_that_match_little_of_a_large_topic_end_with_all_matches(
 ):
     topic = new_topic(queues=6)
     fill(real_cluster, topic, messages=100_000, body_bytes=100, keys=True)
-    bounded = [topic, "-n", real_cluster.namesrv, "-o", "jsonl", "--timeout", "2m"]
+    bounded = [topic, "-n", real_cluster.namesrv, "-o", "jsonl", "--for", "2m"]
     bounded += ["--from", "earliest", "--to", "latest"]
     for flags, numbers in (
         (["--key", "no-such-key"], []),

@@ -86,7 +86,7 @@ def test_what_came_after_an_interrupt_is_shown_though_nothing_came_before(
     out, arguments = interrupt(process)
     assert out == ""
     cluster.send("T", [f"new-{n}" for n in range(5)])
-    shown = go_on(arguments, "--count", "5", "--timeout", "60s")
+    shown = go_on(arguments, "--count", "5", "--for", "60s")
     assert shown == ["new-0", "new-1", "new-2", "new-3", "new-4"]
 
 
@@ -101,7 +101,7 @@ def test_messages_of_one_millisecond_come_neither_twice_nor_not_at_all(cluster):
     out, arguments = interrupt(process)
     assert out == ""
     cluster.send("T", ["new-0", "new-1"])
-    assert go_on(arguments, "--count", "2", "--timeout", "60s") == ["new-0", "new-1"]
+    assert go_on(arguments, "--count", "2", "--for", "60s") == ["new-0", "new-1"]
     starts = [word for word in arguments if "@" in word]
     assert starts == ["T@broker-a:0=5", "T@broker-a:1=4", "T@broker-a:2=4"]
 
@@ -129,7 +129,7 @@ def test_queues_of_a_broker_that_was_away_begin_where_they_were_meant_to(positio
         cluster.send("T", ["a"] * 4, broker="broker-a")
         away = cluster.broker("broker-b")
         away.hang()
-        process = start(cluster, "--from", position, "--timeout", "60s")
+        process = start(cluster, "--from", position, "--for", "60s")
         wait_for_holds(cluster, 2)
         _, arguments = interrupt(process)
         away.resume()

@@ -45,7 +45,7 @@ def test_a_broker_that_hangs_at_the_start_comes_back():
         away = cluster.broker("broker-b")
         away.hang()
         with start(
-            cluster, "--from", "earliest", "--timeout", "30s", "--count", "7"
+            cluster, "--from", "earliest", "--for", "30s", "--count", "7"
         ) as tail:
             assert tail.stdout is not None
             first = [json.loads(tail.stdout.readline()) for _ in range(3)]
@@ -69,7 +69,7 @@ def test_one_that_stays_away_is_exit_6():
         cluster.create_topic("T")
         cluster.send("T", ["a"] * 3, broker="broker-a")
         cluster.broker("broker-b").hang()
-        with start(cluster, "--from", "earliest", "--timeout", "2s") as tail:
+        with start(cluster, "--from", "earliest", "--for", "2s") as tail:
             out, err = tail.communicate(timeout=PATIENCE_S)
     assert len(out.splitlines()) == 3
     assert err.count("retrying") == 1

@@ -114,7 +114,7 @@ def test_count_ends_it(tail, how):
     assert len(out.splitlines()) == 7
 
 
-@pytest.mark.parametrize("flag", ["--timeout", "--idle-timeout"])
+@pytest.mark.parametrize("flag", ["--for", "--idle-timeout"])
 def test_time_ends_following(tail, flag):
     code, out, _ = tail(ScriptedBroker({0: 3}), flag, "300ms")
     assert code == 0
@@ -199,7 +199,7 @@ def test_when_every_queue_is_refused_it_is_that_error(tail):
     denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
     broker = ScriptedBroker({0: 5}, override=lambda *_: denied)
     assert tail(broker, "--from", "earliest", "--to", "latest")[0] == 4
-    assert tail(broker, "--timeout", "5s")[0] == 4
+    assert tail(broker, "--for", "5s")[0] == 4
 
 
 def test_sql_that_is_off_says_how_to_switch_it_on(tail):
@@ -323,7 +323,7 @@ def test_rate_limits(tail):
 
 @pytest.mark.parametrize("how", [["--from", "0", "--to", "latest"], ["--last", "90"]])
 def test_a_time_limit_ends_slow_output_too_and_is_said(tail, how):
-    flags = [*how, "--no-follow", "--rate", "10/s", "--timeout", "500ms"]
+    flags = [*how, "--no-follow", "--rate", "10/s", "--for", "500ms"]
     code, out, err = tail(ScriptedBroker({0: 100}), *flags)
     assert code == 0
     assert 0 < len(out.splitlines()) < 90

@@ -129,7 +129,7 @@ def _texts(tree):
         ),
         (
             lambda connected: connected.admin().update_group("G", consume_enable=False),
-            ["group", "update", "G", "--no-consume-enable"],
+            ["group", "update", "G", "--no-consume"],
             "create it with: Admin.create_group('G')",
             "create it with: rmq group create G",
         ),

@@ -1,0 +1,300 @@
+"""The help: of `rmq`, of groups of commands, of each command, and pages of its own.
+
+It is made of our declarations, so that it does not depend on Typer. In the help of a
+command the first paragraph of its docstring and the example come first, then its
+arguments and options, then the other paragraphs, and last the common options, of which
+only the most used are shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
+from rmqcli.cli.options import COMMON_SECTION
+from rmqcli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.cli.declared import Parameter
+
+_WIDTH_MAX = 100
+#: The greatest width of the left column; a longer entry has a line of its own.
+_LEFT_MAX = 28
+
+_BEGIN = (
+    ("rmq demo", "a guided tour, which needs no cluster"),
+    ("export NAMESRV_ADDR=HOST:9876", "the name servers of your cluster"),
+    ("rmq topics", "what it holds; rmq brokers: where"),
+    ("rmq tail TOPIC", "read messages"),
+    ("rmq lag", "how far groups are behind"),
+)
+#: Values of `--output` that show something about the output.
+_ABOUT = {"help": "help lists the fields", "schema": "schema prints the JSON Schema"}
+#: The common options that the help of each command shows.
+_BRIEF = ("namesrv", "output", "timeout")
+
+
+def show(text: str) -> None:
+    """Write help to stdout."""
+    sys.stdout.write(text)
+
+
+def general_help(table: Sequence[CommandEntry] = COMMANDS) -> str:
+    """Return the help of `rmq`: how to begin, and the commands by section."""
+    parts = [
+        "Usage: rmq COMMAND [OPTIONS] [ARGUMENTS]\n",
+        _paragraph("Read, measure and move the messages of Apache RocketMQ."),
+        _section("To begin", _BEGIN),
+    ]
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for name, entry in entries_below("", table=table).items():
+        if isinstance(entry, CommandEntry):
+            sections.setdefault(entry.section, []).append((name, entry.help))
+            continue
+        members = [each for each in table if each.path.startswith(f"{name} ")]
+        row = (f"{name} ...", entry)
+        sections.setdefault(members[0].section, []).append(row)
+    parts += [_section(title, rows) for title, rows in sections.items()]
+    parts.append(
+        _paragraph(
+            "rmq COMMAND --help shows a command's options and an example; rmq help"
+            " options, positions and exit-codes explain what commands share."
+        )
+    )
+    return "\n".join(parts)
+
+
+def group_help(prefix: str, table: Sequence[CommandEntry] = COMMANDS) -> str:
+    """Return the help of commands that begin with `prefix`, as "topic "."""
+    rows = [
+        (name, entry if isinstance(entry, str) else entry.help)
+        for name, entry in entries_below(prefix, table=table).items()
+    ]
+    text = GROUPS.get(prefix.strip(), "")
+    parts = [f"Usage: rmq {prefix}COMMAND [OPTIONS] [ARGUMENTS]\n"]
+    if text:
+        parts.append(_paragraph(text))
+    parts.append(_section("Commands", rows))
+    return "\n".join(parts)
+
+
+def command_help(entry: CommandEntry) -> str:
+    """Return the help of a command."""
+    from rmqcli.cli.declared import parameters_of
+
+    command = entry.load()
+    parameters = parameters_of(command)
+    text = inspect.cleandoc(command.function.__doc__ or "")
+    first, _, rest = text.partition("\n\n")
+    example, _, notes = rest.partition("\n\n")
+    arguments = [each for each in parameters if each.declaration.is_argument]
+    usage = " ".join(_in_usage(each) for each in arguments)
+    parts = [f"Usage: rmq {entry.path} [OPTIONS] {usage}".rstrip() + "\n"]
+    parts.append(_paragraph(first))
+    parts.append(textwrap.indent(example, "  ") + "\n")
+    if arguments:
+        parts.append(
+            _section("Arguments", [(each.metavar, _text(each)) for each in arguments])
+        )
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for each in parameters:
+        declaration = each.declaration
+        if not declaration.is_argument and declaration.section != COMMON_SECTION:
+            title = declaration.section or "Options"
+            sections.setdefault(title, []).append((_left(each), _text(each)))
+    help_row = ("-h, --help", "Show this help.")
+    if not command.has_common:
+        sections.setdefault("Options", []).append(help_row)
+    parts += [_section(title, rows) for title, rows in sections.items()]
+    parts += [_paragraph(each) for each in notes.split("\n\n") if each]
+    if command.has_common:
+        shared = {p.name: p for p in parameters}
+        rows = [(_left(shared[name]), _text(shared[name])) for name in _BRIEF]
+        rows.append(("-q, -v, ...", "All common options: rmq help options."))
+        parts.append(_section(COMMON_SECTION, [*rows, help_row]))
+    return "\n".join(parts)
+
+
+def _in_usage(parameter: Parameter) -> str:
+    name = parameter.metavar
+    return name if parameter.is_required or name.startswith("[") else f"[{name}]"
+
+
+def _left(parameter: Parameter) -> str:
+    """Return the flags of an option, short ones first, and what stands for a value."""
+    flags = ", ".join(sorted(parameter.flags, key=lambda flag: flag.startswith("--")))
+    if parameter.negative_flags:
+        flags += " / " + ", ".join(parameter.negative_flags)
+    metavar = parameter.metavar
+    if parameter.name == "output" and parameter.declaration.choices:
+        metavar = "FORMAT"
+    return f"{flags} {metavar}".strip()
+
+
+def _text(parameter: Parameter) -> str:
+    """Return the help of a parameter, with its variable and its default."""
+    declaration = parameter.declaration
+    text = declaration.help
+    if parameter.name == "output" and declaration.choices:
+        formats = [each for each in declaration.choices if each not in _ABOUT]
+        about = [_ABOUT[each] for each in declaration.choices if each in _ABOUT]
+        text = "; ".join([f"Output format: {', '.join(formats)}", *about]) + "."
+    extra = []
+    if declaration.envvar:
+        extra.append(f"env var: {declaration.envvar}")
+    default = _default(parameter)
+    if default:
+        extra.append(f"default: {default}")
+    return f"{text}  [{'; '.join(extra)}]" if extra else text
+
+
+def _default(parameter: Parameter) -> str:
+    default = parameter.default
+    if default is None or not parameter.declaration.show_default:
+        return ""
+    if parameter.is_switch:
+        if not parameter.negative_flags:
+            return ""
+        flags = parameter.flags if default else parameter.negative_flags
+        return flags[0].lstrip("-")
+    return str(default)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _WIDTH_MAX)
+
+
+def _paragraph(text: str) -> str:
+    lines = textwrap.wrap(
+        " ".join(text.split()), _width() - 2, break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip
+    return "".join(f"  {line}\n" for line in lines)
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    return "".join([f"{title}:\n", *_lines(list(rows))])
+
+
+def _lines(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines of two columns, the right one wrapped."""
+    lengths = [len(left) for left, _ in rows if len(left) <= _LEFT_MAX]
+    left_width = max(lengths, default=_LEFT_MAX)
+    room = max(20, _width() - left_width - 4)
+    for left, text in rows:
+        wrapped = textwrap.wrap(
+            text, room, break_on_hyphens=False, break_long_words=False,
+            drop_whitespace=True,
+        )  # fmt: skip
+        if len(left) > left_width:
+            yield f"  {left}\n"
+            left = ""
+        for line in wrapped or [""]:
+            yield f"  {left:<{left_width}}  {line}\n"
+            left = ""
+
+
+def _options_page() -> str:
+    from rmqcli.cli.declared import common_parameters, parameters_of
+
+    parts = [
+        _paragraph(
+            "Every command that uses a cluster takes these options, after its name or"
+            " before it: rmq -n HOST lag, rmq lag -n HOST."
+        )
+    ]
+    sections: dict[str, list[tuple[str, str]]] = {}
+    output = ("-o, --output FORMAT", "Output format; the help of a command lists its.")
+    for each in common_parameters():
+        is_access = each.name.startswith(("tls", "acl"))
+        title = "Access and TLS" if is_access else COMMON_SECTION
+        sections.setdefault(title, []).append((_left(each), _text(each)))
+    sections[COMMON_SECTION].insert(1, output)
+    tail = next(each for each in COMMANDS if each.path == "tail")
+    sections["Instead of name servers, with a proxy of RocketMQ 5"] = [
+        (_left(each), _text(each))
+        for each in parameters_of(tail.load())
+        if each.name in ("endpoints", "plaintext")
+    ]
+    parts += [_section(title, rows) for title, rows in sections.items()]
+    parts.append(
+        _paragraph(
+            "Of several sources the first one counts: the option, then the environment,"
+            " then the default. Durations are 500ms, 5s, 2m, 1h or 7d."
+        )
+    )
+    return "\n".join(parts)
+
+
+def _positions_page() -> str:
+    from rmqcli import position
+
+    text = inspect.cleandoc(position.__doc__ or "")
+    return textwrap.indent(text.rpartition("\n\n")[0], "  ") + "\n"
+
+
+#: What the exit codes mean.
+_EXIT_CODES = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "a broker refused, or it failed for a reason not listed below",
+    ExitCode.USAGE: "wrong options or arguments",
+    ExitCode.NOT_FOUND: "a topic, group, message or cluster does not exist",
+    ExitCode.DENIED: "credentials are missing or do not suffice",
+    ExitCode.UNREACHABLE: "no connection, or no answer in time",
+    ExitCode.PARTIAL: "a part could not be done; the rest is shown",
+    ExitCode.REFUSED: "offsets moved since the plan, or a change was not confirmed",
+    ExitCode.EMPTY: "nothing to show, with --fail-if-empty",
+    ExitCode.INTERRUPTED: "Ctrl-C or SIGTERM",
+}
+
+
+def _exit_codes_page() -> str:
+    rows = [(str(int(code)), meaning) for code, meaning in _EXIT_CODES.items()]
+    return _section("Exit codes", rows)
+
+
+#: The pages that explain what commands share.
+PAGES = {
+    "options": _options_page,
+    "positions": _positions_page,
+    "exit-codes": _exit_codes_page,
+}
+
+
+def help_of(path: str, table: Sequence[CommandEntry] = COMMANDS) -> str:
+    """Return the help of a path: "", a command, a group of commands, or a page.
+
+    Raises UsageError if there is none.
+    """
+    if not path:
+        return general_help(table)
+    entry = next((each for each in table if each.path == path), None)
+    if entry is not None:
+        return command_help(entry)
+    if path in PAGES:
+        return PAGES[path]()
+    if entries_below(f"{path} ", table=table):
+        return group_help(f"{path} ", table)
+    raise unknown_command(path, table)
+
+
+def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
+    """Return the error for words that name no command."""
+    from rmqcli.cli.arguments.habits import hint_for_command
+    from rmqcli.cli.ui.errors import unknown_name
+
+    first, _, rest = path.partition(" ")
+    below = entries_below(f"{first} ", table=table)
+    if rest and below:
+        word = rest.partition(" ")[0]
+        return unknown_name("command", word, below, help_command=f"rmq {first}")
+    error = unknown_name(
+        "command", first, entries_below("", table=table), help_command="rmq"
+    )
+    error.hint = hint_for_command(first) or error.hint
+    return error

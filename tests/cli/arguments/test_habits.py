@@ -1,0 +1,158 @@
+"""What people type who know other tools works, or the error names the right form."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from rmqcli.cli.arguments import habits
+from rmqcli.cli.arguments.arrange import arrange
+from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
+from rmqcli.cli.commands import COMMANDS
+from rmqcli.cli.main import run
+
+PATHS = [entry.path for entry in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        ("-n h:1 lag", "lag -n h:1"),
+        ("-n h:1 -o json -vv topic show T", "topic show -n h:1 -o json -vv T"),
+        ("--timeout=1s -q topics --all", "topics --timeout=1s -q --all"),
+        ("broker list", "brokers"),
+        ("brokers list", "brokers"),
+        ("group describe G", "group show G"),
+        ("group list", "groups"),
+        ("group ls", "groups"),
+        ("groups list -o json", "groups -o json"),
+        ("produce T x", "send T x"),
+        ("topic add T", "topic create T"),
+        ("topic consume T", "tail T"),
+        ("topic describe T", "topic show T"),
+        ("topic list", "topics"),
+        ("topic ls", "topics"),
+        ("topic produce T x", "send T x"),
+        ("topics list", "topics"),
+        ("tail -f T", "tail --follow T"),
+        ("tail T --from-beginning", "tail --from earliest T"),
+        ("tail T -c 5", "tail --count 5 T"),
+        ("tail -t T", "tail T"),
+        ("tail T --since 15m", "tail --from -15m T"),
+        ("tail T --since=2h", "tail --from -2h T"),
+        ("tail T --since @2026-01-02", "tail --from @2026-01-02 T"),
+        ("sql 'select 1' --since 1d", "sql --from -1d 'select 1'"),
+        ("consume T -g G --from-beginning", "consume -g G --from first T"),
+        ("consume -t T -g G", "consume -g G T"),
+        ("send -t T -k K -c A hello", "send --key K --tag A T hello"),
+        ("send --topic T hello", "send T hello"),
+        ("lag -g G", "lag G"),
+        ("lag --group=G -t T", "lag --topic T G"),
+        ("lag -g G -g H -o json", "lag -o json G H"),
+        ("topic show -t T", "topic show T"),
+        ("topic create -t T --queues 4", "topic create --queues 4 T"),
+        ("topic delete -t T", "topic delete T"),
+        ("group show -g G", "group show G"),
+        ("group delete -g G", "group delete G"),
+        ("reset-offset -t T -g G --to latest", "reset-offset --to latest G T"),
+        ("reset-offset G -t T --to latest", "reset-offset --to latest G T"),
+        ("export -t T --to-parquet d", "export --to-parquet d T"),
+        # the value of another option is no habit
+        ("tail T --grep -f", "tail --grep -f T"),
+        ("send T -- -f", "send T -- -f"),
+        ("send -t T -- -x", "send -- T -x"),
+    ],
+)
+def test_it_works(typed, ours):
+    assert arrange(shlex.split(typed), PATHS) == shlex.split(ours)
+
+
+def test_every_row_that_works_leads_to_a_command_or_an_option():
+    assert set(habits.COMMANDS.values()) <= set(PATHS)
+    assert not set(habits.COMMANDS) & set(PATHS)
+    for (path, typed), option in habits.OPTIONS.items():
+        assert option.split()[0] in GRAMMARS[path][1]
+        assert typed not in GRAMMARS[path][1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("tail T -n 5", "for the last 5 messages: --last 5"),
+        ("tail T -n5", "for the last 5 messages: --last 5"),
+        ("tail -n 5 T", "for the last 5 messages: --last 5"),
+        ("tail T -5", "for the last 5 messages: --last 5"),
+        ("lag -n 5", "write HOST:PORT, or several separated by commas"),
+        ("tail T -e", "to end at the last message: --no-follow"),
+        ("tail T -b h:1", "name servers: --namesrv HOST:PORT"),
+        ("topics --bootstrap-server h:1", "name servers: --namesrv HOST:PORT"),
+        ("topics --brokers h:1", "name servers: --namesrv HOST:PORT"),
+        ("topics --json", "the output format: -o json"),
+        ("export T --offset 5", "the start position: --from POSITION"),
+        ("tail T -X a=b", "options are listed by --help"),
+        ("topics --group G", "rmq tail and rmq lag know groups: rmq lag GROUP"),
+        ("spark package -o f.zip", "the file to write: --out FILE"),
+        ("topic create T -c C", "write: --cluster CLUSTER"),
+        ("topic create T -b B", "write: --broker BROKER"),
+        ("topic create T -r 4", "write: --queues N"),
+        ("topic create T -w 4", "write: --queues N"),
+        ("topic create T -p 4", "write: --queues N"),
+        ("topic create T --partitions 4", "write: --queues N"),
+        ("group create G -c C", "write: --cluster CLUSTER"),
+        ("group create G -b B", "write: --broker BROKER"),
+        ("group update G -c C", "write: --cluster CLUSTER"),
+        ("group update G -b B", "write: --broker BROKER"),
+        ("group delete G -c C", "write: --cluster CLUSTER"),
+        ("group delete G -b B", "write: --broker BROKER"),
+        ("lag --explian", "did you mean --explain?"),
+        ("lagg", "did you mean lag?"),
+        ("topic shwo T", "did you mean show?"),
+        ("reset-offset -t T --to latest", "see: rmq reset-offset --help"),
+        ("-C -t T", "to read messages: rmq tail TOPIC"),
+        ("-P -t T", "to send messages: rmq send TOPIC"),
+        ("-L -b h:1", "to list topics and brokers: rmq topics, rmq brokers"),
+    ],
+)
+def test_the_error_names_the_right_form(capfd, typed, hint):
+    assert run(shlex.split(typed)) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1] == f"hint: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        ("brokerStatus", "rmq brokers"),
+        ("cluster", "rmq brokers"),
+        ("clusterList", "rmq brokers"),
+        ("consumerConnection", "rmq group show GROUP"),
+        ("consumerProgress", "rmq lag [GROUP]"),
+        ("consumerStatus", "rmq lag GROUP --process-queues"),
+        ("deleteSubGroup", "rmq group delete GROUP"),
+        ("deleteTopic", "rmq topic delete TOPIC"),
+        ("message", "rmq tail TOPIC --key ID --from earliest --no-follow"),
+        ("ping", "rmq brokers"),
+        ("printMsg", "rmq tail TOPIC --from earliest --no-follow"),
+        ("query", "rmq sql 'select * from TOPIC'"),
+        ("queryMsgById", "rmq tail TOPIC --key ID --from earliest --no-follow"),
+        ("queryMsgByKey", "rmq tail TOPIC --key KEY --from earliest --no-follow"),
+        ("queryMsgByUniqueKey", "rmq tail TOPIC --key ID --from earliest --no-follow"),
+        ("reset", "rmq reset-offset GROUP TOPIC --to POSITION"),
+        ("resetOffsetByTime", "rmq reset-offset GROUP TOPIC --to @TIME"),
+        ("sendMessage", "rmq send TOPIC BODY"),
+        ("skipAccumulatedMessage", "rmq reset-offset GROUP TOPIC --to latest"),
+        ("status", "rmq brokers"),
+        ("topicList", "rmq topics"),
+        ("topicRoute", "rmq topic show TOPIC"),
+        ("topicStatus", "rmq topic show TOPIC"),
+        ("updateSubGroup", "rmq group create GROUP, or rmq group update GROUP"),
+        ("updateTopic", "rmq topic create TOPIC"),
+    ],
+)
+def test_the_error_names_the_command(capfd, typed, ours):
+    assert run([typed, "-n", "h:1"]) == 2
+    assert capfd.readouterr().err == (
+        f"error: no such command: {typed}\nhint: write: {ours}\n"
+    )
