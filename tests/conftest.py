@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, settings
 
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
-from rmqcli.spark import class_archive as spark_class_archive
 from tests.kit import artefacts, class_archive, java_program
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
@@ -203,13 +202,9 @@ def _logging_as_it_was():
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_is_not_the_users(tmp_path_factory):
-    """Keep the state that commands store between runs in a folder of the tests.
-
-    Also, a session of Spark does not leave a process that makes a class archive.
-    """
+    """Keep the state that commands store between runs in a folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        patch.setenv(spark_class_archive.SWITCH, "off")
         yield
 
 

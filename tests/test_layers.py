@@ -174,7 +174,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "scratch",
             "shown_errors",
         ),
-        ("class_archive", "connect", "messages", "rows"),
+        ("connect", "messages", "rows"),
         ("session",),
         ("decode",),
         ("export", "sink"),

@@ -12,7 +12,6 @@
     package       rmqcli as a zip that executors can import
     connect       sessions with a Spark Connect server, which has no SparkContext
     java          finds the Java runtime that Spark needs
-    class_archive lets Java start Spark sooner, from an archive of its classes
     options       options that source and sink share, and errors that name the option
     shown_errors  adds hints to errors that Spark shows, and recreates errors
     master        checks the URL of a Spark master before Java is started

@@ -3,9 +3,8 @@
 The default is a local master that is bound to the loopback address, with as many
 workers as there are cores, at most three tries of a task, and no web interface, which
 would add 1.3 s to the start (an application on a cluster has one). Only the RDD layer
-is started, because the SQL layer would take half of the time of the start. Java loads
-the classes from an archive if there is one (`class_archive`). Everything that Spark and
-Java print goes to a log file, never to the screen.
+is started, because the SQL layer would take half of the time of the start. Everything
+that Spark and Java print goes to a log file, never to the screen.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, Final
 import rmqcli
 from rmqcli.credentials import ENV_SECRETS
 from rmqcli.errors import ConfigError, ConnectError, RmqError
-from rmqcli.spark.class_archive import find_class_archive
 from rmqcli.spark.failure import start_reason
 from rmqcli.spark.java import find_java, write_shim
 from rmqcli.spark.master import is_local
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from rmqcli.spark.class_archive import ClassArchive, Kind
     from rmqcli.spark.java import Java
 
 _LOCAL_TRIES: Final = 3
@@ -66,8 +63,6 @@ class SessionOptions:
     name: str
     log_path: str
     workers_max: int
-    #: which archive of Java classes the session uses
-    kind: Kind = "export"
     master: str | None = None
     #: settings of Spark, which take precedence over the ones made here
     conf: tuple[tuple[str, str], ...] = ()
@@ -85,74 +80,16 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     """
     with scratch_folder() as folder, _other_jvm_kept():
         java = find_java(os.environ)
-        classes = _Classes.of(options, java, folder)
-        with (
-            _environment(options, java, folder, classes.java_options()),
-            _sigint_kept(),
-        ):
+        with _environment(options, java, folder), _sigint_kept():
             context = _start(options, folder)
         try:
             if not is_local(options.master):
                 _ship(context, zip_package(folder), options)
-            class_path = classes.class_path(context)
             yield context
         except BaseException:
             _stop(context, orderly=False)
             raise
         _stop(context, orderly=not is_local(options.master))
-        classes.keep(class_path)
-
-
-@dataclass(frozen=True, slots=True)
-class _Classes:
-    """The archive that a session uses, or for which it records its classes."""
-
-    archive: ClassArchive | None
-    #: the file for the names of the classes, None when they are not recorded
-    names: str | None
-
-    @classmethod
-    def of(cls, options: SessionOptions, java: Java, folder: str) -> _Classes:
-        home = _spark_home(os.environ)
-        if home is None:
-            return cls(None, None)
-        archive = find_class_archive(
-            options.kind,
-            java=java,
-            spark_home=home,
-            spark_version=pyspark_version(),
-            environ=os.environ,
-        )
-        if archive is None or archive.is_usable():
-            return cls(archive, None)
-        # Sessions of a cluster also load other classes.
-        if is_local(options.master) and archive.may_be_made():
-            return cls(archive, os.path.join(folder, "classes"))
-        return cls(None, None)
-
-    def java_options(self) -> str:
-        if self.archive is None:
-            return ""
-        if self.names is None:
-            return self.archive.options_to_use()
-        return self.archive.options_to_record(self.names)
-
-    def class_path(self, context: SparkContext) -> str | None:
-        """Return the class path of the JVM, None when it is not needed."""
-        from py4j.protocol import Py4JError
-
-        if self.names is None:
-            return None
-        try:
-            jvm = context._jvm  # noqa: SLF001  # PySpark offers no other way to it
-            return str(jvm.System.getProperty("java.class.path"))
-        except (Py4JError, OSError):
-            return None
-
-    def keep(self, class_path: str | None) -> None:
-        """Start creating the archive, if the session has recorded its classes."""
-        if self.archive is not None and self.names is not None and class_path:
-            self.archive.start_making(self.names, class_path, os.environ)
 
 
 def cores() -> int:
@@ -360,13 +297,8 @@ def _spark_home(environ: Mapping[str, str]) -> str | None:
 
 
 @contextlib.contextmanager
-def _environment(
-    options: SessionOptions, java: Java, folder: str, java_options: str = ""
-) -> Iterator[None]:
-    """Set the environment variables that Spark reads when it starts; restore them.
-
-    `java_options` are options for the JVM of the driver, with any master.
-    """
+def _environment(options: SessionOptions, java: Java, folder: str) -> Iterator[None]:
+    """Set the environment variables that Spark reads when it starts; restore them."""
     changes: dict[str, str | None] = {"JAVA_HOME": java.home}
     # Workers receive the credentials with their tasks; the JVM must not inherit them.
     changes |= dict.fromkeys(ENV_SECRETS)
@@ -376,10 +308,6 @@ def _environment(
         # Without this setting workers run the first `python3` on PATH.
         changes["PYSPARK_PYTHON"] = sys.executable
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if java_options:
-        # The user's options come last, so they take precedence.
-        given = os.environ.get("SPARK_SUBMIT_OPTS", "")
-        changes["SPARK_SUBMIT_OPTS"] = f"{java_options} {given}".rstrip()
     # Without this variable a script of Spark starts Python to find it (0.1 s).
     home = _spark_home(os.environ)
     if home is not None:

@@ -5,8 +5,7 @@
 Without `-n`, it starts a RocketMQ cluster and fills a topic with bodies of 128 bytes.
 Each pair is measured in the order A B B A, --rounds times. Prints one JSON object:
 
-- the seconds of the whole process, with and without the archive of Java's classes, and
-  the ratio of their medians;
+- the seconds of the whole process;
 - rows per second after Spark and its Python workers have started (without planning and
   start), the same with `write_task` in as many processes without Spark, and the ratio
   (target 0.9);
@@ -30,12 +29,10 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.position import Earliest, Latest
-from rmqcli.spark.class_archive import SWITCH
 from rmqcli.spark.daemon import MODULES
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.disk import Disk
@@ -44,12 +41,8 @@ from rmqcli.spark.export.job import TASKS_PER_CORE, ContextJobs, run_parts
 from rmqcli.spark.export.part import write_task
 from rmqcli.spark.export.plan import ExportRequest, group_tasks
 from rmqcli.spark.session import SessionOptions, cores, spark_context
-from tests.kit.waiting import wait_until
 from tests.spark.export.inline import SilentReport
 from tests.spark.export.processes import in_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Stopwatch:
@@ -93,9 +86,7 @@ def _pss_kb(process: int) -> int:
     return 0
 
 
-def whole_process(
-    arguments: argparse.Namespace, path: str, *, archive: str = "on"
-) -> tuple[float, float]:
+def whole_process(arguments: argparse.Namespace, path: str) -> tuple[float, float]:
     """Run one `rmq export`; return its seconds and its peak memory in MB."""
     command = [sys.executable, "-m", "rmqcli", "export", arguments.topic, "-q"]
     command += ["--to-parquet", path, "-n", arguments.namesrv, "-o", "jsonl"]
@@ -106,7 +97,6 @@ def whole_process(
         command,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, SWITCH: archive},
     )
     with PeakMemory(process.pid) as memory:
         code = process.wait()
@@ -221,38 +211,6 @@ def filled(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
     arguments.namesrv = cluster.namesrv
 
 
-@contextlib.contextmanager
-def class_archives() -> Iterator[None]:
-    """Use an empty cache folder inside the block."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder
-        try:
-            yield
-        finally:
-            _wait_for_archive(Path(folder))
-            if before is None:
-                del os.environ["XDG_CACHE_HOME"]
-            else:
-                os.environ["XDG_CACHE_HOME"] = before
-
-
-def wait_for_archive() -> None:
-    """Wait until no process is still making an archive of classes."""
-    _wait_for_archive(Path(os.environ["XDG_CACHE_HOME"]))
-
-
-def _wait_for_archive(cache: Path) -> None:
-    folder = cache / "rmq" / "java"
-
-    def is_done() -> bool:
-        return not folder.exists() or not any(
-            path.name == "names" or path.suffix == ".part" for path in folder.iterdir()
-        )
-
-    wait_until(is_done, "the archive of classes is made")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", "--namesrv")
@@ -261,20 +219,17 @@ def main() -> None:
     parser.add_argument("--queue", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
-    whole: dict[str, list[float]] = {"on": [], "off": []}
+    whole: list[float] = []
     rates: dict[str, list[float]] = {"spark": [], "processes": []}
     peaks = []
     rows = size = 0
     with contextlib.ExitStack() as stack:
         filled(stack, arguments)
-        stack.enter_context(class_archives())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         paths = (os.path.join(folder, str(number)) for number in itertools.count())
-        whole_process(arguments, next(paths))  # makes the archive
-        wait_for_archive()
-        for switch in ("on", "off", "off", "on") * arguments.rounds:
-            took, peak = whole_process(arguments, next(paths), archive=switch)
-            whole[switch].append(took)
+        for _ in range(2 * arguments.rounds):
+            took, peak = whole_process(arguments, next(paths))
+            whole.append(took)
             peaks.append(peak)
         for name in ("spark", "processes", "processes", "spark") * arguments.rounds:
             runner = TimedRunner() if name == "spark" else ProcessRunner()
@@ -285,13 +240,7 @@ def main() -> None:
             {
                 "rows": rows,
                 "file_bytes": size,
-                "whole_process_s": {
-                    "with_archive": whole["on"],
-                    "without_archive": whole["off"],
-                },
-                "with_to_without_archive": round(
-                    statistics.median(whole["on"]) / statistics.median(whole["off"]), 2
-                ),
+                "whole_process_s": whole,
                 "rows_per_s_once_up": {
                     name: [round(rate) for rate in found]
                     for name, found in rates.items()

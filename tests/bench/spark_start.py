@@ -2,12 +2,11 @@
 
     python -m tests.bench.spark_start [--rounds 2]
 
-Starts new processes, one after the other, in the order A B C C B A, --rounds times:
-`spark_context`, as `rmq export` uses it, with and without the archive of Java's
-classes, and `SparkSession.builder.getOrCreate()` as in Spark's manual. Each reports how
-long its import and start took, and the time until a first task in a Python worker was
-done. The archive is made before, in a temporary folder. Prints one JSON object with
-medians and the ratios to the plain session (target 0.6 for the start).
+Starts new processes, one after the other, in the order A B B A, --rounds times:
+`spark_context`, as `rmq export` uses it, and `SparkSession.builder.getOrCreate()` as in
+Spark's manual. Each reports how long its import and start took, and the time until a
+first task in a Python worker was done. Prints one JSON object with medians and the
+ratios to the plain session (target 0.6 for the start).
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-
-from rmqcli.spark.class_archive import SWITCH
-from tests.bench.export import class_archives, wait_for_archive
 
 TASK = """
     up_s = time.perf_counter() - begun
@@ -58,7 +54,6 @@ def start(name: str, folder: str) -> tuple[float, float]:
             PLAIN if name == "plain" else OURS,
             os.path.join(folder, "log"),
         ],
-        env={**os.environ, SWITCH: "on" if name == "archive" else "off"},
         capture_output=True,
         text=True,
         check=True,
@@ -71,11 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     rounds = parser.parse_args().rounds
-    names = ("archive", "no_archive", "plain")
+    names = ("ours", "plain")
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    with class_archives(), tempfile.TemporaryDirectory() as folder:
-        start("archive", folder)  # makes the archive
-        wait_for_archive()
+    with tempfile.TemporaryDirectory() as folder:
         for name in (*names, *reversed(names)) * rounds:
             found[name].append(start(name, folder))
     seconds = {
@@ -87,14 +80,10 @@ def main() -> None:
             {
                 "up_s": {name: each[0] for name, each in seconds.items()},
                 "first_task_s": {name: each[1] for name, each in seconds.items()},
-                "up_to_plain": {
-                    name: round(seconds[name][0] / seconds["plain"][0], 2)
-                    for name in names[:2]
-                },
-                "first_task_to_plain": {
-                    name: round(seconds[name][1] / seconds["plain"][1], 2)
-                    for name in names[:2]
-                },
+                "up_to_plain": round(seconds["ours"][0] / seconds["plain"][0], 2),
+                "first_task_to_plain": round(
+                    seconds["ours"][1] / seconds["plain"][1], 2
+                ),
             },
             indent=1,
         )

@@ -96,7 +96,6 @@ def sql_session(conf: tuple[tuple[str, str], ...] = ()) -> Iterator[SqlSession]:
         log_path = os.path.join(folder, "spark.log")
         options = SessionOptions(
             name="rmq sql",
-            kind="sql",
             log_path=log_path,
             workers_max=cores(),
             conf=(*_settings(folder), *conf),

@@ -113,7 +113,6 @@ def open_table(options: TableOptions) -> Iterator[SparkTable]:
             name=f"rmq export {options.topic}",
             log_path=log_path,
             workers_max=cores(),
-            kind="sql",  # it loads the classes of the SQL layer
             master=options.master,
             conf=(*chosen.items(), *options.conf),
         )
