@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
@@ -169,6 +169,7 @@ def sql(common: Common, options: SqlCommandOptions) -> None:
     """
     text = options.text(common)
     from rmqcli.spark.java import find_java
+    from rmqcli.spark.sql.guess import guess_topics
 
     with read_from(common, options.store) as source, _in_flags():
         find_java(os.environ)
@@ -176,14 +177,65 @@ def sql(common: Common, options: SqlCommandOptions) -> None:
 
         with Client(source.client_config()) as client:
             _check_reachable(client)
-            from rmqcli.spark.sql.session import sql_session  # loads PySpark
+            topics = guess_topics(text)
+            with Ranges(client, options, topics) as ranges:
+                from rmqcli.spark.sql.session import sql_session  # loads PySpark
 
-            common.messages.progress("starting Spark")
-            with sql_session(tuple(options.conf or ())) as session:
-                try:
-                    run_statement(common, options, text, session=session, client=client)
-                finally:
-                    common.messages.clear_progress()
+                common.messages.progress("starting Spark")
+                with sql_session(tuple(options.conf or ())) as session:
+                    try:
+                        run_statement(
+                            common, options, text, session=session, ranges=ranges
+                        )
+                    finally:
+                        common.messages.clear_progress()
+
+
+class Ranges:
+    """The ranges of topics, which a thread looks up while Spark starts.
+
+    Only the thread uses the client. `topics` are looked up at once; raises
+    NotFoundError when one of them does not exist. Use it with `with`.
+    """
+
+    def __init__(
+        self, client: Client, options: SqlCommandOptions, topics: tuple[str, ...] = ()
+    ) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        from rmqcli.spark.sql.views import check_topic
+
+        for topic in topics:
+            check_topic(client, topic)
+        self._client = client
+        self._options = options
+        self._executor = ThreadPoolExecutor(1, "rmq-sql-topics")
+        self._found = {
+            topic: self._executor.submit(self._pin, topic) for topic in topics
+        }
+
+    def of(self, topic: str) -> TopicView:
+        """The range of a topic. Raises the errors of `pin_topic`."""
+        if topic not in self._found:
+            self._found[topic] = self._executor.submit(self._pin, topic)
+        return self._found[topic].result()
+
+    def _pin(self, topic: str) -> TopicView:
+        from rmqcli.spark.sql.views import pin_topic
+
+        return pin_topic(
+            self._client,
+            topic,
+            start=self._options.from_,
+            end=self._options.to,
+            allow_gaps=self._options.allow_gaps,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._executor.shutdown(cancel_futures=True)
 
 
 def run_statement(
@@ -192,13 +244,16 @@ def run_statement(
     text: str,
     *,
     session: SqlSession,
-    client: Client,
+    ranges: Ranges,
 ) -> None:
     """Run one statement and write its rows to stdout."""
     statement = session.read(text)
-    views = {
-        topic: _pinned(common, options, client, topic) for topic in statement.topics
-    }
+    views = {}
+    for topic in statement.topics:
+        view = views[topic] = ranges.of(topic)
+        count = len(view.plans)
+        queues = "1 queue" if count == 1 else f"{count} queues"
+        common.messages.info(f"{topic}: {view.messages:,} messages in {queues}")
     common.messages.progress("planning the query")
     result = session.query(statement, views)
     _show(common, session, result, statement, limit=options.limit)
@@ -211,24 +266,6 @@ def _check_reachable(client: Client) -> None:
     from rmqcli.api.calls.namesrv import get_broker_cluster_info
 
     client.namesrv(get_broker_cluster_info())
-
-
-def _pinned(
-    common: Common, options: SqlCommandOptions, client: Client, topic: str
-) -> TopicView:
-    from rmqcli.spark.sql.views import pin_topic
-
-    view = pin_topic(
-        client,
-        topic,
-        start=options.from_,
-        end=options.to,
-        allow_gaps=options.allow_gaps,
-    )
-    count = len(view.plans)
-    queues = "1 queue" if count == 1 else f"{count} queues"
-    common.messages.info(f"{topic}: {view.messages:,} messages in {queues}")
-    return view
 
 
 @contextmanager

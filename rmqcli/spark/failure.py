@@ -12,6 +12,8 @@ from typing import Final
 _REASON_MAX: Final = 300
 _LOG_TAIL_BYTES: Final = 40_000
 
+#: Py4J's whole error text for a call during which the JVM ended.
+_NO_ANSWER: Final = r"An error occurred while calling \S+"
 #: A cause as Java prints it. The text of a Py4J exception begins with the outermost
 #: exception.
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: (\S.*)$", re.MULTILINE)
@@ -28,6 +30,18 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001  # Py4J passes on any error of its socket
         return ""
+
+
+def says_that_java_ended(error: BaseException) -> bool:
+    """Whether an exception of a call means that the JVM ended during or before it."""
+    from py4j.protocol import Py4JNetworkError
+
+    text = text_of(error)
+    return (
+        isinstance(error, Py4JNetworkError | OSError | EOFError)
+        or not text
+        or re.fullmatch(_NO_ANSWER, text) is not None
+    )
 
 
 def java_reason(text: str) -> str:

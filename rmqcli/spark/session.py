@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.java import Java
 
+#: The loggers of PySpark that have a handler for stderr of their own.
+PYSPARK_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
 _LOCAL_TRIES: Final = 3
 _JVM_EXIT_S: Final = 10
 
@@ -78,7 +81,11 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     cluster answers, and RmqError, which names the log, when Spark does not start. Call
     it from the main thread. The process keeps its SIGINT handler.
     """
-    with scratch_folder() as folder, _other_jvm_kept():
+    with (
+        scratch_folder() as folder,
+        _other_jvm_kept(),
+        _python_log(options.log_path),
+    ):
         java = find_java(os.environ)
         with _environment(options, java, folder), _sigint_kept():
             context = _start(options, folder)
@@ -170,9 +177,35 @@ def _other_jvm_kept() -> Iterator[None]:
         SparkContext._gateway, SparkContext._jvm = kept  # noqa: SLF001
 
 
+@contextlib.contextmanager
+def _python_log(path: str) -> Iterator[None]:
+    """Write what PySpark and Py4J log in this process to a file inside the block.
+
+    Both would write tracebacks and lines of several thousand characters to stderr.
+    Loggers to which the program has given handlers are left alone.
+    """
+    from pyspark.logger import PySparkLogger
+
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    # Py4J logs some errors with the root logger, and others with its own.
+    root, own = logging.getLogger(), map(PySparkLogger.getLogger, PYSPARK_LOGGERS)
+    loggers = [logging.getLogger("py4j"), *own]
+    if not root.handlers:
+        loggers.append(root)
+    kept = [(each, each.handlers[:], each.propagate) for each in loggers]
+    for each in loggers:
+        each.handlers[:] = [handler]
+        each.propagate = False
+    try:
+        yield
+    finally:
+        for each, handlers, propagate in kept:
+            each.handlers[:] = handlers
+            each.propagate = propagate
+        handler.close()
+
+
 def _start(options: SessionOptions, folder: str) -> SparkContext:
-    # py4j's log messages about an interrupted call must not reach the screen.
-    logging.getLogger("py4j").propagate = False
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException

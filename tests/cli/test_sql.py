@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.cli.sql import FIELDS, STATEMENT_BYTES_MAX, _columns, _data_row, _table_row
 from rmqcli.spark.sql.session import ResultColumn
@@ -90,6 +91,23 @@ def test_an_unreachable_cluster_exits_5_before_spark_starts(rmq, tmp_path, close
     code, out, err = rmq("sql", "-f", query, "-n", closed_port)
     assert (code, out) == (5, "")
     assert closed_port in err
+
+
+def test_a_misspelt_topic_exits_3_before_spark_starts(rmq, monkeypatch, tmp_path):
+    """Java is a script that leaves a file where it runs."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders")
+        code, out, err = rmq("sql", "select count(*) from ordrs", "-n", cluster.namesrv)
+    assert (code, out) == (3, "")
+    assert "topic ordrs" in err
+    assert "hint: did you mean orders?\n" in err
+    assert "starting Spark" not in err
+    assert not (tmp_path / "started").exists()
 
 
 def test_without_java_there_is_a_hint(rmq, monkeypatch, tmp_path, closed_port):

@@ -22,7 +22,7 @@ from rmqcli import RocketMQDataSource
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.options import Common
-from rmqcli.cli.sql import SqlCommandOptions, run_statement
+from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError, RmqError, TextError, UsageError
 from rmqcli.spark.sql.scans import narrow_scans
@@ -164,9 +164,12 @@ def sql(session, cluster, capfd):
 
         def run_once():
             capfd.readouterr()
-            with Client(ClientConfig(namesrv=namesrv)) as client:
+            with (
+                Client(ClientConfig(namesrv=namesrv)) as client,
+                Ranges(client, SqlCommandOptions()) as ranges,
+            ):
                 run_statement(
-                    common, SqlCommandOptions(), text, session=session, client=client
+                    common, SqlCommandOptions(), text, session=session, ranges=ranges
                 )
             return capfd.readouterr().out
 

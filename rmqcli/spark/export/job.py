@@ -22,7 +22,7 @@ from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, loo
 from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import PartFailure, write_task
 from rmqcli.spark.export.plan import group_tasks
-from rmqcli.spark.failure import text_of
+from rmqcli.spark.failure import says_that_java_ended, text_of
 from rmqcli.spark.master import is_local
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 ROUNDS_MAX: Final = 2
 TASKS_PER_CORE: Final = 4
 TASK_TRIES_DEFAULT: Final = 4  # spark.task.maxFailures
-
-#: Py4J's whole error text for a call during which the JVM ended.
-_NO_ANSWER: Final = r"An error occurred while calling \S+"
 
 _POLL_S: Final = 0.25
 _CANCEL_WAIT_S: Final = 5.0
@@ -399,23 +396,19 @@ class _ContextJob(Generic[T, R]):
 
 def translated(error: BaseException) -> RmqError | BaseException:
     """Return the RmqError for a failed Spark job; any other exception unchanged."""
-    from py4j.protocol import Py4JError, Py4JNetworkError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     if isinstance(error, RmqError) or not isinstance(
         error, Py4JError | PySparkException | OSError
     ):
         return error
-    text = text_of(error)
-    if (
-        isinstance(error, Py4JNetworkError | OSError)
-        or not text
-        or re.fullmatch(_NO_ANSWER, text)
-    ):
+    if says_that_java_ended(error):
         return RmqError(
             "Spark's Java process ended before the export did",
             hint="see spark.log in the folder of the run",
         )
+    text = text_of(error)
     unfit = _unfit_python(text)
     if unfit is not None:
         return unfit

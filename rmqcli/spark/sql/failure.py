@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 from rmqcli.errors import RmqError, TextError, UsageError
-from rmqcli.spark.failure import java_reason, text_of
+from rmqcli.spark.failure import java_reason, says_that_java_ended, text_of
 from rmqcli.spark.shown_errors import shown_error
 from rmqcli.spark.sql.statement import QUERIES_HINT
 
@@ -53,7 +53,7 @@ def statement_error(
     ours = shown_error(text)
     if ours is not None:
         return ours
-    if isinstance(error, (Py4JNetworkError, OSError, EOFError)) or not text:
+    if says_that_java_ended(error):
         return RmqError(
             "Spark's Java process ended before the query did",
             hint=f"see Spark's log, {keep_log()}",

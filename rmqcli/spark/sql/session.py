@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import (
@@ -173,8 +174,12 @@ class SqlSession:
 
     def tasks(self) -> tuple[int, int]:
         """How many tasks of the running stages have ended, and how many there are."""
-        tracker = self._spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+        try:
+            tracker = self._spark.sparkContext.statusTracker()
+            ids = tracker.getActiveStageIds()
+            stages = [tracker.getStageInfo(each) for each in ids]
+        except (Py4JError, OSError):
+            return 0, 0  # the thread that reads the rows will get the error
         known = [stage for stage in stages if stage is not None]
         return (
             sum(stage.numCompletedTasks for stage in known),

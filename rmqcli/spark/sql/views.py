@@ -79,6 +79,15 @@ def pin_topic(
         commit_group=None,
         decoding=None,
     )
+    check_topic(client, topic)
+    plans = pin(client, options, start=Earliest()).of_batch()
+    if not allow_gaps:
+        check_trimmed(plans)
+    return TopicView(options, plans)
+
+
+def check_topic(client: Client, topic: str) -> None:
+    """Raise NotFoundError, with similar names as a hint, for an unknown topic."""
     try:
         client.route(topic)
     except NotFoundError as error:
@@ -86,10 +95,6 @@ def pin_topic(
         if near:
             error.hint = f"did you mean {' or '.join(near)}?"
         raise
-    plans = pin(client, options, start=Earliest()).of_batch()
-    if not allow_gaps:
-        check_trimmed(plans)
-    return TopicView(options, plans)
 
 
 def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:

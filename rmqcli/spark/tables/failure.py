@@ -15,7 +15,7 @@ from rmqcli.errors import (
     StorageNotFoundError,
     StorageUnreachableError,
 )
-from rmqcli.spark.failure import java_reason, text_of
+from rmqcli.spark.failure import java_reason, says_that_java_ended, text_of
 from rmqcli.spark.shown_errors import shown_error
 from rmqcli.spark.tables.formats import missing_error, unfit_error
 
@@ -92,7 +92,7 @@ def table_error(
     ours = shown_error(text)
     if ours is not None:
         return _of_source(ours)
-    if not text:
+    if says_that_java_ended(error):
         return RmqError(
             f"Spark's Java process ended before {table} was written",
             hint=f"see Spark's log, {keep_log()}",

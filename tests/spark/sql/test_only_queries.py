@@ -15,9 +15,10 @@ import pytest
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.options import Common
-from rmqcli.cli.sql import SqlCommandOptions, run_statement
+from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RmqError, UsageError
+from rmqcli.spark.sql.guess import guess_topics
 from rmqcli.spark.sql.statement import OUTSIDE
 from rmqcli.spark.sql.views import pin_topic
 from tests.kit.spark import no_java, patiently
@@ -56,9 +57,12 @@ def sql(session, cluster, capfd):
 
         def run_once():
             capfd.readouterr()
-            with Client(ClientConfig(namesrv=namesrv)) as client:
+            with (
+                Client(ClientConfig(namesrv=namesrv)) as client,
+                Ranges(client, SqlCommandOptions()) as ranges,
+            ):
                 run_statement(
-                    common, SqlCommandOptions(), text, session=session, client=client
+                    common, SqlCommandOptions(), text, session=session, ranges=ranges
                 )
             return capfd.readouterr().out
 
@@ -348,6 +352,7 @@ def test_a_statement_that_only_reads_is_allowed(session, cluster, text):
         }
     result = patiently(lambda: session.query(statement, views))
     assert result.columns
+    assert set(guess_topics(text)) <= set(statement.topics)
 
 
 def test_an_xpath_asks_no_server_that_a_document_names(sql):

@@ -13,7 +13,7 @@ import pytest
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.options import Common
-from rmqcli.cli.sql import SqlCommandOptions, run_statement
+from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
@@ -87,9 +87,12 @@ class Runner:
 
         def run_once():
             self._capfd.readouterr()
-            with Client(ClientConfig(namesrv=self._namesrv)) as client:
+            with (
+                Client(ClientConfig(namesrv=self._namesrv)) as client,
+                Ranges(client, chosen) as ranges,
+            ):
                 run_statement(
-                    common, chosen, text, session=self._session, client=client
+                    common, chosen, text, session=self._session, ranges=ranges
                 )
             return self._capfd.readouterr()
 
