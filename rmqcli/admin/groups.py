@@ -547,12 +547,13 @@ def _write(
     *,
     done: str,
 ) -> dict[str, GroupResult]:
+    # A broker takes changes of attributes (`+name`, `-name`), and keeps those it has.
+    calls = {
+        name: update_and_create_subscription_group(replace(config, attributes={}))
+        for name, config in wanted.items()
+    }
     answers = ask_many(
-        client,
-        {
-            name: (masters[name], update_and_create_subscription_group(config))
-            for name, config in wanted.items()
-        },
+        client, {name: (masters[name], call) for name, call in calls.items()}
     )
     return {
         name: _result(group, name, masters, done, wanted[name])

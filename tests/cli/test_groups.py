@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli.api.calls.config import update_and_create_subscription_group
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import FakeMember
 from tests.consumer.collecting import committed
@@ -406,3 +410,22 @@ def test_real_brokers_take_all_of_it(real_cluster, rmq_version, capsys):
     assert rmq.rows("delete", group, "--yes", "-r") == [("broker-a", "deleted")]
     assert rmq.settings(group) is None
     assert rmq("update", group, "--consume")[0] == 3
+
+
+@pytest.mark.java
+@pytest.mark.rmq_versions("5.5.0")
+def test_an_update_keeps_the_attributes_of_a_group(real_cluster, capsys):
+    """A broker takes changes of attributes only, and refuses the values themselves."""
+    rmq = Shell(capsys, real_cluster.namesrv)
+    group = f"G-{uuid.uuid4().hex[:12]}"
+    with Client(ClientConfig(namesrv=(real_cluster.namesrv,))) as client:
+        config = SubscriptionGroupConfig(
+            group_name=group, attributes={"+priority.factor": "40"}
+        )
+        call = update_and_create_subscription_group(config)
+        client.invoke(client.masters()["broker-a"], call)
+    update = ("update", group, "--retry-max-times", "7")
+    assert rmq.rows(*update) == [("broker-a", "changed")]
+    settings = rmq.settings(group)["broker-a"]
+    assert settings["retry_max_times"] == 7
+    assert settings["attributes"] == {"priority.factor": "40"}
