@@ -9,6 +9,7 @@ The environment is passed in: this module reads neither it nor any file.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -104,7 +105,7 @@ class ClientConfig:
 
 
 def parse_namesrv(text: str, *, where: str) -> tuple[str, ...]:
-    """Split `host:port;host:port` into addresses.
+    """Split `host:port,host:port` into addresses; semicolons work, too.
 
     Raises ConfigError, which names `where`, when there is none.
     """
@@ -112,11 +113,11 @@ def parse_namesrv(text: str, *, where: str) -> tuple[str, ...]:
 
 
 def parse_addresses(text: str, *, where: str, kind: str) -> tuple[str, ...]:
-    """Split `host:port;host:port` into addresses.
+    """Split `host:port,host:port` into addresses; semicolons work, too.
 
     Raises ConfigError, which names `where` and `kind`, when there is none.
     """
-    addresses = tuple(each.strip() for each in text.split(";") if each.strip())
+    addresses = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
     if not addresses:
         raise ConfigError(f"{where} is {text!r}, which contains no {kind}")
     return addresses

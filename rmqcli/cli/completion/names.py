@@ -29,14 +29,18 @@ _CACHE_BYTES_MAX = 4 << 20
 _RETRY = "%RETRY%"
 #: Each cluster has a topic with its own name, and one with this suffix.
 _REPLY = "_REPLY_TOPIC"
-#: Names that brokers accept. A shell expands none of them in a list of completions.
+#: Names that brokers accept.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+#: Names that are offered: without `|`, which a shell reads as a pipe, and not beginning
+#: with `-`, because the names are other people's, and a command would take `-n` or
+#: `--yes` for an option of ours.
+_OFFERED = re.compile(r"[a-zA-Z0-9_%][a-zA-Z0-9_%-]*")
 _SYSTEM = re.compile(
     r"%|(?i:rmq_sys_)|CID_|(TBW102|SCHEDULE_TOPIC_XXXX|BenchmarkTest|SELF_TEST_TOPIC"
     r"|SELF_TEST_P_GROUP|SELF_TEST_C_GROUP|OFFSET_MOVED_EVENT|TOOLS_CONSUMER"
     r"|FILTERSRV_CONSUMER|__MONITOR_CONSUMER)$"
 )
-_NAMESRV = re.compile(r"(?:^|\s)(?:-n\s*|--namesrv[=\s]\s*)['\"]?([^\s'\";]+)")
+_NAMESRV = re.compile(r"(?:^|\s)(?:-n\s*|--namesrv[=\s]\s*)['\"]?([^\s'\";,]+)")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -58,14 +62,14 @@ def choose(kind: str, topics: Sequence[str]) -> list[str]:
         names = [n for n in topics if n.removesuffix(_REPLY) not in clusters]
     elif kind == "group":
         names = [name[len(_RETRY) :] for name in topics if name.startswith(_RETRY)]
-    return sorted({name for name in names if name and not _SYSTEM.match(name)})
+    return sorted({n for n in names if _OFFERED.fullmatch(n) and not _SYSTEM.match(n)})
 
 
 def find_namesrv(line: str) -> str:
     """Return the first name server of the command line so far, or of NAMESRV_ADDR."""
     typed = _NAMESRV.search(line)
     text = typed[1] if typed else os.environ.get("NAMESRV_ADDR", "")
-    address = text.split(";")[0].strip() or "127.0.0.1:9876"
+    address = re.split("[;,]", text)[0].strip() or "127.0.0.1:9876"
     if ":" not in address or address.endswith("]"):
         address += ":9876"
     return address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqcli.cli.completion import names as complete_names
 from rmqcli.cli.completion.scripts import write_all
@@ -147,6 +150,22 @@ def test_names_that_a_shell_would_obey_are_dropped(peer):
         {"topicList": ["ok", "$(id)", "`id`", "a b", "x\n", 7, "a" * 256]}
     )
     assert complete_names.topic_names(peer(frame(body.encode()))) == ["ok"]
+
+
+def test_names_that_a_command_would_take_for_options_are_not_offered():
+    """Whoever may create topics chooses the names that others' shells insert."""
+    topics = ["-n", "--yes", "-rf", "a|b", "ok", "a-b_C9", "%RETRY%-g", "%RETRY%g-1"]
+    topics += ["x\x1b[2J", "y\n", "z;id", "%RETRY%a|b", "%RETRY%"]
+    assert complete_names.choose("topic", topics) == ["a-b_C9", "ok"]
+    assert complete_names.choose("group", topics) == ["g-1"]
+
+
+@given(st.lists(st.text(max_size=20)), st.sampled_from(["topic", "group"]))
+def test_whatever_the_cluster_says_a_shell_gets_only_plain_words(names, kind):
+    topics = [*names, *(f"%RETRY%{name}" for name in names)]
+    for name in complete_names.choose(kind, topics):
+        assert shlex.quote(name) == name
+        assert not name.startswith("-")
 
 
 def complete(*words, **environ):
