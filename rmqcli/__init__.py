@@ -250,6 +250,10 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home.startswith("rmqcli.spark."):
+        from rmqcli.spark.extra import require_extra
+
+        require_extra(name)
     return getattr(importlib.import_module(home), name)
 
 

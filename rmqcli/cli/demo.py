@@ -31,7 +31,10 @@ def demo(
     ] = False,
     export: Annotated[
         bool,
-        option("--export/--no-export", help="Include the export, which needs Java."),
+        option(
+            "--export/--no-export",
+            help="Include the export, which needs Java and the extra spark.",
+        ),
     ] = True,
 ) -> None:
     """Run a guided tour on an embedded cluster.
@@ -101,9 +104,11 @@ def _why_no_proxy() -> str:
 
 def _show_export(tour: Tour, folder: str) -> None:
     from rmqcli.demo.tour import export_step
+    from rmqcli.spark.extra import require_extra
     from rmqcli.spark.java import find_java
 
     try:
+        require_extra("rmq export")
         find_java(tour.environ)
     except ConfigError as error:
         tour.page("Everything to Parquet, through Spark")

@@ -109,6 +109,9 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
     """
     topic = options.topic
     check_topic(topic)
+    from rmqcli.spark.extra import require_extra
+
+    require_extra("rmq import")
     from rmqcli.producer.batches import BatchSender
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer

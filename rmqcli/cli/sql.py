@@ -168,6 +168,9 @@ def sql(common: Common, options: SqlCommandOptions) -> None:
     Example: rmq sql 'select tags, count(*) from orders group by tags' --from -1h
     """
     text = options.text(common)
+    from rmqcli.spark.extra import require_extra
+
+    require_extra("rmq sql")
     from rmqcli.spark.java import find_java
     from rmqcli.spark.sql.guess import guess_topics
 

@@ -420,6 +420,9 @@ def export(common: Common, options: ExportCommandOptions) -> int:
     Example: rmq export orders --to-parquet ./orders --from -1d --to latest
     """
     options.check()
+    from rmqcli.spark.extra import require_extra
+
+    require_extra("rmq export")
     from rmqcli.position import Earliest, Latest
     from rmqcli.spark.export.cluster import BrokerCluster
 

@@ -61,6 +61,9 @@ def export_compact(common: Common, options: CompactCommandOptions) -> None:
 
     Example: rmq export-compact ./orders
     """
+    from rmqcli.spark.extra import require_extra
+
+    require_extra("rmq export-compact")
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.compact import FileLimits, compact
     from rmqcli.spark.export.disk import Disk
