@@ -37,6 +37,8 @@ _TIME = re.compile(
     r"([Zz]|[+-]\d\d(?::?\d\d)?)?",
     re.ASCII,
 )
+#: What is wrong with a time that does not begin with `@`.
+NO_AT_SIGN = "a time begins with '@'"
 _WORDS = ("earliest", "latest", "now")
 _HINT = (
     "write earliest, latest, now, 12345, -100, +10, -15m, @2026-01-02T03:04:05Z, "
@@ -155,6 +157,9 @@ def parse_position(text: str, *, tz: tzinfo | None) -> Position:
         return _parse_ago(text)
     if text.startswith("+"):
         return PlusN(_parse_long(text, start=1))
+    if _TIME.fullmatch(text):
+        hint = f"write @{text}"
+        raise TextError(text, NO_AT_SIGN, start=0, end=len(text), hint=hint)
     if _is_number(text[:1]):
         return AtOffset(_parse_long(text, start=0))
     raise _not_a_position(text)

@@ -180,6 +180,9 @@ def test_what_is_wrong_is_pointed_at(text, part, what):
         ("@1767322800", "times are in milliseconds; for seconds write @1767322800000"),
         ("lattest", "did you mean latest?"),
         ("NOW", "did you mean now?"),
+        ("2026-11-25", "write @2026-11-25"),
+        ("2026-11-25T10:00", "write @2026-11-25T10:00"),
+        ("2026-11-25T10:00:00.5+01:00", "write @2026-11-25T10:00:00.5+01:00"),
         (
             "@2026-03-29T02:30:00",
             "write it with a zone, for example @2026-03-29T03:30:00+02:00",

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from rmqcli.cli.main import run
 from tests.transport.peer import free_port
 
 
@@ -68,3 +69,23 @@ def test_export_echoes_both_ends(tmp_path):
 def test_quiet_says_nothing():
     done = rmq("tail", "T", "-q", "--from", "@2026-01-02", zone="UTC")
     assert "local" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["tail", "T", "--from"],
+        ["tail", "T", "--to"],
+        ["consume", "T", "-g", "g", "--from"],
+        ["reset-offset", "g", "T", "--to"],
+        ["export", "T", "--to-parquet", "d", "--from"],
+        ["sql", "select 1", "--from"],
+    ],
+    ids=lambda command: f"{command[0]} {command[-1]}",
+)
+def test_a_time_without_its_at_sign_is_named_as_what_it_is(capsys, command):
+    assert run([*command, "2026-11-25"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"error: {command[-1]}: '2026-11-25': a time begins with '@'" in err
+    assert "hint: write @2026-11-25\n" in err
