@@ -88,6 +88,17 @@ def test_a_name_is_never_cut(monkeypatch, width):
     assert width < 20 or NAME in topics
 
 
+def test_one_long_name_is_folded_instead_of_hiding_the_other_columns(monkeypatch):
+    lines = drawn(monkeypatch, {**ROW, "topic": "t" * 100}, width=80)
+    assert lines == [
+        f"TOPIC{' ' * 37}BROKER    LAG  CLIENT            STATE",
+        f"{'t' * 40}  broker-a    5  192.168.…3456789  OK",
+        "t" * 40,
+        "t" * 20,
+        "hidden: MAX; -o json shows all",
+    ]
+
+
 def test_wide_letters_and_emoji_take_two_cells(monkeypatch):
     columns = (Column("a"), Column("b"))
     rows = [{"a": "订单", "b": "x"}, {"a": "🚀abc", "b": "x"}, {"a": "é", "b": "x"}]

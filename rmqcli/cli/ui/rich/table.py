@@ -1,10 +1,11 @@
 """Draws tables that fit the width of a terminal.
 
 Columns without a value are left out, except those that are never hidden. If the others
-are too wide, long cells lose their middle; then columns are hidden in the order of
-their priority, and a line below the table names them. A name is never truncated: if it
-is still too wide, it continues on the next line. Cells are escaped texts, which are not
-interpreted as markup; their colours show the meaning of states.
+are too wide, long cells lose their middle, and a name that alone takes more than half
+of the terminal continues on the next line; then columns are hidden in the order of
+their priority, and a line below the table names them. A name is never truncated. Cells
+are escaped texts, which are not interpreted as markup; their colours show the meaning
+of states.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _GAP: Final = 2
 #: The least width of a shortened text, which must still be recognised.
 _SHORT_MIN: Final = 16
+#: A name that is wider than this, and than half the terminal, is folded rather than
+#: that it hides other columns.
+_FOLD_MIN: Final = 32
 _STYLES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
 #: What a table shows for an unknown value, and for an empty one.
 _EMPTY: Final = ("-", "{}")
@@ -39,6 +43,8 @@ class _Cells(NamedTuple):
     column: Column
     texts: list[str]
     width: int
+    #: the width below which a name is not folded while columns can be hidden instead
+    fold_at: int
 
     @property
     def is_empty(self) -> bool:
@@ -47,8 +53,8 @@ class _Cells(NamedTuple):
     @property
     def can_lose(self) -> int:
         """By how many cells the column may be narrowed."""
-        least = max(_SHORT_MIN, cell_len(self.column.heading))
-        return max(0, self.width - least) if self.column.shorten else 0
+        least = _SHORT_MIN if self.column.shorten else self.fold_at
+        return max(0, self.width - max(least, cell_len(self.column.heading)))
 
 
 def console_for(stream: TextIO, *, color: bool) -> Console:
@@ -92,8 +98,9 @@ def fitted_table(
     rows: Sequence[Row], columns: Sequence[Column], *, width: int
 ) -> tuple[Table, list[str]]:
     """Return the table that fits `width`, and the headings of columns that do not."""
+    fold_at = max(_FOLD_MIN, width // 2)
     everything = [
-        _Cells(column, texts, max(map(cell_len, [column.heading, *texts])))
+        _Cells(column, texts, max(map(cell_len, [column.heading, *texts])), fold_at)
         for column in columns
         for texts in [[column.text(row) for row in rows]]
     ]
@@ -173,7 +180,7 @@ def _narrowed(kept: Sequence[_Cells], width: int) -> list[_Cells]:
     while (too_much := _total(found) - width) > 0:
         can = [index for index, cells in enumerate(found) if cells.can_lose]
         if can:
-            index = max(can, key=lambda i: found[i].width)
+            index = max(can, key=lambda i: (found[i].column.shorten, found[i].width))
             less = min(found[index].can_lose, too_much)
         else:
             index = max(range(len(found)), key=lambda i: found[i].width)
