@@ -88,6 +88,11 @@ def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
     return total
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return `count` with its noun, for people: `1 message`, `2,000 messages`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def format_duration(duration_ms: int) -> str:
     """Return `duration_ms` for people, two units at most: `1h5m`, `2.5s`, `40ms`."""
     if duration_ms < 0:

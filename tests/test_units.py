@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rmqcli.errors import TextError
 from rmqcli.units import (
+    counted,
     format_duration,
     format_rfc3339,
     format_size,
@@ -110,3 +111,16 @@ def test_written_durations_can_be_read(milliseconds):
     text = format_duration(milliseconds)
     if "." not in text:
         assert parse_duration_ms(text) <= milliseconds
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1234, "1,234 messages")],
+)
+def test_a_count_has_its_noun_in_the_singular_for_one(count, text):
+    assert counted(count, "message") == text
+
+
+def test_a_noun_may_have_a_plural_of_its_own():
+    assert counted(1, "body", "bodies") == "1 body"
+    assert counted(2, "body", "bodies") == "2 bodies"

@@ -39,7 +39,7 @@ from rmqcli.producer.message import (
     with_settings,
 )
 from rmqcli.producer.pace import paced, parse_rate
-from rmqcli.units import format_size
+from rmqcli.units import counted, format_size
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
@@ -623,13 +623,21 @@ class _Job:
             ):
                 self._left_out += 1
             else:
-                rows.append(row_of(COLUMNS, outcome))
+                rows.append(self._row(outcome))
             self._statuses[outcome.status] += 1
             if outcome.status in _STORED and outcome.queue is not None:
                 self._queues[outcome.queue.broker_name, outcome.queue.queue_id] += 1
         if self._is_summary:
             rows = self._hold_back(rows)
         self._writer.write(rows)
+
+    def _row(self, outcome: SendOutcome) -> dict[str, object]:
+        """The row of an outcome. A table leaves out the error that ends the command."""
+        row = row_of(COLUMNS, outcome)
+        is_last_word = self._errors and row["error"] == self._errors[0].message
+        if self._common.output == "table" and is_last_word:
+            row["error"] = None
+        return row
 
     def _hold_back(self, rows: list[dict[str, object]]) -> list[dict[str, object]]:
         """Hold rows back for a summary; return the rows to write now.
@@ -654,7 +662,7 @@ class _Job:
         messages = self._common.messages
         if self._left_out:
             messages.info(
-                f"{self._left_out} more messages were sent and are not listed;"
+                f"{counted(self._left_out, 'sent message')} not listed;"
                 " -o jsonl lists all"
             )
         if is_cut_short or self.stored + self.failed != 1:
@@ -666,13 +674,13 @@ class _Job:
             self._say_where()
         if self._unknown:
             messages.warn(
-                f"{_messages_of(self._unknown)} may or may not be stored, and sending"
-                " again may store them twice; look for msg_id with: rmq tail"
+                f"{counted(self._unknown, 'message')} may or may not be stored, and"
+                " sending again may store them twice; look for msg_id with: rmq tail"
             )
         if self._weak:
             messages.warn(
-                f"{_messages_of(self._weak)} stored, but not flushed or replicated in"
-                " time by the broker"
+                f"{counted(self._weak, 'message')} stored, but not flushed or"
+                " replicated in time by the broker"
             )
         if client is not None and self._brokers:
             self._say_created(client)
@@ -681,10 +689,11 @@ class _Job:
         """Say how many messages went to each queue, and how many had each result."""
         queues = sorted(self._queues.items())
         shown = ", ".join(f"{name}:{n} {count}" for (name, n), count in queues[:16])
-        more = f" and {len(queues) - 16} more queues" if len(queues) > 16 else ""
+        more = len(queues) - 16
+        also = f" and {counted(more, 'more queue')}" if more > 0 else ""
         messages = self._common.messages
         if shown:
-            messages.info(f"by queue: {shown}{more}")
+            messages.info(f"by queue: {shown}{also}")
         if len(self._statuses) > 1:
             found = sorted(self._statuses.items())
             messages.info("by result: " + ", ".join(f"{s} {n}" for s, n in found))
@@ -700,7 +709,7 @@ class _Job:
             timeout_ms=self._common.timeout_ms,
         )
         created = ", ".join(
-            f"{name} created it with {queues} queues"
+            f"{name} created it with {counted(queues, 'queue')}"
             for name, queues in sorted(found.items())
         )
         self._common.messages.info(
@@ -730,10 +739,6 @@ class _Job:
         elif self._unknown:
             what += f", and it is unknown whether {self._unknown} are"
         raise PartialError(f"{what}: {first.message}", hint=first.hint)
-
-
-def _messages_of(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"
 
 
 def _warn_of_keys(common: Common, keys: Sequence[str]) -> None:

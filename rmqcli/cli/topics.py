@@ -39,7 +39,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import RmqError, UsageError
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -471,10 +471,10 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     messages = [row["messages"] for row in data["queues"]]
     known = [count for count in messages if count is not None]
     unknown = len(messages) - len(known)
-    note = f", {unknown} queues unknown" if unknown else ""
+    note = f", {counted(unknown, 'queue')} unknown" if unknown else ""
     sys.stdout.write(
-        f"topic {safe(detail.topic)}: {safe(kind)}, {len(messages)} queues,"
-        f" {sum(known)} messages{note}\n"
+        f"topic {safe(detail.topic)}: {safe(kind)},"
+        f" {counted(len(messages), 'queue')}, {counted(sum(known), 'message')}{note}\n"
         f"groups: {', '.join(map(safe, detail.groups)) or 'none'}\n"
         "\n"
     )
@@ -486,7 +486,8 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
 def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
     kind = data["message_type"] or data["kind"]
     sys.stdout.write(
-        f"topic {safe(data['topic'])}: {safe(kind)}, {len(data['queues'])} queues\n"
+        f"topic {safe(data['topic'])}: {safe(kind)},"
+        f" {counted(len(data['queues']), 'queue')}\n"
         "offsets and groups: unknown, because a proxy does not report them\n"
         "\n"
     )

@@ -9,6 +9,7 @@ Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,10 @@ RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
 #: Give up after this many consecutive requests without a connection.
 DEAD_AFTER: Final = 5
 
+MAX_MESSAGE_SIZE_DEFAULT: Final = 4 << 20  # maxMessageSize of brokers
+#: The limit in the text of brokers from 5.0 on.
+_LIMIT: Final = re.compile(r"body length limit ([0-9]+)B")
+
 #: Codes after which each message of a batch is sent alone, as one may be at fault.
 _SPLIT_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
 
@@ -61,6 +66,26 @@ class SendOptions:
     @property
     def is_delayed(self) -> bool:
         return bool(self.extra_properties)
+
+
+def explain_size(error: BrokerError, body_bytes: int) -> None:
+    """Say in the error that the body is too large, if that is why it was refused.
+
+    Brokers refuse other messages with the same code and text. Up to 4.9 the limit in
+    the text is not the one that they apply.
+    """
+    if error.code != ResponseCode.MESSAGE_ILLEGAL:
+        return
+    found = _LIMIT.search(error.remark)
+    limit_bytes = int(found[1]) if found else MAX_MESSAGE_SIZE_DEFAULT
+    if body_bytes <= limit_bytes:
+        return
+    default = "" if found else ", unless its maxMessageSize was changed"
+    error.message = (
+        f"the body has {body_bytes:,} bytes; the limit of the broker is"
+        f" {limit_bytes:,}{default}"
+    )
+    error.hint = "raise maxMessageSize on the broker, or send a smaller body"
 
 
 class RemotingSend:
@@ -132,6 +157,8 @@ class RemotingSend:
 
         def ended(pending: tasks.Pending[Answer]) -> None:
             answer = pending.outcome()
+            if isinstance(answer, BrokerError) and len(slots) == 1:
+                explain_size(answer, len(slots[0].message.body))
             if isinstance(answer, BrokerError) and not slots[0].message.body:
                 answer.hint = (
                     answer.hint or "give the message a body: this broker may need one"

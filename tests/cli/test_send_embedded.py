@@ -180,3 +180,31 @@ def test_a_pipe_gets_every_result(rmq, rmq_topic):
     code, out, _ = rmq("send", rmq_topic, "--lines", "-", stdin=lines)
     assert code == 0
     assert out.count("SEND_OK") == 30
+
+
+@pytest.mark.parametrize("kind", ["--file", "--jsonl", "--lines"])
+def test_a_body_above_the_limit_is_named_with_its_size_and_the_limit_once(
+    rmq, rmq_cluster, tmp_path, kind
+):
+    rmq_cluster.create_topic("orders")
+    body = "x" * 5_000_000
+    content = json.dumps({"body": body}) if kind == "--jsonl" else body
+    (tmp_path / "large").write_text(content)
+    code, out, err = rmq("send", "orders", kind, str(tmp_path / "large"))
+    assert code == 1
+    assert "MESSAGE_ILLEGAL" in out
+    assert err.splitlines()[-2:] == [
+        "error: the body has 5,000,000 bytes; the limit of the broker is 4,194,304",
+        "hint: raise maxMessageSize on the broker, or send a smaller body",
+    ]
+    assert (out + err).count("4,194,304") == 1
+
+
+def test_a_row_of_json_has_its_own_error(rmq, rmq_cluster, tmp_path):
+    rmq_cluster.create_topic("orders")
+    (tmp_path / "large").write_text("x" * 5_000_000)
+    arguments = ["--file", str(tmp_path / "large"), "-o", "jsonl"]
+    _, out, _ = rmq("send", "orders", *arguments)
+    assert json.loads(out)["error"] == (
+        "the body has 5,000,000 bytes; the limit of the broker is 4,194,304"
+    )

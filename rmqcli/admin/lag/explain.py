@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.lag.model import BROADCASTING, LagState
 from rmqcli.admin.lag.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HEAD
 from rmqcli.model import dlq_topic
-from rmqcli.units import format_duration
+from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,14 +36,16 @@ def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
 
 def _headline(lag: GroupLag) -> str:
     if lag.total_lag is None:
-        known = f" ({lag.known_lag} messages at least)" if lag.known_lag else ""
+        known = (
+            f" ({counted(lag.known_lag, 'message')} at least)" if lag.known_lag else ""
+        )
         return f"How far {lag.group} is behind is unknown{known}: {lag.reason}."
     if lag.total_lag == 0:
         return f"{lag.group} has read everything."
     age = ""
     if lag.age_ms is not None:
         age = f"; the oldest has waited {format_duration(lag.age_ms)}"
-    return f"{lag.group} has {lag.total_lag} messages to read{age}."
+    return f"{lag.group} has {counted(lag.total_lag, 'message')} to read{age}."
 
 
 def _tries(lag: GroupLag) -> Iterator[str]:
@@ -51,9 +53,9 @@ def _tries(lag: GroupLag) -> Iterator[str]:
     if retries:
         yield f"{retries} of them failed before and wait for a retry."
     if lag.reading.dead_letters:
-        count = lag.reading.dead_letters
+        letters = counted(lag.reading.dead_letters, "message")
         read = f"Admin.read({dlq_topic(lag.group)!r})"
-        yield f"Its dead-letter topic holds {count} messages; read them with: {read}"
+        yield f"Its dead-letter topic holds {letters}; read them with: {read}"
 
 
 def _states(lag: GroupLag) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +130,7 @@ class Status:
             cached = sum(each.cached_msg_count for each in held)
             cached_mib = sum(each.cached_msg_size_in_mib for each in held)
             full = sum(each.cached_msg_count >= self._threshold for each in held)
-            words.append(f"{len(self._owned)} queues")
+            words.append(counted(len(self._owned), "queue"))
             words.append(f"cached {cached:,} ({cached_mib} MiB)")
             if full:
                 words.append(f"flow control on {full}")
@@ -151,5 +152,4 @@ def _owns(queues: Sequence[MessageQueue]) -> str:
         return "owns no queues"
     if all(queue.queue_id == -1 for queue in queues):
         return f"receives from all queues of {queue_ranges(queues)}"
-    noun = "queue" if len(queues) == 1 else "queues"
-    return f"owns {len(queues)} {noun}: {queue_ranges(queues)}"
+    return f"owns {counted(len(queues), 'queue')}: {queue_ranges(queues)}"

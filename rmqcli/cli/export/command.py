@@ -37,6 +37,7 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -552,8 +553,8 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
         )
     if summary["undecodable"]:
         common.messages.warn(
-            f"{summary['undecodable']} messages could not be decoded; their bytes are "
-            f"in _rmq/runs/{record.run_id}/undecodable.jsonl"
+            f"{counted(summary['undecodable'], 'message')} could not be decoded; their"
+            f" bytes are in _rmq/runs/{record.run_id}/undecodable.jsonl"
         )
         if not record.undecodable_allowed:
             common.messages.warn(
@@ -575,8 +576,8 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
             summary["queues"], columns=columns, fmt="table", color=common.use_color
         )
         common.messages.info(
-            f"{summary['rows']:,} rows in {summary['files']} files, "
-            f"{summary['bytes']:,} bytes, in {summary['dir']}"
+            f"{counted(summary['rows'], 'row')} in {counted(summary['files'], 'file')},"
+            f" {counted(summary['bytes'], 'byte')}, in {summary['dir']}"
         )
     return ExitCode.OK if record.is_accepted else ExitCode.PARTIAL
 

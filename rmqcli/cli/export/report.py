@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.units import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,7 +41,8 @@ class ExportReport:
         for queue in queues:
             self._messages.info(
                 f"{topic}@{queue.broker_name}:{queue.queue_id}: "
-                f"{queue.start} to {queue.end}, {queue.end - queue.start} messages"
+                f"{queue.start} to {queue.end},"
+                f" {counted(queue.end - queue.start, 'message')}"
             )
 
     def progress(self, progress: JobProgress) -> None:

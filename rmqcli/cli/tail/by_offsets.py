@@ -43,6 +43,7 @@ from rmqcli.position import (
     Position,
 )
 from rmqcli.queue_selector import QueueSelector, select_queues
+from rmqcli.units import counted
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.subscription import SQL92
 
@@ -235,8 +236,7 @@ class OffsetTail:
             back = wanted if wanted is not None else plan.look_back
             start = low if back is None else max(low, end - back)
         count = max(0, end - start)
-        noun = "message" if count == 1 else "messages"
-        words = f"{queue.queue}: {start} to {end}, {count} {noun}"
+        words = f"{queue.queue}: {start} to {end}, {counted(count, 'message')}"
         notes = dict.fromkeys(each for each in (note, end_note) if each)
         self._messages.info("; ".join((words, *notes)))
         return _Range(queue, start, end)
@@ -456,10 +456,10 @@ class OffsetTail:
 
     def _summarise(self) -> None:
         counts = self._counts
-        gaps = f"{self._missing:,} missing in gaps" if self._missing else "no gaps"
+        missing = f"{self._missing:,} missing" if self._missing else "nothing missing"
         if self._plan.filter.expression != "*":
-            gaps = "gaps are unknown: the broker filters"
-        words = [f"{counts.scanned:,} scanned", f"{counts.matched:,} matched", gaps]
+            missing = "unknown whether any are missing: the broker filters"
+        words = [f"{counts.matched:,} shown", f"{counts.scanned:,} read", missing]
         if self._is_cut_short:
             words.append("stopped before all messages were shown")
-        self._messages.info("; ".join(words))
+        self._messages.info(", ".join(words))

@@ -37,6 +37,7 @@ from rmqcli.position import (
     Now,
 )
 from rmqcli.queue_selector import select_queues
+from rmqcli.units import counted
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription
 
@@ -65,7 +66,10 @@ def run_tail(common: Common, options: TailOptions) -> int:
         timeout_ms = max(1, min(config.timeout_ms, options.for_))
         config = replace(config, timeout_ms=timeout_ms)
     writer = make_writer(
-        common.output, template=options.format_, color=common.use_color
+        common.output,
+        template=options.format_,
+        color=common.use_color,
+        decode=options.decode,
     )
     with Client(config) as client:
         _check_sql(client, options.topics, tail_filter)
@@ -258,16 +262,15 @@ def _summarise(common: Common, tail: Tail[Any]) -> None:
     counts = tail.counts
     missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
     abandoned = tail.abandoned
-    words = [
-        f"{counts.scanned:,} scanned",
-        f"{counts.matched:,} matched",
-        f"{missing:,} missing in gaps" if missing else "no gaps",
-    ]
+    words = [f"{counts.matched:,} shown", f"{counts.scanned:,} read"]
     if counts.undecodable:
         words.append(f"{counts.undecodable:,} undecodable")
-    words.append(
-        f"{len(abandoned)} queues abandoned" if abandoned else "no queue abandoned"
-    )
+    if missing:
+        words.append(f"{missing:,} missing")
+    if abandoned:
+        words.append(f"{counted(len(abandoned), 'queue')} abandoned")
+    if not missing and not abandoned:
+        words.append("nothing missing")
     messages = common.messages
     for queue, spans in sorted(tail.gaps.items()):
         joined = _joined(spans)
@@ -281,7 +284,7 @@ def _summarise(common: Common, tail: Tail[Any]) -> None:
         messages.warn(f"{queue}: abandoned{where}: {explain_sql(error).message}")
     if tail.is_cut_short:
         words.append("stopped by the time limit before all messages were shown")
-    messages.info("; ".join(words))
+    messages.info(", ".join(words))
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
