@@ -54,12 +54,40 @@ def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:
 
 def format_option() -> Declaration:
     """`--format`."""
+    from rmqcli.cli.ui.records.format import LETTERS
+
+    letters = ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS)
     return option(
         "--format",
         parser=parse_template,
         metavar="TEMPLATE",
-        help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
+        help=f"Output template, e.g. '%t %q %o %d %k %v\\n': {letters}.",
     )
+
+
+def decode_option() -> Declaration:
+    """`--decode`: gives a `rmqcli.decode.Decode`."""
+    from rmqcli.decode import DECODERS, parse_decode
+
+    return option(
+        "--decode",
+        parser=parse_decode,
+        metavar="|".join(DECODERS),
+        help="Add the value of each body to its record.",
+    )
+
+
+#: Formats of `--output` that show bodies as they are, without their values.
+_WITHOUT_VALUES = ("raw", "hex", "table")
+
+
+def check_decode(output: str) -> None:
+    """Raise UsageError if `--decode` would not change what `output` shows."""
+    if output in _WITHOUT_VALUES:
+        raise UsageError(
+            f"--decode and -o {output} cannot be used together",
+            hint="use -o jsonl, json, csv or pretty, which show the values",
+        )
 
 
 def parse_template(text: str) -> str:

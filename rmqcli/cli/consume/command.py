@@ -24,12 +24,14 @@ from rmqcli.cli.options import (
     refuse_together,
 )
 from rmqcli.cli.selection import (
+    check_decode,
+    decode_option,
     format_option,
     sql_option,
     tag_option,
     warn_about_timeout,
 )
-from rmqcli.cli.ui.records.output import FIELDS, FORMATS, record_schema
+from rmqcli.cli.ui.records.output import FORMATS, HELP_FIELDS, record_schema
 from rmqcli.errors import TextError, UsageError
 from rmqcli.units import parse_duration_ms
 
@@ -102,7 +104,15 @@ def _parse_start(text: str) -> StartAt:
     Raises TextError also for a position at which a group cannot begin.
     """
     from rmqcli.cli.consume.run import StartAt
-    from rmqcli.position import Ago, AtTime, Earliest, Latest, Now, parse_position
+    from rmqcli.position import (
+        NO_AT_SIGN,
+        Ago,
+        AtTime,
+        Earliest,
+        Latest,
+        Now,
+        parse_position,
+    )
 
     words = {"first": "earliest", "last": "latest"}
     hint = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
@@ -110,6 +120,8 @@ def _parse_start(text: str) -> StartAt:
         position = parse_position(words.get(text, text), tz=None)
     except TextError as error:
         if text[:1] in ("@", "-", "+") or text.startswith("group:"):
+            raise
+        if error.what == NO_AT_SIGN:
             raise
         at = (error.start, error.end)
         raise TextError(
@@ -292,6 +304,7 @@ class ConsumeOptions:
         bool, option("--shell", help="Run the command through /bin/sh.")
     ] = False
     format_: Annotated[str | None, format_option()] = None
+    decode: Annotated[Any, decode_option()] = None
     count: Annotated[
         int | None,
         option(min=1, metavar="N", help="Exit after N consumed messages."),
@@ -317,6 +330,13 @@ class ConsumeOptions:
             "--from": self.from_ is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
+        if self.decode is not None:
+            check_decode(output)
+            if self.exec_input == "raw":
+                raise UsageError(
+                    "--decode and --exec-input raw cannot be used together",
+                    hint="use --exec-input jsonl: the record has the value",
+                )
         for flag, hint in _NOT_BY_PROXY.items():
             if by_proxy and given[flag]:
                 raise UsageError(
@@ -354,7 +374,9 @@ class ConsumeOptions:
         return self.max_failures or None
 
 
-@command_options(ConsumeOptions, formats=FORMATS, fields=FIELDS, schema=record_schema)
+@command_options(
+    ConsumeOptions, formats=FORMATS, fields=HELP_FIELDS, schema=record_schema
+)
 def consume(common: Common, options: ConsumeOptions) -> None:
     """Consume in a group: print messages, or run a command for each.
 

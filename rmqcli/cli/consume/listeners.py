@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.failed import FailedDeliveries
     from rmqcli.cli.ui.records.output import Writer
+    from rmqcli.decode import Decode
     from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
     from rmqcli.wire.message.record import PartialMessage, Record
 
@@ -157,6 +158,7 @@ class CommandRunner:
         *,
         shell: bool,
         raw: bool,
+        decode: Decode | None,
         timeout_ms: int | None,
         counts: Counts,
         failed: FailedDeliveries,
@@ -170,7 +172,7 @@ class CommandRunner:
         self._counts = counts
         self._warn = warn
         self._as_record = as_record
-        self._lines = JsonWriter()
+        self._lines = JsonWriter(decode)
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._is_killed = False

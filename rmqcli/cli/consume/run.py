@@ -191,6 +191,7 @@ class _Run:
                 self._common.output,
                 template=options.format_,
                 color=self._common.use_color,
+                decode=options.decode,
             )
             return Printer(writer, self._counts, self.status.clear, as_record=as_record)
         if not options.shell:
@@ -205,6 +206,7 @@ class _Run:
             options.exec_,
             shell=options.shell,
             raw=options.exec_input == "raw",
+            decode=options.decode,
             timeout_ms=options.exec_timeout,
             counts=self._counts,
             failed=self._failed,

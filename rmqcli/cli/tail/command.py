@@ -25,12 +25,19 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.selection import (
+    check_decode,
+    decode_option,
     format_option,
     sql_option,
     tag_option,
     warn_about_timeout,
 )
-from rmqcli.cli.ui.records.output import FIELDS, FORMATS, make_writer, record_schema
+from rmqcli.cli.ui.records.output import (
+    FORMATS,
+    HELP_FIELDS,
+    make_writer,
+    record_schema,
+)
 from rmqcli.errors import ExitCode, TextError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -239,6 +246,7 @@ class TailOptions:
         ),
     ] = None
     format_: Annotated[str | None, format_option()] = None
+    decode: Annotated[Any, decode_option()] = None
     fail_if_empty: Annotated[
         bool,
         option("--fail-if-empty", help="Exit with code 8 if no message matched."),
@@ -299,6 +307,8 @@ class TailOptions:
             "--rate": self.rate is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
+        if self.decode is not None:
+            check_decode(output)
         if self.around_group is None and not (self.before is self.after is None):
             raise UsageError("-B and -A need --around-group")
         if self.tag is not None and self.sql is not None:
@@ -382,7 +392,7 @@ class TailOptions:
         return dict(self.from_queue or ())
 
 
-@command_options(TailOptions, formats=FORMATS, fields=FIELDS, schema=record_schema)
+@command_options(TailOptions, formats=FORMATS, fields=HELP_FIELDS, schema=record_schema)
 def tail(common: Common, options: TailOptions) -> int:
     """Read messages of topics without affecting any group.
 
@@ -423,7 +433,10 @@ def _tail_in_group(common: Common, options: TailOptions) -> int:
         idle_timeout_ms=options.idle_timeout,
     )
     writer = make_writer(
-        common.output, template=options.format_, color=common.use_color
+        common.output,
+        template=options.format_,
+        color=common.use_color,
+        decode=options.decode,
     )
     return run_group_tail(common, plan, writer, fail_if_empty=options.fail_if_empty)
 
@@ -456,7 +469,10 @@ def _tail_by_offsets(common: Common, options: TailOptions) -> int:
         rate_per_s=options.rate,
     )
     writer = make_writer(
-        common.output, template=options.format_, color=common.use_color
+        common.output,
+        template=options.format_,
+        color=common.use_color,
+        decode=options.decode,
     )
     with ProxyReader(common.client_config()) as reader:
         tail = OffsetTail(common, plan, reader, writer)

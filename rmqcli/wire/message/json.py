@@ -70,7 +70,7 @@ BODY_FIELDS: Final = (
 EXTRA_FIELDS: Final = (
     ("value", "with a decoder: what the body means; null with decode_error"),
     ("decode_error", "why the decoder cannot read the body"),
-    ("truncated", "true when the body was cut"),
+    ("truncated", "true when the body was cut, on a terminal; value is null then"),
     ("error", "what in the message could not be decoded"),
     ("raw_b64", "with error: the bytes that could not be decoded"),
 )
@@ -121,14 +121,21 @@ class JsonWriter:
     """Writes messages as lines, without newlines. Caches the texts of hosts and times.
 
     `decode` returns what a body means, as JSON on one line, or raises DecodeError; with
-    it, records have a `value`. Safe to use from several threads: at worst two of them
+    it, records have a `value`. A body longer than `body_bytes_max` is cut, between two
+    characters, and has no value. Safe to use from several threads: at worst two of them
     make the same text.
     """
 
-    def __init__(self, decode: Callable[[bytes], str] | None = None) -> None:
+    def __init__(
+        self,
+        decode: Callable[[bytes], str] | None = None,
+        *,
+        body_bytes_max: int | None = None,
+    ) -> None:
         self.times = TimeTexts()
         self.hosts = HostTexts()
         self.decode = decode
+        self.body_bytes_max = body_bytes_max
 
     def lines(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return one line for each message and for each failure."""
@@ -206,15 +213,14 @@ class JsonWriter:
 
     def body_json(self, body: bytes) -> str:
         """Return the JSON members of a body, with its value if there is a decoder."""
+        limit = self.body_bytes_max
+        if limit is not None and len(body) > limit:
+            value = "" if self.decode is None else ',"value":null'
+            return f'{_text_json(body[: cut_at(body, limit)])}{value},"truncated":true'
+        members = _text_json(body)
         try:
-            text = body.decode()
-        except UnicodeDecodeError:
-            members = _BINARY.format(to_base64(body))
-        else:
-            members = f'"body":{encode_basestring(text)}{AFTER_TEXT}'
-        if self.decode is None:
-            return members
-        try:
+            if self.decode is None:
+                return members
             return f'{members},"value":{self.decode(body)}'
         except DecodeError as error:
             found = encode_basestring(error.message)
@@ -298,9 +304,27 @@ def properties_json(raw: bytes) -> tuple[str, str, str, str]:
     return f"{{{text}}}", values[0], values[1], values[2]
 
 
-#: What follows the text of a body, and the members of a body that is not text.
+#: What follows the text of a body.
 AFTER_TEXT: Final = ',"body_b64":null,"body_encoding":"utf-8"'
-_BINARY: Final = '"body":null,"body_b64":"{}","body_encoding":"base64"'
+
+
+def _text_json(body: bytes) -> str:
+    """Return the JSON members of a body, without its value."""
+    try:
+        return f'"body":{encode_basestring(body.decode())}{AFTER_TEXT}'
+    except UnicodeDecodeError:
+        encoded = to_base64(body)
+        return f'"body":null,"body_b64":"{encoded}","body_encoding":"base64"'
+
+
+def cut_at(body: bytes, limit_bytes: int) -> int:
+    """Return where to cut: at `limit_bytes` or before the character that is there."""
+    if len(body) <= limit_bytes:
+        return len(body)
+    for end in range(limit_bytes, limit_bytes - 4, -1):
+        if body[end] & 0xC0 != 0x80:  # not a continuation byte of UTF-8
+            return end
+    return limit_bytes
 
 
 def to_base64(data: bytes) -> str:

@@ -161,6 +161,7 @@ def _bodies(
     joined = b"\n".join(raws)
     if (
         writer.decode is None
+        and writer.body_bytes_max is None
         and b"\\" not in joined
         and joined.count(b"\n") == len(raws) - 1
     ):

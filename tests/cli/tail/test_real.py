@@ -86,6 +86,6 @@ def test_filters_that_match_little_of_a_large_topic_end_with_all_matches(
         out, err = capfdbinary.readouterr()
         records = [json.loads(line) for line in out.splitlines()]
         assert sorted(map(number_of, records)) == numbers
-        assert b"100,000 scanned; " in err
+        assert b" shown, 100,000 read, " in err
         times = [record["store_timestamp"] for record in records]
         assert times == sorted(times)

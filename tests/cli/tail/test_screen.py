@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from tests.kit.records import checked_records
 
 ROOT = Path(__file__).parents[3]
 SIZE = 3_000_000
@@ -94,7 +95,29 @@ def test_json_that_would_fill_screens_when_laid_out_is_shown_as_it_came(
     place = ["--from", str(number), "--to", str(number + 1)]
     shown = on_a_terminal("tail", "T", "-n", cluster[0].namesrv, *place)
     assert len(shown) < SHOWN_MAX
-    assert shown.splitlines()[-1] == bodies[number].decode()
+    _, *lines = shown.splitlines()
+    assert "".join(line.removeprefix("  ") for line in lines) == bodies[number].decode()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_record_on_a_terminal_has_a_cut_body_and_says_so(cluster, number):
+    place = ["--from", str(number), "--to", str(number + 1), "-o", "jsonl"]
+    for decode in ([], ["--decode", "json"]):
+        shown = on_a_terminal("tail", "T", "-n", cluster[0].namesrv, *place, *decode)
+        assert len(shown) < SHOWN_MAX
+        [record] = checked_records(shown.splitlines())
+        assert record["truncated"] is True
+        assert record.get("value") is None
+        assert 4090 < len(record["body"].encode()) <= 4096
+        assert record["body_encoding"] == "utf-8"
+
+
+@pytest.mark.parametrize("letter", ["v", "x", "y"])
+def test_a_body_in_a_template_is_cut_on_a_terminal(cluster, letter):
+    place = ["--from", "2", "--to", "3", "--format", f"%{letter}\\n"]
+    shown = on_a_terminal("tail", "T", "-n", cluster[0].namesrv, *place)
+    assert len(shown) < SHOWN_MAX
+    assert shown.endswith("... (2,995,904 bytes more)\n")
 
 
 @pytest.mark.parametrize("number", range(6))

@@ -82,7 +82,7 @@ def test_a_range_is_merged_by_store_time(tail):
         mine = [r["queue_offset"] for r in records if r["queue_id"] == queue_id]
         assert mine == list(range(50))
     assert "T@b-a:0: 0 to 50, 50 messages" in err
-    assert "100 scanned; 100 matched; no gaps; no queue abandoned" in err
+    assert "100 shown, 100 read, nothing missing" in err
 
 
 def test_it_pulls_as_tools_consumer_and_nothing_else(tail):
@@ -126,7 +126,7 @@ def test_tags_of_one_hash_are_told_apart(tail):
     broker = ScriptedBroker({0: 10}, make_record=tags)
     _, out, err = tail(broker, "--tag", "Aa", "--from", "earliest", "--to", "latest")
     assert {r["tags"] for r in records_of(out)} == {"Aa"}
-    assert "10 scanned; 5 matched" in err
+    assert "5 shown, 10 read, nothing missing" in err
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_abandoned_queue_is_exit_6(tail):
     assert code == 6
     assert len(out.splitlines()) == 5
     assert "T@b-a:1: abandoned at offset 0" in err
-    assert "1 queues abandoned" in err
+    assert " read, 1 queue abandoned" in err
 
 
 def test_when_every_queue_is_refused_it_is_that_error(tail):
@@ -364,7 +364,7 @@ def test_an_interrupt_says_where_to_go_on(signum):
             _, err = process.communicate()
         killer.cancel()
     assert process.returncode == 130
-    assert "20 scanned; 20 matched" in err
+    assert "20 shown, 20 read" in err
     assert f"rmq tail T -n {address} --from 25" in err
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from rmqcli.cli.ui.records.format import RecordFormat
+from rmqcli.cli.main import run
+from rmqcli.cli.ui.records.format import LETTERS, RecordFormat
 from rmqcli.errors import TextError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
@@ -74,3 +77,16 @@ def test_an_error_points_at_its_place(template: str, start: int, end: int) -> No
     with pytest.raises(TextError) as caught:
         RecordFormat(template)
     assert (caught.value.start, caught.value.end) == (start, end)
+
+
+def test_every_field_is_in_help_in_o_help_and_in_the_readme(capfd):
+    pages = [(Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")]
+    for command in ("tail", "consume"):
+        for arguments in (["--help"], ["-o", "help"]):
+            assert run([command, *arguments]) == 0
+            pages.append(capfd.readouterr().out)
+    for letter, meaning in LETTERS:
+        RecordFormat(letter)
+        for page in pages:
+            assert letter in page
+            assert meaning.split(";")[0] in " ".join(page.split())

@@ -89,6 +89,28 @@ def test_both_writers_print_the_same_valid_records_with_the_same_bodies(raws, de
         assert record.get("decode_error") is None or record["value"] is None
 
 
+@given(
+    raws=st.lists(bodies, min_size=1, max_size=4),
+    decode=st.sampled_from(DECODES),
+    limit=st.integers(4, 12),
+)
+def test_a_record_whose_body_is_cut_says_so_and_has_whole_characters(
+    raws, decode, limit
+):
+    data = b"".join(stored(body, offset) for offset, body in enumerate(raws))
+    writer = JsonWriter(decode, body_bytes_max=limit)
+    lines = writer.lines(QUEUE, decode_messages(data))
+    columns = read_columns(data)
+    assert columns is not None
+    assert write_lines(writer, QUEUE, columns) == lines
+    for body, record in zip(raws, checked_records(lines), strict=True):
+        shown = body_of(record)
+        assert body.startswith(shown)
+        assert len(shown) <= limit
+        assert record.get("truncated", False) == (len(body) > limit)
+        assert len(shown) > limit - 4 or shown == body
+
+
 @given(body=bodies, decode=st.sampled_from(DECODES))
 def test_records_of_a_proxy_and_of_compressed_bodies_keep_to_the_schema(body, decode):
     writer = JsonWriter(decode)

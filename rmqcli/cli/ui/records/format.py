@@ -1,13 +1,6 @@
 r"""`--format`: a template, in the manner of printf, for what is printed of a message.
 
-    %t topic          %b broker name    %q queue id        %o queue offset
-    %c commit log offset                %i msg id          %I offset msg id
-    %g tags           %k keys           %r reconsume times %s stored bytes
-    %d{iso} store time, %D{iso} born time; also {ms}, {date}, {time}
-    %h born host      %H store host     %p{NAME} a property, %p all of them as JSON
-    %v body           %x body in hexadecimal               %y body in base64
-    %j the record as JSON               %% a percent sign
-    \n \t \r \0 \\ and \xHH
+`LETTERS` has the fields. A template may also have \n \t \r \0 \\ and \xHH.
 
 A template is parsed once; an error in it points at the place. A field that a message
 does not have is empty.
@@ -15,16 +8,17 @@ does not have is empty.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError, TextError
-from rmqcli.units import format_rfc3339
-from rmqcli.wire.message.json import JsonWriter, to_base64
+from rmqcli.units import counted, format_rfc3339
+from rmqcli.wire.message.json import JsonWriter, cut_at, to_base64
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import PartialMessage, Record, StoredMessage
 
@@ -40,7 +34,6 @@ _ESCAPES = {
     "\\": b"\\",
 }
 _TIME_FORMS = ("iso", "ms", "date", "time")
-_JSON = JsonWriter()
 
 
 def _body(message: Readable) -> bytes:
@@ -50,7 +43,31 @@ def _body(message: Readable) -> bytes:
         return message.raw_body
 
 
-_FIELDS: dict[str, Field] = {
+#: The fields and what they stand for, in the order of `-o help`.
+LETTERS: Final = (
+    ("%t", "topic"),
+    ("%b", "broker name"),
+    ("%q", "queue ID"),
+    ("%o", "queue offset"),
+    ("%c", "commit log offset"),
+    ("%i", "message ID"),
+    ("%I", "offset message ID"),
+    ("%g", "tags"),
+    ("%k", "keys"),
+    ("%r", "reconsume times"),
+    ("%s", "stored bytes"),
+    ("%d", "store time; also %d{ms}, %d{date}, %d{time}"),
+    ("%D", "born time; also %D{ms}, %D{date}, %D{time}"),
+    ("%h", "born host"),
+    ("%H", "store host"),
+    ("%p", "properties as JSON; %p{NAME} is one of them"),
+    ("%v", "body"),
+    ("%x", "body in hexadecimal"),
+    ("%y", "body in base64"),
+    ("%j", "record as JSON"),
+    ("%%", "a percent sign"),
+)
+_FIELDS: Final[dict[str, Field]] = {
     "t": lambda queue, _: queue.topic,
     "b": lambda queue, _: queue.broker_name,
     "q": lambda queue, _: queue.queue_id,
@@ -64,17 +81,30 @@ _FIELDS: dict[str, Field] = {
     "s": lambda _, message: message.store_bytes,
     "h": lambda _, message: message.born_host,
     "H": lambda _, message: message.store_host,
-    "v": lambda _, message: _body(message),
-    "x": lambda _, message: _body(message).hex(),
-    "y": lambda _, message: to_base64(_body(message)),
-    "j": lambda queue, message: _JSON.lines(queue, [message])[0],
 }
 
 
 class RecordFormat:
-    """A parsed template. Raises TextError for unknown fields and escapes."""
+    """A parsed template. Raises TextError for unknown fields and escapes.
 
-    def __init__(self, template: str) -> None:
+    `decode` and `body_bytes_max` are those of `JsonWriter`.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        decode: Decode | None = None,
+        *,
+        body_bytes_max: int | None = None,
+    ) -> None:
+        self._json = JsonWriter(decode, body_bytes_max=body_bytes_max)
+        self._body_bytes_max = body_bytes_max
+        self._fields = _FIELDS | {
+            "v": lambda _, message: self._shown(_body(message), bytes),
+            "x": lambda _, message: self._shown(_body(message), _hex),
+            "y": lambda _, message: self._shown(_body(message), _base64),
+            "j": lambda queue, message: self._json.lines(queue, [message])[0],
+        }
         self._parts: list[bytes | Field] = []
         self._text = template
         literal = b""
@@ -100,11 +130,20 @@ class RecordFormat:
     def write(self, queue: MessageQueue, messages: Iterable[Record]) -> list[bytes]:
         """Return the text of each message; of an undecodable one its JSON record."""
         return [
-            _utf8(_JSON.lines(queue, [message])[0]) + b"\n"
+            _utf8(self._json.lines(queue, [message])[0]) + b"\n"
             if isinstance(message, DecodeFailure)
             else b"".join(_encoded(part, queue, message) for part in self._parts)
             for message in messages
         ]
+
+    def _shown(self, body: bytes, convert: Callable[[bytes], bytes]) -> bytes:
+        """Return the body, converted; on a screen a long one is cut, and says so."""
+        limit = self._body_bytes_max
+        end = len(body) if limit is None else cut_at(body, limit)
+        more = ""
+        if end < len(body):
+            more = f"... ({counted(len(body) - end, 'byte')} more)"
+        return convert(body[:end]) + more.encode()
 
     def _read_field(self, at: int) -> tuple[bytes | Field, int]:
         text = self._text
@@ -116,10 +155,10 @@ class RecordFormat:
             return self._time_field(letter, argument, at, end), end
         if letter == "p":
             return _property_field(argument), end
-        field = _FIELDS.get(letter)
+        field = self._fields.get(letter)
         if field is None:
             what = f"no field %{letter}" if letter else "nothing after %"
-            hint = f"use one of %{' %'.join(sorted({*_FIELDS, 'd', 'D', 'p'}))}, or %%"
+            hint = f"use one of {' '.join(field for field, _ in LETTERS)}"
             raise TextError(text, what, start=at, end=at + 1 + len(letter), hint=hint)
         if argument is not None:
             what = f"%{letter} takes no {{...}}"
@@ -162,6 +201,14 @@ class RecordFormat:
         what = f"no escape \\{letter}" if letter else "nothing after \\"
         hint = r"use one of \n \t \r \0 \\ \xHH"
         raise TextError(text, what, start=at, end=at + 1 + len(letter), hint=hint)
+
+
+def _hex(data: bytes) -> bytes:
+    return data.hex().encode()
+
+
+def _base64(data: bytes) -> bytes:
+    return to_base64(data).encode()
 
 
 def _property_field(name: str | None) -> Field:

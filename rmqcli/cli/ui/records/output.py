@@ -13,8 +13,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.cli.ui.escape import safe_bytes, safe_json
-from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.messages import is_terminal, screen_size
 from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.cli.ui.records.format import LETTERS
 from rmqcli.errors import DecodeError
 from rmqcli.wire.message.json import (
     BODY_FIELDS,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.tail.batch import Batcher, TailCounts
     from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import Record
 
@@ -39,6 +41,15 @@ FIELDS = tuple(
     Column(name, help_text)
     for name, help_text in (*RECORD_FIELDS, *BODY_FIELDS, *EXTRA_FIELDS)
 )
+#: What `-o help` lists.
+HELP_FIELDS = (
+    *FIELDS,
+    *(Column(letter, f"in --format: {meaning}") for letter, meaning in LETTERS),
+)
+#: The fields that records have only with a decoder.
+_OF_DECODE = ("value", "decode_error")
+#: A longer body is cut on a terminal, except in `raw`.
+SHOWN_BYTES_MAX = 4096
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
@@ -60,27 +71,37 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
-def make_writer(output: str, *, template: str | None, color: bool) -> Writer:
-    """Return the writer for `--output`, or for `--format` when it is given."""
+def make_writer(
+    output: str, *, template: str | None, color: bool, decode: Decode | None = None
+) -> Writer:
+    """Return the writer for `--output`, or for `--format` when it is given.
+
+    With `decode` it also shows the values of bodies, where its format has a place for
+    them. On a terminal all but `raw` cut long bodies.
+    """
+    body_bytes_max = SHOWN_BYTES_MAX if is_terminal(sys.stdout) else None
     if template is not None:
         from rmqcli.cli.ui.records.format import RecordFormat
 
-        return _FormatWriter(RecordFormat(template).write)
+        text = RecordFormat(template, decode, body_bytes_max=body_bytes_max)
+        return _FormatWriter(text.write)
     if output == "auto":
         output = "pretty" if is_terminal(sys.stdout) else "jsonl"
     match output:
         case "raw":
             return _RawWriter()
         case "jsonl":
-            return _JsonlWriter()
+            return _JsonlWriter(JsonWriter(decode, body_bytes_max=body_bytes_max))
         case "json":
-            return _JsonWriter()
+            return _JsonWriter(JsonWriter(decode, body_bytes_max=body_bytes_max))
         case "csv":
-            return _CsvWriter()
+            return _CsvWriter(JsonWriter(decode, body_bytes_max=body_bytes_max))
     from rmqcli.cli.ui.records import text as tail_text
 
     if output == "pretty":
-        return _TextWriter(tail_text.Pretty(color=color).blocks)
+        width = screen_size(sys.stdout).columns if is_terminal(sys.stdout) else None
+        pretty = tail_text.Pretty(color=color, width=width, decode=decode)
+        return _TextWriter(pretty.blocks)
     if output == "hex" and is_terminal(sys.stdout):
         return _TextWriter(tail_text.hex_blocks_cut)
     if output == "hex":
@@ -124,10 +145,13 @@ class _TextWriter(_RenderingWriter):
 class _LinesWriter:
     """A writer whose items are JSON lines."""
 
+    def __init__(self, lines: JsonWriter) -> None:
+        self._lines = lines
+
     def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
         from rmqcli.admin.tail.batch import LineBatcher
 
-        return LineBatcher(tail_filter, JsonWriter(), counts)
+        return LineBatcher(tail_filter, self._lines, counts)
 
 
 class _JsonlWriter(_LinesWriter):
@@ -141,7 +165,8 @@ class _JsonlWriter(_LinesWriter):
 class _JsonWriter(_LinesWriter):
     """Prints one JSON list with an element on each line."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: JsonWriter) -> None:
+        super().__init__(lines)
         self._before = "[\n"
 
     def write(self, items: list[str]) -> None:
@@ -153,14 +178,15 @@ class _JsonWriter(_LinesWriter):
 
 
 class _CsvWriter(_RenderingWriter):
-    def __init__(self) -> None:
-        lines = JsonWriter().lines
+    def __init__(self, lines: JsonWriter) -> None:
         super().__init__(
             lambda queue, messages: [
-                json.loads(line) for line in lines(queue, messages)
+                json.loads(line) for line in lines.lines(queue, messages)
             ]
         )
-        self._rows = RowWriter(columns=FIELDS, fmt="csv")
+        hidden = _OF_DECODE if lines.decode is None else ()
+        columns = [column for column in FIELDS if column.name not in hidden]
+        self._rows = RowWriter(columns=columns, fmt="csv")
 
     def write(self, items: list[dict[str, Any]]) -> None:
         self._rows.write(items)

@@ -7,36 +7,50 @@ import re
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
+from rmqcli.cli.ui.output import display_width
+from rmqcli.cli.ui.records.output import SHOWN_BYTES_MAX
 from rmqcli.decode.json import compact_json, read_json
 from rmqcli.errors import DecodeError
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
+from rmqcli.wire.message.json import cut_at
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import PartialMessage, Record, StoredMessage
 
     Readable = StoredMessage | PartialMessage
 
-#: A longer body is cut on a screen; `-o jsonl` and `-o raw` never cut.
-SHOWN_BYTES_MAX = 4096
+#: More lines of a body are cut.
 SHOWN_LINES_MAX = 200
 TABLE_BODY_BYTES_MAX = 80
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 _TABLE_ROW = "{:<24}  {:<16}  {:>5}  {:>10}  {:<12}  {:<20}  {}"
 _HEX_WIDTH = 16
+#: What stands before each line of a body, and before what continues a line of ours.
+_OF_BODY, _CONTINUED = "  ", "+ "
 #: A text of JSON, which is kept, or blanks outside of texts.
 _BLANKS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
 
 
 class Pretty:
-    """A line about each message, then its body; JSON is indented."""
+    """A line about each message, then its body; JSON is indented.
 
-    def __init__(self, *, color: bool) -> None:
+    Only lines of ours have text in the first column, so that no line of a body, and no
+    key, looks like one. On a terminal, which has `width`, long lines are broken here
+    for the same reason. With `decode`, an error of a body follows it.
+    """
+
+    def __init__(
+        self, *, color: bool, width: int | None = None, decode: Decode | None = None
+    ) -> None:
         self._color = color
+        self._width = width
+        self._decode = decode
 
     def blocks(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return a block of lines for each message."""
@@ -48,8 +62,8 @@ class Pretty:
         ]
 
     def _message(self, queue: MessageQueue, message: Readable) -> str:
-        time = _stored_at(message)
-        head = f"{queue} {_offset(message, '?')}"
+        head = safe(f"{queue} {_offset(message, '?')}")
+        place = self._painted(_BOLD, head) + "  " + _stored_at(message)
         facts = [
             f"{name}={safe(value)}"
             for name, value in (
@@ -61,25 +75,67 @@ class Pretty:
         ]
         if message.reconsume_times:
             facts.append(f"reconsumed={message.reconsume_times}")
-        line = self._painted(_BOLD, safe(head)) + "  " + time
-        if facts:
-            line += "  " + self._painted(_DIM, "  ".join(facts))
+        lines = [place]
+        text = "  ".join(facts)
+        used = display_width(head) + 2 + len(_stored_at(message)) + 2
+        if text and (self._width is None or used + display_width(text) <= self._width):
+            lines = [f"{place}  {self._painted(_DIM, text)}"]
+        elif text:
+            lines += [
+                self._painted(_DIM, line) for line in self._lines(text, _CONTINUED)
+            ]
         try:
             body = message.body
         except DecodeError as error:
-            return f"{line}\n{self._painted(_RED, 'error: ' + safe(error.message))}"
-        return f"{line}\n{_body_text(body)}"
+            return "\n".join([*lines, self._error(f"error: {error.message}")])
+        text, note = _body_text(body)
+        lines += self._lines(text, _OF_BODY)
+        if note:
+            lines.append(note)
+        if self._decode is not None:
+            try:
+                self._decode(body)
+            except DecodeError as error:
+                lines.append(self._error(f"decode error: {error.message}"))
+        return "\n".join(lines)
 
     def _failure(self, queue: MessageQueue, failure: DecodeFailure) -> str:
         where = _offset(failure, "?")
-        error = f"error: {failure.error} ({len(failure.raw)} bytes)"
+        error = f"error: {failure.error} ({counted(len(failure.raw), 'byte')})"
         return (
             f"{self._painted(_BOLD, safe(str(queue)) + ' ' + where)}\n"
-            f"{self._painted(_RED, safe(error))}"
+            f"{self._error(error)}"
         )
+
+    def _error(self, text: str) -> str:
+        return self._painted(_RED, safe(text))
+
+    def _lines(self, text: str, prefix: str) -> list[str]:
+        """Return the lines of an escaped text, each one behind `prefix`."""
+        lines = text.split("\n")
+        if self._width is not None:
+            room = max(1, self._width - len(prefix))
+            lines = [part for line in lines for part in _broken(line, room)]
+        return [prefix + line if line else "" for line in lines]
 
     def _painted(self, color: str, text: str) -> str:
         return f"{color}{text}{_RESET}" if self._color else text
+
+
+def _broken(line: str, room: int) -> list[str]:
+    """Break a line into parts that are at most `room` cells wide."""
+    line = line.expandtabs(8)
+    if line.isascii():
+        return [line[at : at + room] for at in range(0, len(line), room)] or [""]
+    parts, part, used = [], "", 0
+    for char in line:
+        cells = display_width(char)
+        if used + cells > room and part:
+            parts.append(part)
+            part, used = "", 0
+        part += char
+        used += cells
+    return [*parts, part]
 
 
 def _offset(message: Record, unknown: str) -> str:
@@ -91,17 +147,18 @@ def _stored_at(message: Readable) -> str:
     return "-" if stored_ms is None else format_rfc3339(stored_ms) or "-"
 
 
-def _body_text(body: bytes) -> str:
+def _body_text(body: bytes) -> tuple[str, str]:
+    """Return what is shown of a body, and a note on what is left out, if anything."""
     if len(body) <= SHOWN_BYTES_MAX:
         text = _indented_json(body)
         is_short = text.count("\n") < SHOWN_LINES_MAX
         if text and is_short and len(text) <= 4 * SHOWN_BYTES_MAX:
-            return text
+            return text, ""
     shown = _shown_bytes(body)
     text = safe_bytes(body[:shown], keep_newlines=True)
     if shown == len(body):
-        return text
-    return f"{text.rstrip()}\n{_left_out(len(body) - shown, len(body))}"
+        return text, ""
+    return text.rstrip(), _left_out(len(body) - shown, len(body))
 
 
 def _indented_json(body: bytes) -> str:
@@ -124,34 +181,24 @@ def _indented_json(body: bytes) -> str:
 
 def _shown_bytes(body: bytes) -> int:
     """Return how many bytes of a body are shown: whole characters and lines."""
-    end = _cut_at(body, SHOWN_BYTES_MAX)
+    end = cut_at(body, SHOWN_BYTES_MAX)
     lines = body[:end].split(b"\n", SHOWN_LINES_MAX)
     return end - len(lines[-1]) if len(lines) > SHOWN_LINES_MAX else end
 
 
 def _left_out(left_bytes: int, total_bytes: int) -> str:
     return (
-        f"... ({left_bytes:,} of {total_bytes:,} bytes left out;"
+        f"... ({left_bytes:,} of {counted(total_bytes, 'byte')} left out;"
         " -o raw writes all of them)"
     )
 
 
-def _cut_at(body: bytes, limit_bytes: int) -> int:
-    """Return where to cut: at `limit_bytes` or before the character that is there."""
-    if len(body) <= limit_bytes:
-        return len(body)
-    for end in range(limit_bytes, limit_bytes - 4, -1):
-        if body[end] & 0xC0 != 0x80:  # not a continuation byte of UTF-8
-            return end
-    return limit_bytes
-
-
 def cut_text(body: bytes, limit_bytes: int) -> str:
     """Return the start of a body, escaped, and how many bytes were cut off."""
-    end = _cut_at(body, limit_bytes)
+    end = cut_at(body, limit_bytes)
     text = safe_bytes(body[:end])
     if len(body) > end:
-        text += f"... ({len(body) - end} bytes more)"
+        text += f"... ({counted(len(body) - end, 'byte')} more)"
     return text
 
 
@@ -206,7 +253,7 @@ def _hex_block(queue: MessageQueue, message: Record, shown_max: int | None) -> s
             data = message.body
         except DecodeError as error:
             data, head = message.raw_body, f"{head}  error: {safe(error.message)}"
-    lines = [f"{head}  {len(data)} bytes"]
+    lines = [f"{head}  {counted(len(data), 'byte')}"]
     shown = len(data) if shown_max is None else min(len(data), shown_max)
     for at in range(0, shown, _HEX_WIDTH):
         row = data[at : at + _HEX_WIDTH]

@@ -1,0 +1,93 @@
+"""`-o pretty`: what is in a message cannot look like a line of ours."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from rmqcli.cli.ui.records.text import Pretty
+from rmqcli.decode import DECODERS
+from rmqcli.model import MessageQueue
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
+
+QUEUE = MessageQueue("orders", "broker-a", 3)
+HEAD = "orders@broker-a:3 7  2023-11-14T22:13:20.000Z"
+FORGED = "orders@broker-a:3 8  2023-11-14T22:13:20.000Z  tags=paid"
+
+
+def lines_of(body, properties=None, **settings):
+    data = encode_message(
+        MessageFields(
+            topic="orders",
+            body=body,
+            queue_offset=7,
+            store_timestamp_ms=1_700_000_000_000,
+            properties=properties or {},
+        )
+    )
+    pretty = Pretty(color=False, **settings)
+    [block] = pretty.blocks(QUEUE, decode_messages(data))
+    return block.split("\n")
+
+
+def test_lines_of_a_body_are_indented_below_the_line_about_it():
+    assert lines_of(f"first\n{FORGED}\n\tthird".encode()) == [
+        HEAD,
+        "  first",
+        f"  {FORGED}",
+        "  \tthird",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 40, 20])
+@pytest.mark.parametrize("filler", ["x", "\N{CJK UNIFIED IDEOGRAPH-7528}", " "])
+def test_a_body_cannot_put_text_into_the_first_column_by_a_long_line(width, filler):
+    """A terminal breaks a line that is wider than itself."""
+    for length in range(width // 2 - 2, width + 1):
+        first, *others = lines_of((filler * length + FORGED).encode(), width=width)
+        assert first == HEAD
+        assert all(line[:2] == "  " for line in others)
+        assert max(map(cell_len, others)) <= width
+        assert "".join(line[2:] for line in others) == filler * length + FORGED
+
+
+def test_long_keys_continue_on_lines_of_their_own():
+    keys = "k" * 70 + FORGED
+    assert lines_of(b"x", {"KEYS": keys}, width=80) == [
+        HEAD,
+        "+ " + ("keys=" + keys)[:78],
+        "+ " + ("keys=" + keys)[78:],
+        "  x",
+    ]
+    assert lines_of(b"x", {"KEYS": "k"}, width=80) == [f"{HEAD}  keys=k", "  x"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"a":1,"b":[1.5]}', b'{ "a" : 1,\n"b": [1.5] }\n'],
+    ids=["compact", "blanks"],
+)
+def test_json_is_indented_however_its_blanks_are(body):
+    assert lines_of(body) == [
+        HEAD,
+        "  {",
+        '    "a": 1,',
+        '    "b": [',
+        "      1.5",
+        "    ]",
+        "  }",
+    ]
+
+
+@pytest.mark.parametrize("body", ['{"a":1,"a":2}', "[1.50]", '["\\u0061"]', "[NaN]"])
+def test_json_that_would_be_shown_differently_is_shown_as_it_came(body):
+    assert lines_of(body.encode()) == [HEAD, f"  {body}"]
+
+
+def test_an_error_of_the_decoder_follows_the_body():
+    assert lines_of(b"text", decode=DECODERS["json"]) == [
+        HEAD,
+        "  text",
+        "decode error: not JSON: expecting value: line 1 column 1 (char 0)",
+    ]

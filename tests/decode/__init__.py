@@ -1,0 +1,1 @@
+"""Tests of what single bodies mean."""
