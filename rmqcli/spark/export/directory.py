@@ -22,6 +22,7 @@ from rmqcli.errors import (
 )
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.disk import check_real_folder, write_all
+from rmqcli.spark.export.document import parse_document, read_as
 from rmqcli.spark.export.manifest import (
     Manifest,
     PartResult,
@@ -396,13 +397,10 @@ def open_directory(
 
 def _journal(text: str, *, path: str) -> Journal:
     try:
-        value = json.loads(text)
-        return Journal(
-            new=tuple(value["new"]), old=tuple(value["old"]), success=value["success"]
-        )
-    except (ValueError, KeyError, TypeError) as error:
+        return read_as(Journal, parse_document(text))
+    except ValueError as error:
         raise ConfigError(
-            f"{path} is not the journal of a compaction: {error!r}"
+            f"{path} is not the journal of a compaction: {error}"
         ) from error
 
 

@@ -15,7 +15,7 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from rmqcli.errors import RefusedError, RmqError, UsageError
+from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export import layout
 
 if TYPE_CHECKING:
@@ -245,10 +245,17 @@ def write_all(file: BinaryIO, data: bytes) -> None:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file. Raises OSError, also for a symbolic link."""
+    """Return the text of a file.
+
+    Raises OSError, also for a symbolic link, and ConfigError for text that is not
+    UTF-8.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(handle, encoding="utf-8") as file:
-        return file.read()
+    try:
+        with open(handle, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8") from error
 
 
 def walk_files(root: str) -> Iterator[str]:

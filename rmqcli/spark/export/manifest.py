@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ConfigError, PartialError
-from rmqcli.spark.export.plan import (
-    ExportRequest,
-    queue_plan_from_json,
-    request_from_json,
-)
+from rmqcli.spark.export.document import parse_document, parse_versioned, read_as
+from rmqcli.spark.export.plan import ExportRequest  # noqa: TC001  # for `read_as`
+from rmqcli.spark.extent import QueuePlan  # noqa: TC001  # for `read_as`
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.spark.export.plan import ExportPlan, PartSpec
-    from rmqcli.spark.extent import QueuePlan
 
 MANIFEST_VERSION: Final = 1
 
@@ -306,10 +303,7 @@ def part_to_json(result: PartResult) -> str:
 
 def part_from_json(text: str) -> PartResult:
     """Parse the record of a part. Raises ValueError for an invalid record."""
-    try:
-        return _part(json.loads(text))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not a part's record: {error!r}") from error
+    return read_as(PartResult, parse_document(text))
 
 
 def manifest_to_json(manifest: Manifest) -> str:
@@ -321,36 +315,6 @@ def manifest_to_json(manifest: Manifest) -> str:
 def manifest_from_json(text: str, *, path: str) -> Manifest:
     """Parse `manifest.json`. Raises ConfigError, with `path`, when it is invalid."""
     try:
-        value = json.loads(text)
-        if value["version"] != MANIFEST_VERSION:
-            raise ConfigError(
-                f"{path} has manifest version {value['version']!r}, not 1"
-            )
-        return Manifest(value["topic"], tuple(_run(run) for run in value["runs"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not an export manifest: {error!r}") from error
-
-
-def _part(value: dict[str, Any]) -> PartResult:
-    return PartResult(
-        **{
-            **value,
-            "missing": tuple((start, end) for start, end in value["missing"]),
-            "files": tuple(FileRow(**row) for row in value["files"]),
-        }
-    )
-
-
-def _run(value: dict[str, Any]) -> RunRecord:
-    empty = value.get("empty_file")
-    return RunRecord(
-        **{
-            **value,
-            "request": request_from_json(value["request"]),
-            "queues": tuple(queue_plan_from_json(queue) for queue in value["queues"]),
-            "parts": tuple(_part(part) for part in value["parts"]),
-            "gone": tuple(Gap(**gap) for gap in value["gone"]),
-            "empty_file": EmptyFile(**empty) if empty else None,
-            "absorbed": tuple(value.get("absorbed", ())),
-        }
-    )
+        return read_as(Manifest, parse_versioned(text, MANIFEST_VERSION))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not an export manifest: {error}") from error

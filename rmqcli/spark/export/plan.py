@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.decode.settings import FORMATS, Decoding
-from rmqcli.spark.extent import QueuePlan
+from rmqcli.spark.export.document import parse_versioned, read_as
+from rmqcli.spark.extent import QueuePlan  # noqa: TC001  # for `read_as`
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -202,26 +203,6 @@ def plan_to_json(plan: ExportPlan) -> str:
 def plan_from_json(text: str, *, path: str) -> ExportPlan:
     """Parse `plan.json`. Raises ConfigError, with `path`, when it is not a plan."""
     try:
-        value: dict[str, Any] = json.loads(text)
-        if value["version"] != PLAN_VERSION:
-            raise ConfigError(f"{path} has plan version {value['version']!r}, not 1")
-        return ExportPlan(
-            run_id=value["run_id"],
-            created_at_ms=value["created_at_ms"],
-            request=request_from_json(value["request"]),
-            queues=tuple(queue_plan_from_json(queue) for queue in value["queues"]),
-            rows_per_part=value.get("rows_per_part"),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not an export plan: {error!r}") from error
-
-
-def request_from_json(value: dict[str, Any]) -> ExportRequest:
-    """Raise TypeError when keys are unknown or absent."""
-    return ExportRequest(**{**value, "queues": tuple(value["queues"])})
-
-
-def queue_plan_from_json(value: dict[str, Any]) -> QueuePlan:
-    """Raise TypeError when keys are unknown or absent."""
-    trimmed = value["trimmed"]
-    return QueuePlan(**{**value, "trimmed": tuple(trimmed) if trimmed else None})
+        return read_as(ExportPlan, parse_versioned(text, PLAN_VERSION))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not an export plan: {error}") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.layout import SUCCESS, Layout
+from rmqcli.spark.export.layout import SUCCESS, Layout, is_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +101,10 @@ def read_export(
             f"{paths.root} does not contain an export",
             hint="give the folder to which an export was written",
         )
+    for run_id in manifest.run_ids():
+        # It becomes a part of the name of the state's file.
+        if not is_run_id(run_id):
+            raise ConfigError(f"{paths.manifest} lists {run_id!r}, which is not a run")
     for _ in storage.map(lambda run: _check_files(paths, run, storage), manifest.runs):
         pass  # a failed check raises its error here
     return _content(paths.root, manifest, storage)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export.disk import read_text
+from rmqcli.spark.export.document import parse_versioned, read_as
 from rmqcli.spark.export.layout import encode_name
 
 if TYPE_CHECKING:
@@ -187,16 +188,14 @@ def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueSt
     it is damaged.
     """
     try:
-        value = json.loads(read_text(path))
-        if value["version"] != STATE_VERSION:
-            raise ConfigError(f"{path} has version {value['version']!r}, not 1")
+        value = parse_versioned(read_text(path), STATE_VERSION)
         known = tuple(map(str, value["namesrv"]))
         queues = dict(map(_queue, value["queues"]))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise RmqError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not the state of an import: {error!r}") from error
     if sorted(known) != sorted(namesrv):
         raise RefusedError(
@@ -209,7 +208,7 @@ def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueSt
 
 def _queue(value: dict[str, Any]) -> tuple[QueueKey, QueueState]:
     key = str(value.pop("broker_name")), int(value.pop("queue_id"))
-    state = QueueState(**value)
-    if min(int(state.next_offset), int(state.sent)) < 0:
+    state = read_as(QueueState, value)
+    if min(state.next_offset, state.sent) < 0:
         raise ValueError(f"next_offset or sent of {key} is negative")
     return key, state

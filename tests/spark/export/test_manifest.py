@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.manifest import (
@@ -243,6 +247,68 @@ def test_records_are_read_back_from_their_files():
 def test_a_file_that_is_not_a_manifest_is_named(text):
     with pytest.raises(ConfigError, match="the-path"):
         manifest_from_json(text, path="the-path")
+
+
+def hostile(draw, value):
+    """A JSON value with one part replaced by another value."""
+    other = draw(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.sampled_from(["", "\0", "\ud800", "../x", "x" * 400])
+        | st.builds(list)
+        | st.builds(dict)
+        | st.just([[[]]])
+        | st.just({"\0": 1})
+    )
+    if not isinstance(value, dict | list) or not value or draw(st.integers(0, 4)) == 0:
+        return other
+    copy = value.copy()
+    keys = sorted(copy) if isinstance(copy, dict) else range(len(copy))
+    key = draw(st.sampled_from(keys))
+    copy[key] = hostile(draw, copy[key])
+    return copy
+
+
+@given(st.data())
+def test_a_manifest_with_any_value_of_another_kind_is_refused(data):
+    record = run("r1", queue(50, 200, trimmed=(1, 50)), parts=(RESULT,))
+    text = manifest_to_json(Manifest("orders", (record,)))
+    changed = json.dumps(hostile(data.draw, json.loads(text)))
+    try:
+        manifest = manifest_from_json(changed, path="the-path")
+    except ConfigError as error:
+        message = error.message
+    else:
+        message = "the-path "
+        written = manifest_to_json(manifest)
+        assert manifest_from_json(written, path="p") == manifest
+    assert message.startswith("the-path ")
+    assert not re.search("[\0\ud800-\udfff]", message)
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 300_000,
+        '{"version": ' + "[" * 300_000 + "]" * 300_000 + "}",
+        '{"version": 1, "topic": "a\\u0000b", "runs": []}',
+        '{"version": 1, "topic": "a\\ud800b", "runs": []}',
+        '{"version": 1, "topic": "t", "runs": [], "\\u0000": 1}',
+        '{"version": 1, "topic": 5, "runs": []}',
+        '{"version": 1, "topic": "t", "runs": 1e999}',
+        '{"version": 1, "topic": "t", "runs": ' + "9" * 5_000 + "}",
+    ],
+    ids=range(8),
+)
+def test_a_hostile_manifest_is_refused_in_a_line(text):
+    with pytest.raises(ConfigError) as caught:
+        manifest_from_json(text, path="the-path")
+    assert caught.value.message.startswith("the-path is not an export manifest: ")
+    assert len(caught.value.message) < 400
+    assert "\0" not in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"missing": [], "files": [7]}'])

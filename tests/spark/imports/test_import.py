@@ -288,6 +288,38 @@ def test_a_path_outside_the_export_folder_is_refused(rmq, cluster, tmp_path):
     assert "which is outside the export's folder" in err
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"orders"', '"or\\u0000ders"'),
+        ('"orders"', '"or\\ud800ders"'),
+        ("{", "[" * 300_000),
+        ("{", "\udc80{"),
+        ('"path": "', '"path": "\\u0000'),
+        ('"path": "', '"path": "\\udcff'),
+        ('"run_id": "', '"run_id": "../../'),
+        ('"rows": ', '"rows": "x", "x": '),
+        ('"file_bytes": ', '"file_bytes": 1e999, "x": '),
+    ],
+    ids=["nul", "surrogate", "brackets", "bytes", "path-nul", "path-surrogate",
+         "run-id", "text", "infinity"],
+)  # fmt: skip
+def test_a_hostile_manifest_is_an_error_in_words_and_sends_nothing(
+    rmq, cluster, tmp_path, old, new
+):
+    cluster.send("orders", seeds(4))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    manifest = path / "_rmq" / "manifest.json"
+    text = manifest.read_text().replace(old, new)
+    manifest.write_bytes(text.encode("utf-8", "surrogateescape"))
+    _, err = import_(rmq, cluster, path, code=2)
+    error = json.loads(err)["error"]
+    assert error["kind"] == "ConfigError"
+    assert error["message"].startswith(f"{manifest} ")
+    assert len(error["message"]) < 500
+    assert stored(cluster, "copy") == []
+
+
 def test_the_state_of_another_cluster_is_refused(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):

@@ -94,6 +94,7 @@ def test_random_queries_give_what_python_gives(session, cluster):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(2, 14))
 def test_many_random_queries_give_what_python_gives(session, cluster, seed):
-    assert check_queries(session, cluster, seed=seed, count=100) > 200
+    """Three hundred queries in all."""
+    assert check_queries(session, cluster, seed=seed, count=25) > 40
