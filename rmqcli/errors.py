@@ -10,6 +10,7 @@
     │   └── DecodeError          a stored message cannot be read; its neighbours can
     ├── TransportError           5
     │   ├── ConnectError         no connection to this address
+    │   ├── NoBrokerError        no broker is registered, or none answers
     │   ├── DisconnectedError    the connection ended before the answer
     │   ├── DeadlineError        no answer in time
     │   └── SendUnknownError     a message was sent and may be stored, or not
@@ -41,7 +42,7 @@ rebuilt from `args` and `__dict__`.
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 
 class ExitCode(enum.IntEnum):
@@ -160,6 +161,14 @@ class ConnectError(TransportError):
     """No connection to this address could be made."""
 
 
+class NoBrokerError(TransportError):
+    """The name server knows no broker, or none of those that it knows answers.
+
+    Then nothing is known about topics and groups: a topic that has a name server's
+    route only while its broker is registered may well exist.
+    """
+
+
 class DisconnectedError(TransportError):
     """The connection ended, or broke the protocol, before the answer arrived."""
 
@@ -220,13 +229,25 @@ class BrokerError(RmqError):
         self.address = address
 
 
+NameKind = Literal["topic", "group", "broker", "cluster"]
+
+
+class Missing(NamedTuple):
+    """A name that does not exist, and what kind of thing it would name."""
+
+    kind: NameKind
+    name: str
+
+
 class NotFoundError(BrokerError):
     """A topic, group, queue, message or broker does not exist.
 
-    Codes 17, 22, 26, 206 and others.
+    Codes 17, 22, 26, 206 and others. `missing` is the name that was not found, if the
+    error is about a topic, group, broker or cluster.
     """
 
     exit_code = ExitCode.NOT_FOUND
+    missing: Missing | None = None
 
 
 class DeniedError(BrokerError):

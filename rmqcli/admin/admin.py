@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from rmqcli.admin import brokers as brokers_admin
 from rmqcli.admin import groups as groups_admin
 from rmqcli.admin import topics as topics_admin
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.client import Client
 from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.clock import SYSTEM_CLOCK
@@ -107,9 +108,9 @@ class Admin:
     needed. `backups` is the folder of the backups that resets save (default: that of
     `rmq reset-offset`). No connection is opened before the first request.
 
-    Every method raises TransportError when no server can be reached in time,
-    DeniedError when permission is denied, and NotFoundError when what was asked for
-    does not exist.
+    Every method raises TransportError when no server can be reached in time, its
+    subclass NoBrokerError when no broker is registered or none answers, DeniedError
+    when permission is denied, and NotFoundError when what was asked for does not exist.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Admin:
         query = LagQuery(groups=tuple(groups), topics=tuple(topics))
         reading = LagGatherer(self._client, query).read()
         if reading.missing:
-            raise _no_group(reading.missing[0])
+            raise not_found("group", reading.missing[0])
         return sorted(map(compute_lag, reading.groups), key=lambda each: each.group)
 
     # --- resetting offsets ---
@@ -686,15 +687,6 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
         f" {server}: {error.message}",
         hint=error.hint,
     ) from error
-
-
-def _no_group(group: str) -> NotFoundError:
-    return NotFoundError(
-        f"no broker knows group {group}",
-        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint="list groups with: Admin.groups()",
-    )
 
 
 def _no_message(what: str) -> NotFoundError:

@@ -18,6 +18,7 @@ from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
 from rmqcli.admin.topics import delete_topic
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_subscription_group,
     get_all_subscription_group_config,
@@ -38,7 +39,6 @@ from rmqcli.model import (
     retry_topic,
 )
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V4_9_0, V5_0_0, version_name
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def group_kind(group: str) -> str:
 def list_groups(client: Client) -> GroupList:
     """List all groups for which a broker has settings, sorted by name.
 
-    System groups are included.
+    System groups are included. Raises NoBrokerError when no broker answers.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     configs = ask_each(client, addresses, get_all_subscription_group_config())
@@ -95,6 +95,7 @@ def list_groups(client: Client) -> GroupList:
             continue
         for group in answer:
             brokers_of.setdefault(group, []).append(broker_name)
+    client.raise_if_none_answers(errors.values())
     answers = ask_many(
         client,
         {
@@ -182,11 +183,13 @@ class GroupDetail:
 def show_group(client: Client, group: str) -> GroupDetail:
     """Query every broker for everything about a group.
 
-    Raises NotFoundError when all brokers answer and none of them knows the group.
+    Raises NotFoundError when all brokers answer and none of them knows the group, and
+    NoBrokerError when no broker answers.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     settings = ask_each(client, addresses, get_all_subscription_group_config())
     errors = {n: a for n, a in settings.items() if isinstance(a, RmqError)}
+    client.raise_if_none_answers(errors.values())
     answering = {n: a for n, a in addresses.items() if n not in errors}
     online = ask_each(client, answering, get_consumer_connection_list(group))
     configs = {
@@ -202,12 +205,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
             connections[name] = answer
     topics = _topics(client, group, answering, errors)
     if not configs and not connections and not topics and not errors:
-        raise NotFoundError(
-            f"group {group} does not exist",
-            code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-            name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-            hint="list groups with: Admin.groups()",
-        )
+        raise not_found("group", group)
     clients = _clients(client, group, connections, addresses)
     seen = Members()
     for connection in connections.values():
@@ -412,10 +410,11 @@ def update_group(
     wanted: dict[str, SubscriptionGroupConfig] = {}
     configs = _configs(client, group, masters, change)
     if all(known is None for known in configs.values()):
-        raise _no_group(group, ", ".join(masters))
+        raise not_found("group", group, hint=_how_to_create(group))
     for name, known in configs.items():
         if known is None:
-            results[name] = _failed(group, name, masters, _no_group(group, name))
+            missing = not_found("group", group, hint=_how_to_create(group))
+            results[name] = _failed(group, name, masters, missing)
         elif isinstance(known, RmqError):
             results[name] = _failed(group, name, masters, known)
         else:
@@ -520,9 +519,11 @@ def _configs(
 ) -> dict[str, SubscriptionGroupConfig | RmqError | None]:
     """Return the group's settings by master; None where the group does not exist.
 
-    Raises UnsupportedError for a setting of `change` that a broker does not support.
+    Raises UnsupportedError for a setting of `change` that a broker does not support,
+    and NoBrokerError when no broker answers.
     """
     tables = ask_each(client, masters, get_all_subscription_group_config())
+    client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
     found: dict[str, SubscriptionGroupConfig | RmqError | None] = {}
     for name, table in tables.items():
         if isinstance(table, RmqError):
@@ -591,10 +592,5 @@ def _failed(
     )
 
 
-def _no_group(group: str, where: str) -> NotFoundError:
-    return NotFoundError(
-        f"group {group} does not exist on {where}",
-        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint=f"create it with: Admin.create_group({group!r})",
-    )
+def _how_to_create(group: str) -> str:
+    return f"create it with: Admin.create_group({group!r})"

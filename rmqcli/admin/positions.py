@@ -24,6 +24,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_broker_runtime_info,
     get_subscription_group_names,
@@ -39,7 +40,7 @@ from rmqcli.api.calls.offset import (
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.runner import ClientRunner, run_task
 from rmqcli.clock import Deadline
-from rmqcli.errors import BrokerError, NotFoundError, RmqError
+from rmqcli.errors import BrokerError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     Ago,
@@ -116,8 +117,11 @@ class ResolvedRange:
 def resolve(
     client: Client, queues: Iterable[MessageQueue], position: Position
 ) -> dict[MessageQueue, ResolvedPosition]:
-    """Resolve `position` in each queue. Raises the error of the first that failed."""
-    return _all_or_raise(resolve_each(client, queues, position))
+    """Resolve `position` in each queue. Raises the error of the first that failed.
+
+    Raises NoBrokerError when no broker answers.
+    """
+    return all_or_raise(client, resolve_each(client, queues, position))
 
 
 def resolve_each(
@@ -142,8 +146,8 @@ def resolve_each(
 def resolve_ranges(
     client: Client, queues: Iterable[MessageQueue], start: Position, end: Position
 ) -> dict[MessageQueue, ResolvedRange]:
-    """Resolve a range in each queue. Raises the error of the first that failed."""
-    return _all_or_raise(resolve_ranges_each(client, queues, start, end))
+    """Resolve a range in each queue. Raises as `resolve` does."""
+    return all_or_raise(client, resolve_ranges_each(client, queues, start, end))
 
 
 def resolve_ranges_each(
@@ -231,14 +235,19 @@ def _offset_or_min(found: ResolvedPosition) -> int:
     return found.min_offset if found.offset is None else found.offset
 
 
-def _all_or_raise(
-    results: Mapping[MessageQueue, T | RmqError],
+def all_or_raise(
+    client: Client, results: Mapping[MessageQueue, T | RmqError]
 ) -> dict[MessageQueue, T]:
-    good: dict[MessageQueue, T] = {}
-    for queue, result in results.items():
-        if isinstance(result, RmqError):
-            raise result
-        good[queue] = result
+    """Return the results if no queue failed.
+
+    Raises the error of the first queue that failed, or NoBrokerError when no broker
+    answers.
+    """
+    good = {q: each for q, each in results.items() if not isinstance(each, RmqError)}
+    errors = [each for each in results.values() if isinstance(each, RmqError)]
+    if errors:
+        client.raise_if_none_answers(errors)
+        raise errors[0]
     return good
 
 
@@ -602,27 +611,21 @@ def check_groups(
         except RmqError:
             is_complete = False
     for group in groups:
-        names = run_task(
-            client, _names_without(group, addresses, is_complete=is_complete)
-        )
-        if names is not None:
-            raise _no_group(group, sorted(addresses), names)
+        if run_task(client, _is_missing(group, addresses, is_complete=is_complete)):
+            raise not_found("group", group)
 
 
-def _names_without(
+def _is_missing(
     group: str, addresses: Mapping[str, str], *, is_complete: bool
-) -> Task[set[str] | None]:
-    """Return the names of all groups if `group` is certainly not one, else None."""
+) -> Task[bool]:
+    """Return whether `group` certainly does not exist."""
     targets = list(dict.fromkeys(addresses.values()))
-    known: set[str] = set()
     names = yield All([Request(at, get_subscription_group_names()) for at in targets])
     for each in names:
-        if isinstance(each, RmqError):
-            is_complete = False
-        else:
-            known.update(each)
-    if group in known or not is_complete:
-        return None
+        if isinstance(each, RmqError) or group in each:
+            return False
+    if not is_complete:
+        return False
     answers = yield All(
         [Request(at, get_consumer_connection_list(group)) for at in targets]
         + [Request(at, get_all_consumer_offset()) for at in targets]
@@ -631,21 +634,8 @@ def _names_without(
         if isinstance(connection, BrokerError) and connection.code == _NOT_SUPPORTED:
             continue  # a store folder that is read without its broker has no members
         if connection is not None:  # the group is online, or the broker did not answer
-            return None
-    for table in answers[len(targets) :]:
-        if isinstance(table, RmqError) or any(name == group for name, _ in table):
-            return None
-        known.update(name for name, _ in table)
-    return known
-
-
-def _no_group(group: str, brokers: list[str], known: set[str]) -> NotFoundError:
-    import difflib  # only when a name was mistyped
-
-    near = difflib.get_close_matches(group, sorted(known), n=1)
-    return NotFoundError(
-        f"group {group} does not exist on {', '.join(brokers)}",
-        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint=f"did you mean {near[0]}?" if near else "list groups with: Admin.groups()",
+            return False
+    return not any(
+        isinstance(table, RmqError) or any(name == group for name, _ in table)
+        for table in answers[len(targets) :]
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_topic_in_broker,
     get_all_subscription_group_config,
@@ -158,7 +159,10 @@ def message_type(configs: Iterable[TopicConfig]) -> str | None:
 
 
 def list_topics(client: Client) -> TopicList:
-    """List all topics, including system topics, sorted by name."""
+    """List all topics, including system topics, sorted by name.
+
+    Raises NoBrokerError when no broker answers.
+    """
     info = client.cluster_info()
     answers = ask_each(
         client, reader_addresses(info.brokers.values()), get_all_topic_config()
@@ -171,6 +175,7 @@ def list_topics(client: Client) -> TopicList:
             continue
         for topic, config in answer.items():
             configs.setdefault(topic, {})[broker_name] = config
+    client.raise_if_none_answers(errors.values())
     rows = [
         _row_of_configs(topic, by_broker, info) for topic, by_broker in configs.items()
     ]
@@ -255,13 +260,14 @@ class TopicDetail:
 def show_topic(client: Client, topic: str) -> TopicDetail:
     """Query every broker of a topic for everything about it.
 
-    Raises NotFoundError for an unknown topic.
+    Raises NotFoundError for an unknown topic, NoBrokerError when no broker answers.
     """
     route = client.route(topic)
     info = client.cluster_info()
     addresses = reader_addresses(route.brokers)
     stats = ask_each(client, addresses, get_topic_stats_info(topic))
     errors = {n: e for n, e in stats.items() if isinstance(e, RmqError)}
+    client.raise_if_none_answers(errors.values())
     answering = {n: a for n, a in addresses.items() if n not in errors}
     groups = ask_each(client, answering, query_topic_consume_by_who(topic))
     configs = topic_configs(client, topic, answering)
@@ -415,7 +421,7 @@ def choose_masters(
     if brokers:
         for name in brokers:
             if name not in masters:
-                raise _not_found(f"no master of broker {name!r}", sorted(masters))
+                raise _no_master(name, info)
         return {name: masters[name] for name in sorted(brokers)}
     clusters = sorted(info.clusters)
     if cluster is None:
@@ -428,10 +434,10 @@ def choose_masters(
     elif cluster in info.clusters:
         names = set(info.clusters[cluster])
     else:
-        raise _not_found(f"no cluster {cluster!r}", clusters)
+        raise not_found("cluster", cluster, hint=f"use one of: {', '.join(clusters)}")
     chosen = {name: masters[name] for name in sorted(names & masters.keys())}
     if not chosen:
-        raise _not_found("no broker has a master now", [])
+        raise _no_master(min(info.brokers), info)
     return chosen
 
 
@@ -441,11 +447,12 @@ def create_topic(
     """Create or change `topic` on `masters`; return one result for each.
 
     Raises UnsupportedError, before anything is changed, when `change` has attributes
-    and a broker is older than 5.0.
+    and a broker is older than 5.0, and NoBrokerError when no broker answers.
     """
     # Any answer has the broker's version, which decides how to query the topic.
     versions = ask_each(client, masters, get_broker_runtime_info())
     failed = {n: a for n, a in versions.items() if isinstance(a, RmqError)}
+    client.raise_if_none_answers(failed.values())
     answering = {n: a for n, a in masters.items() if n not in failed}
     if change.attributes:
         _check_attributes(client, answering)
@@ -545,7 +552,7 @@ def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
     """Delete the topic on every master of its route, then in every name server.
 
     The brokers come first, because a broker that still has the topic would register it
-    again.
+    again. Raises NoBrokerError, before name servers are asked, when no broker answers.
     """
     topic = route.topic
     masters = {
@@ -554,6 +561,7 @@ def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
         if broker.master_address is not None
     }
     deleted = ask_each(client, masters, delete_topic_in_broker(topic))
+    client.raise_if_none_answers(each for each in deleted.values() if each is not None)
     results = _steps(masters, deleted, done="deleted")
     servers = {address: address for address in client.config.namesrv}
     # Errors do not matter: most topics have no such entry, and name servers leave it
@@ -619,10 +627,13 @@ def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
             )
 
 
-def _not_found(what: str, known: list[str]) -> NotFoundError:
+def _no_master(name: str, info: ClusterInfo) -> NotFoundError:
+    if name not in info.brokers:
+        hint = f"use one of: {', '.join(sorted(info.brokers))}"
+        return not_found("broker", name, hint=hint)
     return NotFoundError(
-        what,
+        f"broker {name} currently has no master",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=f"use one of: {', '.join(known)}" if known else "see: Admin.brokers()",
+        hint="list brokers with: Admin.brokers()",
     )

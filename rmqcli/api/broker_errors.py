@@ -6,19 +6,22 @@ to the caller is decided here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import (
     BrokerError,
     BusyError,
     DeniedError,
+    Missing,
     NotFoundError,
     UnsupportedError,
 )
 from rmqcli.wire.codes import ResponseCode, response_name
 
 if TYPE_CHECKING:
-    from rmqcli.errors import RmqError
+    from collections.abc import Mapping
+
+    from rmqcli.errors import NameKind, RmqError
     from rmqcli.wire.command import RemotingCommand
 
 #: A remark is a sentence, or a stack trace whose first lines are enough.
@@ -51,14 +54,71 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
 }
 
 
-def error_of(answer: RemotingCommand, *, what: str, address: str) -> RmqError:
+#: Which field of a request has the name that an answer of this code says is missing.
+#: `b` is the topic in the short form of a SEND request.
+_MISSING: Final[dict[int, tuple[NameKind, tuple[str, ...]]]] = {
+    ResponseCode.TOPIC_NOT_EXIST: ("topic", ("topic", "b")),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: ("group", ("consumerGroup", "group")),
+}
+#: The code of RocketMQ for each kind of name, and how to list those that exist.
+_KINDS: Final[dict[NameKind, tuple[ResponseCode, str]]] = {
+    "topic": (ResponseCode.TOPIC_NOT_EXIST, "list topics with: Admin.topics()"),
+    "group": (
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        "list groups with: Admin.groups()",
+    ),
+    "broker": (ResponseCode.BROKER_NOT_EXIST, "list brokers with: Admin.brokers()"),
+    "cluster": (ResponseCode.BROKER_NOT_EXIST, "list clusters with: Admin.brokers()"),
+}
+
+
+def not_found(
+    kind: NameKind,
+    name: str,
+    *,
+    meant: str = "",
+    remark: str = "",
+    address: str = "",
+    hint: str = "",
+) -> NotFoundError:
+    """Return the error for a topic, group, broker or cluster that does not exist.
+
+    Every such error is made here, so that all of them read alike. `meant` says what the
+    name may have been meant to be. `remark` is what the peer at `address` answered;
+    both are empty when no single peer said so.
+    """
+    code, how_to_list = _KINDS[kind]
+    error = NotFoundError(
+        f"{kind} {name} does not exist{meant and '; ' + meant}",
+        code=int(code),
+        name=code.name,
+        remark=remark,
+        address=address,
+        hint=hint or how_to_list,
+    )
+    error.missing = Missing(kind, name)
+    return error
+
+
+def error_of(
+    answer: RemotingCommand,
+    *,
+    what: str,
+    address: str,
+    fields: Mapping[str, str] | None = None,
+) -> RmqError:
     """Return the error for an answer that is not a success.
 
-    The broker's own text is kept in `remark`, cut to `REMARK_MAX` characters. ACL 1.0
-    denies access with the general code 1; for that code the remark decides.
+    `fields` are those of the request. The broker's own text is kept in `remark`, cut to
+    `REMARK_MAX` characters. ACL 1.0 denies access with the general code 1; for that
+    code the remark decides.
     """
     name = response_name(answer.code)
     remark = (answer.remark or "")[:REMARK_MAX]
+    if fields and answer.code in _MISSING:
+        kind_of_name, keys = _MISSING[answer.code]
+        for missing in filter(None, map(fields.get, keys)):
+            return not_found(kind_of_name, missing, remark=remark, address=address)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return UnsupportedError(
             f"{address} does not support the request for {what}",

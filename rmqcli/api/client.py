@@ -13,6 +13,7 @@ Source: MQClientInstance, MQClientAPIImpl, PullAPIWrapper in apache/rocketmq.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rmqcli.api.broker_errors import error_of
@@ -22,6 +23,8 @@ from rmqcli.api.routes import RouteCache, reading_address
 from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
+    BrokerError,
+    NoBrokerError,
     NotFoundError,
     RmqError,
     TransportError,
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: At most this many brokers are named in an error.
+_SILENT_LISTED = 3
+
 
 class PendingCall(Reply[T]):
     """The result of one call. It always ends, because every request has a deadline.
@@ -71,7 +77,12 @@ class PendingCall(Reply[T]):
         call = self.call
         failure: RmqError
         if answer.code not in call.ok_codes:
-            failure = error_of(answer, what=str(call.what), address=self.address)
+            failure = error_of(
+                answer,
+                what=str(call.what),
+                address=self.address,
+                fields=call.ext_fields,
+            )
         else:
             try:
                 result = call.parse(answer)
@@ -257,14 +268,47 @@ class Client:
         """Ask the name servers and wait. Raises as `ask_namesrvs` does."""
         return run_task(self, self.ask_namesrvs(call, timeout_ms=timeout_ms))
 
+    def ask_route(
+        self, topic: str, *, timeout_ms: int | None = None
+    ) -> Task[TopicRoute]:
+        """Ask the name servers for a topic's route, as `ask_namesrvs` does.
+
+        A name server knows a topic only while a broker of the topic is registered, so
+        "does not exist" counts only if a broker is registered. Raises NotFoundError
+        then, and NoBrokerError otherwise.
+        """
+        call = get_route_info_by_topic(topic)
+        try:
+            return (yield from self.ask_namesrvs(call, timeout_ms=timeout_ms))
+        except NotFoundError:
+            # A name server that refuses this request has told nothing about brokers.
+            with suppress(BrokerError):
+                yield from self._ask_cluster_info(timeout_ms=timeout_ms)
+            raise
+
+    def _ask_cluster_info(self, *, timeout_ms: int | None = None) -> Task[ClusterInfo]:
+        info = yield from self.ask_namesrvs(
+            get_broker_cluster_info(), timeout_ms=timeout_ms
+        )
+        if not info.brokers:
+            one = len(self._namesrvs) == 1
+            address = ";".join(self.config.namesrv)
+            raise NoBrokerError(
+                f"no broker is registered with the name server{'' if one else 's'}"
+                f" {address}",
+                address=address,
+                hint="start a broker, or check its setting namesrvAddr",
+            )
+        return info
+
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Return a topic's route, from the cache unless `refresh`.
 
-        Raises NotFoundError for an unknown topic.
+        Raises NotFoundError for an unknown topic, NoBrokerError without any broker.
         """
         found = None if refresh else self.known_routes.get(topic)
         if found is None:
-            found = self.namesrv(get_route_info_by_topic(topic))
+            found = run_task(self, self.ask_route(topic))
             self.remember(topic, found)
         return found
 
@@ -275,7 +319,7 @@ class Client:
         """
         wanted = list(dict.fromkeys(topics))
         missing = [each for each in wanted if self.known_routes.get(each) is None]
-        tasks = [self.ask_namesrvs(get_route_info_by_topic(each)) for each in missing]
+        tasks = [self.ask_route(each) for each in missing]
         asked = dict(zip(missing, run_tasks(self, tasks), strict=True))
         for topic, outcome in asked.items():
             if not isinstance(outcome, RmqError):
@@ -286,14 +330,41 @@ class Client:
         }
 
     def cluster_info(self, *, refresh: bool = False) -> ClusterInfo:
-        """Return every broker of every cluster, from the cache unless `refresh`."""
+        """Return every broker of every cluster, from the cache unless `refresh`.
+
+        There is at least one. Raises NoBrokerError when the name server knows none.
+        """
         if self._cluster_info is None or refresh:
             known = self._cluster_info
-            self._cluster_info = info = self.namesrv(get_broker_cluster_info())
+            self._cluster_info = info = run_task(self, self._ask_cluster_info())
             self._replace_brokers(
                 () if known is None else known.brokers.values(), info.brokers.values()
             )
         return self._cluster_info
+
+    def raise_if_none_answers(self, errors: Iterable[RmqError]) -> None:
+        """Raise NoBrokerError if `errors` show that no broker of the cluster answers.
+
+        They are the errors of the brokers that were asked. Nothing is raised when a
+        broker of the cluster answered, refused, or was not asked.
+        """
+        silent = {e.address: e for e in errors if isinstance(e, TransportError)}
+        if not silent:
+            return
+        listed: list[str] = []
+        for name, broker in sorted(self.cluster_info().brokers.items()):
+            addresses = [a for a in broker.addresses.values() if a in silent]
+            if not addresses:
+                return
+            listed.append(f"{name} ({', '.join(addresses)})")
+        more = len(listed) - _SILENT_LISTED
+        also = f" and {more} more" if more > 0 else ""
+        first = next(iter(silent.values()))
+        raise NoBrokerError(
+            f"no broker answers: {', '.join(listed[:_SILENT_LISTED])}{also}",
+            address=";".join(silent),
+            hint=first.hint or "check that the brokers run",
+        ) from first
 
     def masters(self) -> dict[str, str]:
         """Return broker name -> master address, of every broker that has a master."""

@@ -1,6 +1,7 @@
 """`rmq brokers`: a row for each broker, with what it reports about itself.
 
-The row of a broker that does not answer contains the error, and the exit code is 6.
+The row of a broker that does not answer contains the error. The exit code is then 6, or
+5 if no broker answers.
 """
 
 from __future__ import annotations
@@ -91,16 +92,16 @@ def brokers(common: Common) -> None:
     with common.open_client() as client:
         found = list_brokers(client)
         now_ms = client.clock.epoch_ms()
-    rows = [_row(broker, now_ms) for broker in found]
-    write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
-    if not rows:
-        common.messages.info("no broker has registered with the name server")
-    failed = [broker for broker in found if broker.error is not None]
-    if failed and failed[0].error is not None:
+        rows = [_row(broker, now_ms) for broker in found]
+        write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+        errors = [broker.error for broker in found if broker.error is not None]
+        if len(errors) == len(found):
+            client.raise_if_none_answers(errors)
+    if errors:
         raise PartialError(
-            f"{len(failed)} of {len(found)} brokers did not answer:"
-            f" {failed[0].error.message}",
-            hint=failed[0].error.hint,
+            f"{len(errors)} of {len(found)} brokers did not answer:"
+            f" {errors[0].message}",
+            hint=errors[0].hint,
         )
 
 

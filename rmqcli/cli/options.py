@@ -26,7 +26,7 @@ from rmqcli.cli.ui.messages import Messages, color_is_on
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import ClientConfig
-from rmqcli.errors import TextError, UsageError
+from rmqcli.errors import NotFoundError, TextError, UsageError
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -168,6 +168,15 @@ class Common:
         from rmqcli.api.client import Client
 
         return Client(self.client_config())
+
+    def explain_missing(self, error: NotFoundError) -> NotFoundError:
+        """Return the error with the name that was probably meant, if there is one."""
+        if self.acl_file == "-":  # stdin has been read
+            return error
+        from rmqcli.admin.names import explain_missing
+
+        with self.open_client() as client:
+            return explain_missing(client, error)
 
 
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
@@ -558,9 +567,14 @@ class Command(NamedTuple):
 
         log.configure(verbose=common.verbose, quiet=common.quiet)
         show_times(common.messages, own)
-        if self.options_type is not None:
-            return self.function(common, self.options_type(**own))
-        return self.function(common, **own)
+        try:
+            if self.options_type is not None:
+                return self.function(common, self.options_type(**own))
+            return self.function(common, **own)
+        except NotFoundError as error:
+            if error.missing is None or own.get("store") is not None:
+                raise
+            raise common.explain_missing(error) from error
 
 
 def command_options(

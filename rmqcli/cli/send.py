@@ -30,7 +30,7 @@ from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.errors import PartialError, RmqError, TransportError, UsageError
 from rmqcli.producer.delay import Delay, parse_delay
 from rmqcli.producer.message import (
     OutgoingMessage,
@@ -472,7 +472,11 @@ def send(common: Common, options: SendCommandOptions) -> None:
         return
     with common.open_client() as client:
         sender, target = _broker_sender(client, options)
-        job.run(messages, sender, client=client if target.is_new else None)
+        try:
+            job.run(messages, sender, client=client if target.is_new else None)
+        except TransportError as error:
+            client.raise_if_none_answers([error])
+            raise
 
 
 @contextmanager

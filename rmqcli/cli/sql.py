@@ -266,9 +266,7 @@ def run_statement(
 
 def _check_reachable(client: Client) -> None:
     """Raise an error for an unreachable cluster before Spark takes seconds to start."""
-    from rmqcli.api.calls.namesrv import get_broker_cluster_info
-
-    client.namesrv(get_broker_cluster_info())
+    client.cluster_info()
 
 
 @contextmanager

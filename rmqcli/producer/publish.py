@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 from rmqcli import tasks
 from rmqcli.api.calls.client import send_heartbeat
 from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC, get_broker_runtime_info
-from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.producer import end_transaction, unregister_producer
 from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
 from rmqcli.clock import Deadline
@@ -146,8 +145,6 @@ class Publisher:
         self._targets: dict[str, PublishTarget] = {}
         #: pending route requests by topic, so that many senders share one request
         self._asking: dict[str, tasks.Pending[PublishTarget]] = {}
-        #: name servers; the one that answered most recently is first
-        self._namesrvs = list(client.config.namesrv)
         #: brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
         #: address -> MQVersion ordinal of brokers whose version was requested
@@ -242,21 +239,11 @@ class Publisher:
         return route, queues_of_new_topic(topic, route, queue_nums=nums)
 
     def _route(self, topic: str) -> tasks.Task[TopicRoute]:
-        """Ask the name servers one after the other until one answers."""
-        failure: TransportError | None = None
-        for address in list(self._namesrvs):
-            call = get_route_info_by_topic(topic)
-            try:
-                route: TopicRoute = yield tasks.Request(address, call, _API_TIMEOUT_MS)
-            except TransportError as error:
-                failure = error
-                continue
-            self._namesrvs.remove(address)
-            self._namesrvs.insert(0, address)
-            return route
-        assert failure is not None  # there is a name server  # noqa: S101
-        failure.hint = "check the namesrv argument or NAMESRV_ADDR"
-        raise failure
+        return (
+            yield from self._client.ask_route(
+                topic, timeout_ms=_API_TIMEOUT_MS * len(self._client.config.namesrv)
+            )
+        )
 
     def _refresh(self) -> tasks.Task[None]:
         """Request every topic's route again; after a failure keep the known route."""

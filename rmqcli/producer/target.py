@@ -69,7 +69,11 @@ def find_target(
         queues = route.write_queues()
     except NotFoundError as missing:
         if not may_create:
-            raise _not_created(client, topic, missing) from None
+            missing.hint = (
+                "add may_create=True to let a broker create it, or list topics with:"
+                " Admin.topics()"
+            )
+            raise
         route = _default_route(client, missing)
         queues = queues_of_new_topic(topic, route)
         is_new = True
@@ -144,40 +148,6 @@ def _field_text(body: bytes, field_name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
-def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFoundError:
-    near = near_topics(client, topic)
-    hint = (
-        "add may_create=True to let a broker create it, or list topics with:"
-        " Admin.topics()"
-    )
-    if near:
-        hint = (
-            f"did you mean {' or '.join(near)}? may_create=True lets a broker create it"
-        )
-    return NotFoundError(
-        f"topic {topic} does not exist",
-        code=missing.code,
-        name=missing.name,
-        remark=missing.remark,
-        address=missing.address,
-        hint=hint,
-    )
-
-
-def near_topics(client: Client, topic: str) -> list[str]:
-    """Similar topic names; none when the name server does not list topics."""
-    import difflib  # only when something was mistyped
-
-    from rmqcli.api.calls.namesrv import get_all_topic_list
-
-    try:
-        names = client.namesrv(get_all_topic_list())
-    except RmqError:
-        return []
-    same = [name for name in names if name.lower() == topic.lower()]
-    return same or difflib.get_close_matches(topic, names, n=3, cutoff=0.75)
 
 
 def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:

@@ -66,7 +66,7 @@ def test_lag_of_one_group_and_of_all(admin, orders):
     assert (lag.group, lag.total_lag) == ("billing", 14)
     assert [each.lag for each in lag.queues] == [7, 7]
     assert [each.total_lag for each in admin.lags() if each.group == "billing"] == [14]
-    with pytest.raises(NotFoundError, match="no broker knows group nobody"):
+    with pytest.raises(NotFoundError, match="group nobody does not exist"):
         admin.lag("nobody")
 
 

@@ -163,7 +163,6 @@ def test_a_code_that_an_old_broker_ignores_is_never_sent_to_it():
         (2, "[OVERLOAD]", BusyError),
         (3, "request type 9 not supported", UnsupportedError),
         (16, "no", DeniedError),
-        (17, "no topic", NotFoundError),
         (26, "no group", NotFoundError),
         (4242, "from the future", BrokerError),
     ],
@@ -177,6 +176,20 @@ def test_codes_become_errors_that_say_who_and_why(code, remark, kind):
         client.invoke(peer.address, get_max_offset("T", 0))
 
     assert peer.address in caught.value.message
+
+
+def test_a_name_that_does_not_exist_is_named_and_the_answer_is_kept():
+    with (
+        Peer(answering(code=17, remark="no topic")) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(NotFoundError) as caught,
+    ):
+        client.invoke(peer.address, get_max_offset("T", 0))
+
+    error = caught.value
+    assert error.message == "topic T does not exist"
+    assert error.missing == ("topic", "T")
+    assert (error.remark, error.address) == ("no topic", peer.address)
 
 
 def test_22_means_no_offset_and_is_not_an_error():

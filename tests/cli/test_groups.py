@@ -163,7 +163,7 @@ def test_a_group_that_is_missing_is_not_created_by_an_update(start):
     update = ("update", "G", "--max-retries", "5")
     code, rows, err = rmq(*update)
     assert (code, rows) == (3, None)
-    assert "group G does not exist on broker-a, broker-b" in err
+    assert "group G does not exist" in err
     rmq.rows("create", "G", "--broker", "broker-a")
     assert rmq.rows(*update, code=6) == [
         ("broker-a", "changed"),

@@ -69,15 +69,15 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
     [
         (
             ["sampel"],
-            "error: no such command: sampel\nhint: did you mean sample?\n",
+            "error: command sampel does not exist; did you mean sample?\n",
         ),
         (
             ["\x1b[2J"],
-            "error: no such command: \\x1b[2J\nhint: see: rmq --help\n",
+            "error: command \\x1b[2J does not exist\nhint: see: rmq --help\n",
         ),
         (
             ["nest", "ecko"],
-            "error: no such command: ecko\nhint: did you mean echo?\n",
+            "error: command ecko does not exist; did you mean echo?\n",
         ),
         (
             ["sample"],
@@ -85,7 +85,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         ),
         (
             ["sample", "rows", "--colour", "never"],
-            "error: no such option: --colour\nhint: did you mean --color?\n",
+            "error: option --colour does not exist; did you mean --color?\n",
         ),
         (
             ["sample", "rows", "-o", "jsnol"],

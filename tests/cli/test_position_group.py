@@ -77,8 +77,7 @@ def places(out):
 def test_a_mistyped_group_is_not_found(rmq, arguments):
     code, out, err = rmq(*arguments)
     assert (code, out) == (3, "")
-    assert "error: group setled does not exist on broker-a" in err
-    assert "hint: did you mean settled?" in err
+    assert "error: group setled does not exist; did you mean settled?" in err
 
 
 @pytest.mark.parametrize("flag", ["--from", "--to"])
@@ -86,7 +85,7 @@ def test_export_refuses_a_mistyped_group_before_it_writes(rmq, tmp_path, flag):
     folder = tmp_path / "out"
     code, _, err = rmq("export", "T", "--to-parquet", str(folder), flag, "group:nope")
     assert code == 3, err
-    assert "group nope does not exist on broker-a" in err
+    assert "error: group nope does not exist\n" in err
     assert not list(tmp_path.rglob("*.parquet"))
 
 

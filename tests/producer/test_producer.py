@@ -402,7 +402,7 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
         pytest.raises(ConnectError) as caught,
     ):
         producer.send(message())
-    assert caught.value.hint == "check the namesrv argument or NAMESRV_ADDR"
+    assert caught.value.hint == "check the name servers: namesrv or NAMESRV_ADDR"
 
 
 @pytest.mark.parametrize(

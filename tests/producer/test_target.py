@@ -10,6 +10,7 @@ from rmqcli.errors import DeniedError, NotFoundError, UsageError
 from rmqcli.producer.message import OutgoingMessage
 from rmqcli.producer.target import find_target, shard_of
 from rmqcli.queue_selector import QueueSelector
+from rmqcli.wire.codes import RequestCode
 from tests.transport.peer import Peer
 
 
@@ -44,8 +45,17 @@ def route_of(perm=6, queues=2, topics=("T",)):
         '"cluster":"C"}],"queueDatas":[{"brokerName":"broker-a",' + counts + "}]}"
     )
 
+    brokers = (
+        b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{"0":"127.0.0.1:1"},'
+        b'"brokerName":"broker-a","cluster":"C"}},'
+        b'"clusterAddrTable":{"C":["broker-a"]}}'
+    )
+
     def script(connection):
         for request in connection.requests():
+            if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                connection.answer(request, code=0, ext_fields={}, body=brokers)
+                continue
             known = request.ext_fields["topic"] in topics
             connection.answer(
                 request,

@@ -20,6 +20,7 @@ from rmqcli.admin.lag.assemble import (
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
 from rmqcli.admin.lag.model import BrokerFailure, fast_dataclass
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
@@ -27,7 +28,6 @@ from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 from rmqcli.tasks import All, Request
 from rmqcli.units import format_rfc3339
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -70,8 +70,9 @@ class LagGatherer:
     def read(self) -> LagReading:
         """Read the lag of the query's groups from every master.
 
-        Raises TransportError when no name server answers or knows a broker, DeniedError
-        when every broker refuses, NotFoundError when no broker has a queried topic.
+        Raises TransportError when no name server answers, NoBrokerError when none knows
+        a broker or no broker answers, DeniedError when every broker refuses,
+        NotFoundError when no broker has a queried topic.
         """
         client, query = self._client, self._query
         timeout_ms = client.config.timeout_ms
@@ -91,6 +92,8 @@ class LagGatherer:
         if not isinstance(outcomes[0], RmqError):
             parts += outcomes[0]
         parts.sort(key=lambda part: part.broker_name)
+        if all(part.failure is not None for part in parts):
+            client.raise_if_none_answers(p.failure for p in parts if p.failure)
         run_tasks(
             client,
             [read_topics_of_others(part, wanted) for part, wanted in _absent(parts)],
@@ -216,24 +219,12 @@ class LagGatherer:
 
     def _parts(self) -> list[BrokerPart]:
         info = self._client.cluster_info(refresh=True)
-        if not info.brokers:
-            namesrv = self._client.config.namesrv[0]
-            raise ConnectError(
-                f"the name server {namesrv} knows no broker",
-                address=namesrv,
-                hint="is a broker running, and registered with this name server?",
-            )
         return [_part(name, broker) for name, broker in sorted(info.brokers.items())]
 
     def _check_topics(self, parts: list[BrokerPart]) -> None:
         for topic in self._query.topics:
             if all(p.failure is None and p.ends.get(topic) is None for p in parts):
-                raise NotFoundError(
-                    f"no broker has a topic {topic}",
-                    code=int(ResponseCode.TOPIC_NOT_EXIST),
-                    name=ResponseCode.TOPIC_NOT_EXIST.name,
-                    hint="list topics with: Admin.topics()",
-                )
+                raise not_found("topic", topic)
 
     def _groups(
         self,

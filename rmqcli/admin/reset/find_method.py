@@ -21,6 +21,7 @@ from rmqcli.admin.reset.method import (
 )
 from rmqcli.admin.reset.plan import method_key
 from rmqcli.admin.reset.target import ToPosition
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
     get_broker_config,
@@ -28,10 +29,9 @@ from rmqcli.api.calls.config import (
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.errors import RmqError
 from rmqcli.position import AtTime
 from rmqcli.tasks import All, Request
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_1_0, V5_2_0, version_name
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
     """Query every broker of the topic for the members of the group.
 
     Raises NotFoundError when all brokers answer and none of them knows the group. When
-    some could not be queried and the others do not know it, raises the first error.
+    some could not be queried and the others do not know it, raises the first error, or
+    NoBrokerError when no broker answers.
     """
     names = sorted({data.broker_name for data in route.queues if data.is_readable})
     addresses: dict[str, str] = {}
@@ -134,17 +135,9 @@ def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
             is_known = is_known or group in config or connection is not None
             seen[name] = connection
     if not is_known:
-        raise next(iter(errors.values()), _no_group(group, names))
+        client.raise_if_none_answers(errors.values())
+        raise next(iter(errors.values()), not_found("group", group))
     return Membership(seen, errors)
-
-
-def _no_group(group: str, names: Sequence[str]) -> NotFoundError:
-    return NotFoundError(
-        f"group {group} does not exist on {', '.join(names)}",
-        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint="list groups with: Admin.groups()",
-    )
 
 
 def find_methods(

@@ -89,6 +89,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
         facts += aimed
         unknown |= lost
     if unknown and not facts:
+        client.raise_if_none_answers(unknown.values())
         raise next(iter(unknown.values()))
     group = _group_facts(request, members, retry)
     group = replace(group, cluster=identity_of(client.route(request.topic)))

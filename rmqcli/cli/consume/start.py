@@ -41,7 +41,10 @@ Committed = dict["MessageQueue", "int | None"]
 
 
 def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committed:
-    """Return the group's committed offset of each queue whose broker answers."""
+    """Return the group's committed offset of each queue whose broker answers.
+
+    Raises NoBrokerError when no broker answers.
+    """
     asked = []
     for topic in topics:
         route = client.route(topic)
@@ -54,6 +57,7 @@ def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committ
             pending = client.submit(address, call, timeout_ms=_TIMEOUT_MS)
             asked.append((queue, address, pending))
     outcomes = client.gather([pending for _, _, pending in asked])
+    client.raise_if_none_answers(e for e in outcomes if isinstance(e, RmqError))
     committed: Committed = {}
     doubtful: dict[str, list[MessageQueue]] = {}
     for (queue, address, _), outcome in zip(asked, outcomes, strict=True):

@@ -23,7 +23,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.ui.hints import with_flags
-from rmqcli.errors import ExitCode, NotFoundError, UsageError
+from rmqcli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.lag.assemble import LagQuery
@@ -246,18 +246,15 @@ def _refuse_missing(common: Common, reading: LagReading) -> None:
     """Raise NotFoundError if no named group exists; warn if some do not."""
     if not reading.missing:
         return
-    noun = "group" if len(reading.missing) == 1 else "groups"
-    message = f"no broker knows the {noun} {', '.join(reading.missing)}"
-    if not reading.groups:
-        from rmqcli.wire.codes import ResponseCode
+    from rmqcli.api.broker_errors import not_found
 
-        raise NotFoundError(
-            message,
-            code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-            name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-            hint="list groups with: rmq groups",
-        )
-    common.messages.warn(message)
+    errors = [not_found("group", group) for group in reading.missing]
+    if not reading.groups:
+        for error in errors[1:]:
+            common.messages.warn(error.message)
+        raise errors[0]
+    for error in errors:
+        common.messages.warn(error.message)
 
 
 def _exit_code(

@@ -147,7 +147,8 @@ def _find_ranges(
 ) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
     """Find the range of each queue and show it on stderr; also return failed queues.
 
-    Raises the first error when no queue has a range.
+    Raises the first error when no queue has a range, or NoBrokerError when no broker
+    answers.
     """
     queues: list[MessageQueue] = []
     for topic in dict.fromkeys(options.topics):
@@ -174,20 +175,26 @@ def _find_ranges(
             options.to or Latest(),
             own_starts=options.queue_starts,
         )
-        if options.shown_last is None:
-            for line in format_ranges(resolved):
-                common.messages.info(line)
         found = {
             queue: each if isinstance(each, RmqError) else each.offsets
             for queue, each in resolved.items()
         }
+        client.raise_if_none_answers(_errors_of(found))
+        if options.shown_last is None:
+            for line in format_ranges(resolved):
+                common.messages.info(line)
         if options.shown_last is not None:
             _tell_ends(common, found)
     ranges = [each for each in found.values() if not isinstance(each, RmqError)]
     lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
     if lost and not ranges:
+        client.raise_if_none_answers(lost.values())
         raise next(iter(lost.values()))
     return ranges, lost
+
+
+def _errors_of(found: Mapping[MessageQueue, OffsetRange | RmqError]) -> list[RmqError]:
+    return [each for each in found.values() if isinstance(each, RmqError)]
 
 
 def _tell_ends(

@@ -32,6 +32,8 @@ class Failure(NamedTuple):
     detail: str = ""
     code: int | None = None
     code_name: str | None = None
+    #: what the peer answered, in its own words; shown with `-v`
+    answer: str = ""
 
 
 class _Flags(NamedTuple):
@@ -45,16 +47,17 @@ class _Flags(NamedTuple):
 def unknown_name(
     what: str, name: str, known: Iterable[str], *, help_command: str = ""
 ) -> UsageError:
-    """The error for a word that is not one of `known`, with the nearest as a hint."""
-    import difflib  # only when something was mistyped
+    """The error for a word that is not one of `known`; it names the nearest ones."""
+    from rmqcli.admin.names import similar  # only when something was mistyped
 
-    near = difflib.get_close_matches(name, list(known), n=3)
-    hint = f"one of: {', '.join(known)}"
+    near = similar(name, list(known))
+    message = f"{what} {name} does not exist"
     if near:
-        hint = f"did you mean {' or '.join(near)}?"
-    elif help_command:
+        return UsageError(f"{message}; did you mean {' or '.join(near)}?")
+    hint = f"one of: {', '.join(known)}"
+    if help_command:
         hint = f"see: {help_command} --help"
-    return UsageError(f"no such {what}: {name}", hint=hint)
+    return UsageError(message, hint=hint)
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
@@ -78,6 +81,8 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         messages.info(failure.message)
     else:
         messages.error(failure.message, hint=failure.hint, detail=failure.detail)
+    if flags.verbose and failure.answer and not flags.as_json:
+        messages.info(failure.answer)
     return failure.exit_code
 
 
@@ -105,6 +110,9 @@ def describe(error: BaseException) -> Failure:
 
 
 def _describe_rmq_error(error: RmqError) -> Failure:
+    answer = ""
+    if isinstance(error, BrokerError) and error.remark not in error.message:
+        answer = f"{error.address} answered {error.name}: {error.remark}"
     return Failure(
         kind=type(error).__name__,
         message=error.message,
@@ -112,6 +120,7 @@ def _describe_rmq_error(error: RmqError) -> Failure:
         exit_code=error.exit_code,
         code=error.code if isinstance(error, BrokerError) else None,
         code_name=error.name if isinstance(error, BrokerError) else None,
+        answer=answer,
     )
 
 

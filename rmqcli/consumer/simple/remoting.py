@@ -25,7 +25,6 @@ from rmqcli.api.calls.client import (
     unregister_client,
 )
 from rmqcli.api.calls.config import get_subscription_group_config
-from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.pop import (
     ack_message,
     batch_ack_message,
@@ -172,7 +171,7 @@ class RemotingPop:
 
     def _find(self, topic: str) -> tasks.Task[TopicRoute]:
         try:
-            route = yield from self._client.ask_namesrvs(get_route_info_by_topic(topic))
+            route = yield from self._client.ask_route(topic)
         except NotFoundError as error:
             error.hint = "check the topics argument, or create the topic"
             raise

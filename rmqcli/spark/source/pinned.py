@@ -54,7 +54,11 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
     queue that does not exist or when a range ends before it starts. When positions
     cannot be resolved, raises the error of the first such queue.
     """
-    from rmqcli.admin.positions import check_groups, resolve_ranges_each
+    from rmqcli.admin.positions import (
+        all_or_raise,
+        check_groups,
+        resolve_ranges_each,
+    )
 
     queues = options.subscription.queues(client)
     options.subscription.check(queues)
@@ -66,11 +70,7 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
     found = resolve_ranges_each(
         client, queues, start, Latest(), own_starts=starts, own_ends=ends
     )
-    resolved: list[ResolvedRange] = []
-    for each in found.values():
-        if isinstance(each, RmqError):
-            raise each
-        resolved.append(each)
+    resolved = list(all_or_raise(client, found).values())
     return Pinned(
         {each.queue: plan_queue(_checked(each)) for each in resolved},
         _refusal(options, resolved),

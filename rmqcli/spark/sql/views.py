@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import NotFoundError
 from rmqcli.position import Earliest
-from rmqcli.producer.target import near_topics
 from rmqcli.spark.options import Connection
 from rmqcli.spark.source.data_source import RocketMQDataSource
 from rmqcli.spark.source.filters import Pushed
@@ -87,14 +85,8 @@ def pin_topic(
 
 
 def check_topic(client: Client, topic: str) -> None:
-    """Raise NotFoundError, with similar names as a hint, for an unknown topic."""
-    try:
-        client.route(topic)
-    except NotFoundError as error:
-        near = near_topics(client, topic)
-        if near:
-            error.hint = f"did you mean {' or '.join(near)}?"
-        raise
+    """Raise NotFoundError for an unknown topic."""
+    client.route(topic)
 
 
 def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:

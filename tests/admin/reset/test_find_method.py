@@ -148,7 +148,7 @@ def test_a_group_that_no_broker_knows_does_not_exist(start, connect):
     cluster = start(brokers=2)
     with pytest.raises(NotFoundError) as caught:
         members_of(connect(cluster), "nobody")
-    assert caught.value.message == ("group nobody does not exist on broker-a, broker-b")
+    assert caught.value.message == "group nobody does not exist"
     assert (caught.value.code, caught.value.hint) == (
         26,
         "list groups with: Admin.groups()",

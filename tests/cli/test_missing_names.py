@@ -1,0 +1,119 @@
+"""A name that does not exist: every command says so in the same sentence."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from rmqcli.cli.main import run
+
+#: Commands that take the name of a topic or of a group, each named by {name}.
+TOPIC = {
+    "topic show": "topic show {name}",
+    "topic delete": "topic delete {name} --yes",
+    "tail": "tail {name} --no-follow",
+    "tail of a range": "tail {name} --from earliest --to latest",
+    "lag": "lag --topic {name}",
+    "lag of a group": "lag billing --topic {name}",
+    "send": "send {name} hello",
+    "consume": "consume {name} --group billing",
+    "reset-offset": "reset-offset billing {name} --to earliest",
+    "undo": "reset-offset billing {name} --undo",
+    "export": "export {name} --to-parquet out --from earliest --to latest",
+    "sql": "sql 'select * from {name}'",
+}
+GROUP = {
+    "group show": "group show {name}",
+    "group update": "group update {name} --retry-max-times 3",
+    "group delete": "group delete {name} --remove-offsets --yes",
+    "lag": "lag {name}",
+    "lag with members": "lag {name} --process-queues --explain",
+    "reset-offset": "reset-offset {name} orders --to earliest",
+    "reset-offset to a group": "reset-offset billing orders --to-group {name}",
+    "tail around a group": "tail orders --around-group {name}",
+    "tail from a group": "tail orders --from group:{name} --to latest",
+}
+BROKER = {
+    "topic create": "topic create new --broker {name}",
+    "group create": "group create new --broker {name}",
+    "group update": "group update billing --retry-max-times 3 --broker {name}",
+    "group delete": "group delete billing -r --yes --broker {name}",
+}
+CLUSTER = {
+    "topic create": "topic create new --cluster {name}",
+    "group create": "group create new --cluster {name}",
+}
+ROWS = [
+    *(("topic", "ordres", "; did you mean orders?", each) for each in TOPIC.values()),
+    *(("topic", "Orders", "; did you mean orders?", each) for each in TOPIC.values()),
+    *(("topic", "billing", "; billing is a group", each) for each in TOPIC.values()),
+    *(("topic", "nothing", "", each) for each in TOPIC.values()),
+    *(("group", "blling", "; did you mean billing?", each) for each in GROUP.values()),
+    *(("group", "orders", "; orders is a topic", each) for each in GROUP.values()),
+    *(("group", "nothing", "", each) for each in GROUP.values()),
+    *(("broker", "brokr-a", "; did you mean broker-a?", e) for e in BROKER.values()),
+    *(("broker", "nothing", "", each) for each in BROKER.values()),
+    *(
+        ("cluster", "DefaultClust", "; did you mean DefaultCluster?", each)
+        for each in CLUSTER.values()
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def namesrv():
+    from rmqcli.testing import EmbeddedCluster
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.create_group("billing")
+        cluster.send("orders", ["a"])
+        yield cluster.namesrv
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant", "command"),
+    ROWS,
+    ids=[f"{kind} {name}: {command.split()[0]}" for kind, name, _, command in ROWS],
+)
+def test_a_missing_name_is_one_sentence(
+    namesrv, kind, name, meant, command, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code = run([*shlex.split(command.format(name=name)), "-n", namesrv])
+    out, err = capsys.readouterr()
+    errors = [line for line in err.splitlines() if line.startswith("error")]
+    assert errors == [f"error: {kind} {name} does not exist{meant}"]
+    assert "answered" not in err
+    assert (code, out) == (3, "")
+
+
+def test_what_the_server_answered_is_shown_with_v(namesrv, capsys):
+    assert run(["topic", "show", "ordres", "-v", "-n", namesrv]) == 3
+    err = capsys.readouterr().err
+    assert "error: topic ordres does not exist; did you mean orders?\n" in err
+    assert f"{namesrv} answered TOPIC_NOT_EXIST: No topic route info" in err
+
+
+def test_json_says_which_name_was_meant(namesrv, capsys):
+    assert run(["topic", "show", "ordres", "-o", "json", "-n", namesrv]) == 3
+    assert json.loads(capsys.readouterr().err) == {
+        "error": {
+            "kind": "NotFoundError",
+            "message": "topic ordres does not exist; did you mean orders?",
+            "hint": None,
+            "exit_code": 3,
+            "code": 17,
+            "code_name": "TOPIC_NOT_EXIST",
+        }
+    }
+
+
+@pytest.mark.parametrize("command", ["topics", "lag", "tail orders", "send orders x"])
+def test_an_option_that_does_not_exist_is_one_sentence(command, capsys):
+    assert run([*command.split(), "--tiemout", "5s"]) == 2
+    assert capsys.readouterr().err == (
+        "error: option --tiemout does not exist; did you mean --timeout?\n"
+    )

@@ -1,0 +1,123 @@
+"""A cluster without a working broker: every command gives the same answer.
+
+A name server forgets a broker's topics together with the broker, so "does not exist" is
+an answer about a topic only while a broker is registered.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
+from rmqcli.errors import NoBrokerError
+
+COMMANDS = {
+    "topics": "topics",
+    "topics with all": "topics --all",
+    "groups": "groups",
+    "brokers": "brokers",
+    "lag": "lag",
+    "lag of a group": "lag G",
+    "lag of a topic": "lag --topic T",
+    "lag, twice": "lag --sample 1ms",
+    "lag, again and again": "lag --watch 1s",
+    "topic show": "topic show T",
+    "topic create": "topic create T",
+    "topic delete": "topic delete T --yes",
+    "group show": "group show G",
+    "group create": "group create G",
+    "group update": "group update G --retry-max-times 3",
+    "group delete": "group delete G --remove-offsets --yes",
+    "tail": "tail T",
+    "tail of a range": "tail T --from earliest --to latest",
+    "tail around a group": "tail T --around-group G",
+    "send": "send T hello",
+    "send that creates": "send T hello --create",
+    "consume": "consume T --group G",
+    "reset-offset": "reset-offset G T --to earliest",
+    "reset-offset to a group": "reset-offset G T --to-group H",
+    "export": "export T --to-parquet {folder} --from earliest --to latest",
+    "sql": "sql 'select * from T'",
+}
+LIBRARY = {
+    "topics": lambda admin: admin.topics(),
+    "topic": lambda admin: admin.topic("T"),
+    "groups": lambda admin: admin.groups(),
+    "group": lambda admin: admin.group("G"),
+    "lag": lambda admin: admin.lag("G"),
+    "lags": lambda admin: admin.lags(),
+    "plan_reset": lambda admin: admin.plan_reset("G", "T", to="earliest"),
+    "read": lambda admin: list(admin.read("T")),
+    "create_topic": lambda admin: admin.create_topic("T"),
+    "create_group": lambda admin: admin.create_group("G"),
+}
+
+
+def words_of(command, folder):
+    return shlex.split(command.format(folder=folder))
+
+
+def kill(cluster):
+    """The broker is gone, and so is its registration."""
+    cluster.broker().kill()
+
+
+def hang(cluster):
+    """The broker is registered, and answers nothing (SIGSTOP)."""
+    cluster.broker().hang()
+
+
+STATES = {
+    "killed": (kill, "no broker is registered with the name server {namesrv}"),
+    "hung": (hang, "no broker answers: broker-a ({broker})"),
+}
+
+
+@pytest.fixture(params=STATES)
+def broken(request, rmq_cluster):
+    """A cluster without a working broker, and what is to be said about it."""
+    rmq_cluster.create_topic("T")
+    rmq_cluster.create_group("G")
+    rmq_cluster.send("T", ["a"])
+    breaks, said = STATES[request.param]
+    address = rmq_cluster.broker().address
+    breaks(rmq_cluster)
+    return rmq_cluster, said.format(namesrv=rmq_cluster.namesrv, broker=address)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_without_a_working_broker_all_commands_say_the_same(
+    broken, command, capsys, tmp_path
+):
+    cluster, said = broken
+    words = words_of(command, tmp_path / "out")
+    code = run([*words, "-n", cluster.namesrv, "--timeout", "300ms"])
+    _, err = capsys.readouterr()
+    assert [line for line in err.splitlines() if line.startswith("error")] == [
+        f"error: {said}"
+    ]
+    assert code == 5
+
+
+@pytest.mark.parametrize("ask", LIBRARY.values(), ids=LIBRARY)
+def test_without_a_working_broker_the_library_says_the_same(broken, ask):
+    cluster, said = broken
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=300)
+    with Admin(client=config) as admin, pytest.raises(NoBrokerError) as caught:
+        ask(admin)
+    assert caught.value.message == said
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_without_a_name_server_all_commands_say_the_same(command, capsys, tmp_path):
+    words = words_of(command, tmp_path / "out")
+    code = run([*words, "-n", "127.0.0.1:9", "--timeout", "300ms"])
+    _, err = capsys.readouterr()
+    assert [line for line in err.splitlines() if line.startswith("error")] == [
+        "error: cannot connect to 127.0.0.1:9: connection refused"
+    ]
+    assert code == 5
