@@ -157,6 +157,7 @@ complete -c rmq -n '__rmq_at \'lag\'' -l topic -x -a '(__rmq_names topic)' -d 'O
 complete -c rmq -n '__rmq_at \'lag\'' -l process-queues -d 'Show what members have cached per queue'
 complete -c rmq -n '__rmq_at \'lag\'' -l sample -x -d 'Sample twice, DURATION apart, and show rates and a verdict'
 complete -c rmq -n '__rmq_at \'lag\'' -l watch -x -d 'Refresh every DURATION'
+complete -c rmq -n '__rmq_at \'lag\'' -l all -d 'Include RocketMQ\'s own groups'
 complete -c rmq -n '__rmq_at \'lag\'' -l sort -x -a 'queue lag age state group' -d 'Sort the rows by this'
 complete -c rmq -n '__rmq_at \'lag\'' -l explain -d 'Explain in words why a group is behind'
 complete -c rmq -n '__rmq_at \'lag\'' -l no-memory -d 'Do not use the record of queues seen earlier'

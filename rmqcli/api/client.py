@@ -130,6 +130,9 @@ class Client:
         #: name servers, the one that answered last first
         self._namesrvs = list(config.namesrv)
         self.known_routes = RouteCache()
+        #: called at least once a second while `run_tasks` waits, in the same thread; it
+        #: must not use the client
+        self.on_turn: Callable[[], None] | None = None
         self._cluster_info: ClusterInfo | None = None
         self._peers = Peers()
 

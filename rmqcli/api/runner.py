@@ -111,6 +111,8 @@ class ClientRunner:
                 break
             self._client.poll(self._wait_ms())
             self._call_due()
+            if self._client.on_turn is not None:
+                self._client.on_turn()
         return [
             each.outcome()
             if each.is_done

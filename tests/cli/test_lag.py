@@ -97,7 +97,7 @@ def test_json_has_the_keys_of_the_contract():
             "inflight": None,
             "expired": 0,
             "age_ms": None,
-            "state": "OK",
+            "state": "KNOWN",
             "reason": None,
             "client_id": None,
         }
@@ -238,6 +238,9 @@ class Looks:
     def __init__(self, *looks):
         self._looks = list(looks)
 
+    def on_turn(self, action):
+        """No reading takes long."""
+
     def read(self):
         if not self._looks:
             raise KeyboardInterrupt
@@ -287,7 +290,23 @@ def test_watch_survives_a_look_that_fails(capsys):
     lost = ConnectError("nobody at 127.0.0.1:1", address="127.0.0.1:1")
     watch(reading(group("G", queue(1, 5))), lost, reading(group("G", queue(1, 5))))
     shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == 2
+    lines = [json.loads(line) for line in shown.out.splitlines()]
+    assert [(line["state"], line["total_lag"]) for line in lines] == [
+        ("STOPPED", 4),
+        ("UNKNOWN", None),
+        ("STOPPED", 4),
+    ]
+    assert [line["reason"] for line in lines] == [
+        None,
+        "no answer since 03:00:00Z",
+        None,
+    ]
+    assert [line["queues"][0]["state"] for line in lines] == [
+        "KNOWN",
+        "UNKNOWN",
+        "KNOWN",
+    ]
+    assert lines[1]["queues"][0]["lag"] is None
     assert "warning: nobody at 127.0.0.1:1" in shown.err
 
 
@@ -299,7 +318,7 @@ def test_the_first_look_must_work():
 
 def test_empty_retry_queues_are_left_out_unless_there_is_nothing_else():
     empty = {"topic": "%RETRY%G", "state": "OK", "lag": 0}
-    full = {"topic": "%RETRY%G", "state": "OK", "lag": 1}
+    full = {"topic": "%RETRY%G", "state": "KNOWN", "lag": 1}
     unknown: dict[str, Any] = {"topic": "%RETRY%G", "state": "UNKNOWN", "lag": None}
     other = {"topic": "T", "state": "OK", "lag": 0}
     rows: list[dict[str, Any]] = [empty, full, unknown, other]

@@ -87,7 +87,8 @@ def test_lag_is_what_java_told(rmq, folder, version):
     }
     for case in expected:
         queue = found[case["group"], case["topic"], case["queue_id"]]
-        state = "OK"
+        is_read = case["committed_offset"] == case["max_offset"]
+        state = "OK" if is_read else "KNOWN"
         if (version, case["topic"]) == ("5.5.0", "%RETRY%g_push"):
             # The group never committed there, which Java shows as 0.
             assert (queue["committed"], case["committed_offset"]) == (None, 0)

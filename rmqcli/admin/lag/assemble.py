@@ -43,6 +43,8 @@ class LagQuery:
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     process_queues: bool = False
+    #: whether all groups include RocketMQ's own
+    with_system: bool = True
     #: why brokers are not asked for members; None when they are
     members_unknown: str | None = None
 

@@ -10,9 +10,10 @@ from rmqcli.model import dlq_topic
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqcli.admin.lag.model import GroupLag, QueueLag
+    from rmqcli.admin.lag.process_queues import HeldQueue
     from rmqcli.admin.lag.trend import Trend
 
 #: A queue with at least this share of the lag is named, because a sum would hide it.
@@ -120,19 +121,46 @@ def _skew(lag: GroupLag) -> Iterator[str]:
 
 
 def _held(lag: GroupLag) -> Iterator[str]:
-    held = [h for c in (lag.reading.clients or {}).values() for h in c.queues]
-    for flag, text in (
-        (FLOW_CONTROL, "is not pulled: it exceeds a limit of its consumer's cache"),
-        (STUCK_HEAD, "has a message at its head that is not being finished"),
-        (EXPIRED_LOCK, "waits for the broker's lock"),
-    ):
-        for item in [h for h in held if flag in h.flags][:_SHOWN_QUEUES]:
-            head = item.cached_min_offset
-            at = f", at offset {head}" if head is not None else ""
-            yield (
-                f"{item.queue} {text} ({item.cached_count} messages cached, span"
-                f" {item.span}{at}; {item.client_id})."
-            )
+    """Say what is wrong with the queues that members hold, in one line for each."""
+    for client_id, client in sorted((lag.reading.clients or {}).items()):
+        words = []
+        if full := [held for held in client.queues if FLOW_CONTROL in held.flags]:
+            words.append(_full(full))
+        stuck = [h for h in client.queues if STUCK_HEAD in h.flags and h not in full]
+        if stuck:
+            heads = [
+                str(held.queue)
+                if held.cached_min_offset is None
+                else f"{held.queue} (offset {held.cached_min_offset})"
+                for held in stuck
+            ]
+            words.append(f"does not finish the first message of {_listed(heads)}")
+        if waits := [h for h in client.queues if EXPIRED_LOCK in h.flags]:
+            names = _listed([str(held.queue) for held in waits])
+            words.append(f"waits for the broker's lock of {names}")
+        if words:
+            yield f"{client_id} {'; it '.join(words)}."
+
+
+def _full(held: Sequence[HeldQueue]) -> str:
+    """Say that a member has stopped fetching, and which limits it exceeds."""
+    count = sum(each.cached_count for each in held)
+    limits: dict[str, None] = {}  # a set in order
+    for each in held:
+        if each.cached_count > each.limits.count:
+            limits[f"limit {each.limits.count:,}"] = None
+        elif each.cached_size_mib > each.limits.size_mib:
+            limits[f"limit {each.limits.size_mib} MiB"] = None
+        else:
+            limits[f"limit {each.limits.span:,} offsets from first to last"] = None
+    noun = "message" if count == 1 else "messages"
+    where = _listed([str(each.queue) for each in held])
+    per_queue = " per queue" if len(held) > 1 else ""
+    return (
+        f"holds {count:,} unprocessed {noun} of {where}"
+        f" ({', '.join(limits)}{per_queue}) and has stopped fetching:"
+        " its listener is slow"
+    )
 
 
 def _filters(lag: GroupLag) -> Iterator[str]:
@@ -157,7 +185,10 @@ def _trend(trend: Trend) -> str:
 
 
 def _names(queues: Iterable[QueueLag]) -> str:
-    names = [_name(queue) for queue in queues]
+    return _listed([_name(queue) for queue in queues])
+
+
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN_QUEUES])
     more = len(names) - _SHOWN_QUEUES
     return f"{shown} and {more} more" if more > 0 else shown

@@ -25,7 +25,7 @@ from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
 from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
-from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, retry_topic
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group, retry_topic
 from rmqcli.tasks import All, Request
 from rmqcli.units import format_rfc3339
 
@@ -49,12 +49,16 @@ _NAMESRV_TIMEOUT_MS = 1_000
 
 @fast_dataclass
 class LagReading:
-    """Everything read at one moment. `missing`: queried groups that no broker knows."""
+    """Everything read at one moment. `missing`: queried groups that no broker knows.
+
+    `hidden` counts RocketMQ's own groups that the query leaves out.
+    """
 
     at_ms: int
     groups: list[GroupReading]
     missing: list[str]
     failures: list[BrokerFailure]
+    hidden: int = 0
 
 
 class LagGatherer:
@@ -66,6 +70,10 @@ class LagGatherer:
         self._client = client
         self._query = query
         self._memory = memory
+
+    def on_turn(self, action: Callable[[], None]) -> None:
+        """Call `action` at least once a second while `read` waits for answers."""
+        self._client.on_turn = action
 
     def read(self) -> LagReading:
         """Read the lag of the query's groups from every master.
@@ -110,6 +118,9 @@ class LagGatherer:
         groups = self._groups(parts, missing, lost)
         routes = self._routes(groups, parts, failed)
         groups = groups or sorted(_groups_of_retry_topics(routes))
+        found = len(groups)
+        if not query.groups and not query.with_system:
+            groups = [group for group in groups if not is_system_group(group)]
         assembler = Assembler(
             parts, query, shared, routes=routes, now_ms=at_ms, lost=lost
         )
@@ -120,6 +131,7 @@ class LagGatherer:
             at_ms=at_ms,
             groups=readings,
             missing=missing,
+            hidden=found - len(groups),
             failures=[broker_failure(part) for part in failed]
             + [self._departure(name) for name in sorted(gone)],
         )

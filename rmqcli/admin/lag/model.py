@@ -10,7 +10,8 @@ The state of a queue, and of a topic by its worst queue (`LagState`):
 
 | state | meaning | lag |
 |---|---|---|
-| OK | min <= committed <= max | known |
+| OK | no message waits | 0 |
+| KNOWN | messages wait, and how many is known; the group's state and the verdict of a second sample say what that means | known |
 | NO_COMMIT | no offset was ever committed: the members choose where to start | None; 0 if the queue is empty; all messages of a retry topic |
 | EXPIRED | messages were deleted before they were read | counts the messages that are left |
 | AHEAD | committed beyond the last message | 0 |
@@ -90,6 +91,7 @@ class LagState(StrEnum):
     """The states of a queue or topic, the worst last."""
 
     OK = "OK"
+    KNOWN = "KNOWN"
     NO_COMMIT = "NO_COMMIT"
     BROADCAST = "BROADCAST"
     AHEAD = "AHEAD"
@@ -254,13 +256,43 @@ class GroupLag:
         )
 
 
+def without_answer(lag: GroupLag, reason: str) -> GroupLag:
+    """Return `lag` as far as it is known when no broker has answered since: UNKNOWN.
+
+    Offsets are kept as they were read last.
+    """
+    return dataclasses.replace(
+        lag,
+        state=GroupState.UNKNOWN,
+        total_lag=None,
+        known_lag=0,
+        reason=reason,
+        age_ms=None,
+        topics=tuple(
+            dataclasses.replace(
+                topic, lag=None, known_lag=0, age_ms=None, state=LagState.UNKNOWN
+            )
+            for topic in lag.topics
+        ),
+        queues=tuple(
+            dataclasses.replace(
+                queue, lag=None, age_ms=None, state=LagState.UNKNOWN, reason=reason
+            )
+            for queue in lag.queues
+        ),
+    )
+
+
 def compute_lag(reading: GroupReading) -> GroupLag:
     """Compute the lag of each queue and topic and of the group. Queues are sorted."""
     members = reading.members
+    has_members = members is not None or reading.members_unknown is not None
     is_broadcast = members is not None and members.message_model == BROADCASTING
     owners = _owners(reading.clients)
     queues = [
-        _queue_lag(item, is_broadcast=is_broadcast, owners=owners)
+        _queue_lag(
+            item, is_broadcast=is_broadcast, has_members=has_members, owners=owners
+        )
         for item in sorted(reading.queues, key=_queue_order)
     ]
     by_topic: dict[str | None, list[QueueLag]] = {}
@@ -293,7 +325,7 @@ def _group_state(
     worst = _worst(queues)
     if worst is LagState.NO_COMMIT and _sum(queues):
         worst = LagState.OK  # messages wait in a retry topic only; how many is known
-    states = [GroupState(worst)]
+    states = [GroupState.OK if worst is LagState.KNOWN else GroupState(worst)]
     if _known(queues):
         is_stopped = reading.members is None and reading.members_unknown is None
         states.append(GroupState.STOPPED if is_stopped else GroupState.BEHIND)
@@ -309,6 +341,7 @@ def _queue_lag(
     item: QueueReading,
     *,
     is_broadcast: bool,
+    has_members: bool,
     owners: Mapping[tuple[str, str, int], list[str]],
 ) -> QueueLag:
     state, reason = _state(item, is_broadcast=is_broadcast)
@@ -327,7 +360,8 @@ def _queue_lag(
         min_offset=item.min_offset,
         max_offset=item.max_offset,
         lag=lag,
-        inflight=item.inflight,
+        # A broker keeps the pull offsets of members that have left.
+        inflight=item.inflight if has_members else None,
         expired=expired,
         age_ms=_age_ms(item, lag),
         state=state,
@@ -352,7 +386,8 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
     if item.committed > item.max_offset:
         beyond = item.committed - item.max_offset
         return LagState.AHEAD, f"committed {beyond} beyond the end of the queue"
-    return LagState.OK, None
+    is_read = item.committed == item.max_offset
+    return LagState.OK if is_read else LagState.KNOWN, None
 
 
 def _lag(item: QueueReading, state: LagState) -> int | None:

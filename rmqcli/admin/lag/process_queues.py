@@ -67,6 +67,7 @@ class HeldQueue:
     cached_max_offset: int | None
     span: int
     span_limit: int
+    limits: QueueLimits
     taken_count: int
     taken_min_offset: int | None
     taken_max_offset: int | None
@@ -161,6 +162,7 @@ def _held_queue(
         cached_max_offset=item.cached_msg_max_offset if has_cached else None,
         span=_span(item),
         span_limit=limits.span,
+        limits=limits,
         taken_count=item.transaction_msg_count,
         taken_min_offset=item.transaction_msg_min_offset if has_taken else None,
         taken_max_offset=item.transaction_msg_max_offset if has_taken else None,

@@ -15,6 +15,10 @@ compare over that time.
 | REWOUND | the committed offset moved back |
 | UNKNOWN | one of the two lags is unknown |
 
+What is shown for a queue is the worse of this verdict and the queue's state, so that
+they never contradict each other. There is no verdict (None) while only the first of the
+two lags is unknown.
+
 A group's verdict is the worst of its queues' verdicts and of its own state in the
 second sample (`model`). It is also GROWING when its BEHIND queues together grew by more
 than normal variation.
@@ -46,21 +50,23 @@ GROWTH_FLOOR = 10
 class Trend:
     """Rates in messages per second, the time to drain the lag, and the verdict.
 
-    `drain_ms` is None when the lag does not shrink or is not known.
+    `drain_ms` is None when the lag does not shrink or is not known. `verdict` is None
+    for a queue that cannot be compared with the first sample.
     """
 
     rate_in: float | None
     rate_out: float | None
     drain_ms: int | None
-    verdict: GroupState
+    verdict: GroupState | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTrend:
-    """The trend of a group and of each of its queues."""
+    """The trend of a group and of its queues; `state` is the group's verdict."""
 
     group: Trend
     queues: dict[QueueKey, Trend]
+    state: GroupState
 
 
 class Samples:
@@ -97,7 +103,7 @@ def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
     """Return `lag` with the state that `trend` gives it; unchanged without a trend."""
     if trend is None:
         return lag
-    return dataclasses.replace(lag, state=trend.group.verdict)
+    return dataclasses.replace(lag, state=trend.state)
 
 
 def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend:
@@ -120,17 +126,40 @@ def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend
     came, done = sum(each[0] for each in known), sum(each[1] for each in known)
     is_known = len(known) == len(moves) > 0
     drain_ms = _drain_ms(after.total_lag, came, done, elapsed_ms)
+    state = _group_verdict(
+        earlier, after, trends, elapsed_ms=elapsed_ms, is_at_work=is_at_work
+    )
     return GroupTrend(
+        state=state,
         group=Trend(
             rate_in=_rate(came, elapsed_ms) if is_known else None,
             rate_out=_rate(done, elapsed_ms) if is_known else None,
             drain_ms=drain_ms if is_known else None,
-            verdict=_group_verdict(
-                earlier, after, trends, elapsed_ms=elapsed_ms, is_at_work=is_at_work
-            ),
+            verdict=state,
         ),
-        queues=trends,
+        queues={
+            queue.key: dataclasses.replace(
+                trends[queue.key],
+                verdict=shown_verdict(queue.state, trends[queue.key].verdict),
+            )
+            for queue in after.queues
+        },
     )
+
+
+def shown_verdict(state: LagState, verdict: GroupState | None) -> GroupState | None:
+    """Return the verdict to show beside a queue's state in the second sample.
+
+    It is the worse of both; None for a queue whose lag is known now and was not before.
+    """
+    if state is LagState.OK:
+        return GroupState.OK
+    if verdict is GroupState.UNKNOWN:
+        verdict = None
+    if state is LagState.KNOWN:
+        return verdict
+    own = GroupState(state)
+    return own if verdict is None else worst_state([own, verdict])
 
 
 def _is_at_work(
@@ -163,7 +192,7 @@ def _group_verdict(
     grown = 0
     for queue in after.queues:
         verdict = trends[queue.key].verdict
-        if verdict is not GroupState.UNKNOWN:
+        if verdict is not None and verdict is not GroupState.UNKNOWN:
             states.append(verdict)
         elif queue.lag:
             is_stopped = is_at_work is False
@@ -215,10 +244,10 @@ def _verdict(
     is_at_work: bool | None,
 ) -> GroupState:
     came, done = moved
-    if done < 0:
-        return GroupState.REWOUND
     if lag_after == 0:
         return GroupState.OK
+    if done < 0:
+        return GroupState.REWOUND
     if lag_before is None or lag_after is None:
         return GroupState.UNKNOWN
     if is_at_work is False:

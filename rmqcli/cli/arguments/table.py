@@ -209,6 +209,7 @@ COMMANDS: dict[str, Any] = {
          '--process-queues': ('process_queues', 'true', 'text'),
          '--sample': ('sample', 'store', 'rmqcli.units:parse_duration_ms'),
          '--watch': ('watch', 'store', 'rmqcli.units:parse_duration_ms'),
+         '--all': ('show_all', 'true', 'text'),
          '--sort': ('sort',
                     'store',
                     ('choice', 'queue', 'lag', 'age', 'state', 'group')),

@@ -63,6 +63,9 @@ class LagOptions:
         int | None,
         duration_option("--watch", help="Refresh every DURATION."),
     ] = None
+    show_all: Annotated[
+        bool, option("--all", help="Include RocketMQ's own groups.")
+    ] = False
     sort: Annotated[
         str | None,
         choice_option("--sort", choices=SORT_KEYS, help="Sort the rows by this."),
@@ -116,6 +119,7 @@ class LagOptions:
             groups=tuple(dict.fromkeys(self.groups or ())),
             topics=tuple(dict.fromkeys(self.topic or ())),
             process_queues=self.process_queues,
+            with_system=self.show_all,
             members_unknown=None if self.store is None else MEMBERS_UNKNOWN,
         )
 
@@ -174,6 +178,11 @@ def lag(common: Common, options: LagOptions) -> int:
         sort=options.sort,
     )
     view.write(common)
+    if reading.hidden:
+        noun = "group" if reading.hidden == 1 else "groups"
+        common.messages.info(
+            f"not shown: {reading.hidden} system {noun}; --all shows them"
+        )
     return _exit_code(common, reading, lags, process_queues=options.process_queues)
 
 

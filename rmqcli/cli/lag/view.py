@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.trend import GroupTrend
     from rmqcli.cli.options import Common
 
-#: Meanings of a queue's states. OK has none: it says that the queue's numbers are
-#: known, not that its messages are consumed.
+#: Meanings of a queue's states. KNOWN has none: the group's state says what it means
+#: that messages wait.
 STATES = {
+    "OK": "good",
     "NO_COMMIT": "warn",
     "BROADCAST": "warn",
     "AHEAD": "bad",
@@ -79,7 +80,11 @@ QUEUE_COLUMNS = (
     _number("max_offset", "offset that the next message gets", "MAX", priority=50),
     _number("lag", "max offset minus committed offset, both within the queue"),
     _number("expired", "messages deleted before they were read", priority=80),
-    _number("inflight", "pulled but not committed (brokers from 5.1)", priority=70),
+    _number(
+        "inflight",
+        "pulled but not committed; null without members, and before RocketMQ 5.1",
+        priority=70,
+    ),
     Column(
         "age_ms",
         "age of the oldest unread message, by the broker's clock",
@@ -89,12 +94,12 @@ QUEUE_COLUMNS = (
     ),
     Column(
         "state",
-        "of the queue: OK (its numbers are known), NO_COMMIT, EXPIRED, AHEAD,"
-        " BROADCAST or UNKNOWN; of a group in JSON also BEHIND, GROWING, STOPPED,"
-        " STALLED and REWOUND",
+        "of the queue: OK (no message waits), KNOWN (the lag is known), NO_COMMIT,"
+        " EXPIRED, AHEAD, BROADCAST or UNKNOWN; of a group in JSON also BEHIND,"
+        " GROWING, STOPPED, STALLED and REWOUND",
         states=STATES,
     ),
-    Column("reason", "why the state is not OK", title=None),
+    Column("reason", "why the state is not OK or KNOWN", title=None),
     Column(
         "client_id",
         "member that owns the queue",
@@ -176,6 +181,7 @@ GROUP_COLUMNS = (
         priority=40,
     ),
     Column("client_reason", title=None, value=lambda lag: _client_reason(lag)),
+    Column("inflight_reason", title=None, value=lambda lag: _inflight_reason(lag)),
     Column("notes", title=None, value=lambda lag: lag.reading.notes),
     Column(
         "errors",
@@ -315,6 +321,15 @@ def _client_reason(lag: GroupLag) -> str | None:
     if failed:
         return f"{failed[0].client_id} did not answer: {failed[0].failure}"
     return None
+
+
+def _inflight_reason(lag: GroupLag) -> str | None:
+    """Return why `inflight` may be null in the rows of queues."""
+    if all(queue.inflight is not None for queue in lag.queues):
+        return None
+    if lag.reading.members is None and lag.reading.members_unknown is None:
+        return "no active members"
+    return "not reported: brokers report it from RocketMQ 5.1 on, for some members"
 
 
 def held_row(held: HeldQueue, *, now_ms: int) -> dict[str, Any]:

@@ -6,14 +6,14 @@ the alternate screen; its last state is written to the normal screen at the end.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections import deque
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from rmqcli.admin.lag.model import compute_lag
+from rmqcli.admin.lag.model import LagState, compute_lag, without_answer
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
 from rmqcli.cli.lag.view import (
     LagView,
@@ -29,7 +29,7 @@ from rmqcli.errors import RmqError
 from rmqcli.units import format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmqcli.admin.lag.gather import LagReading
     from rmqcli.cli.lag.command import LagOptions
@@ -38,7 +38,19 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 20
+#: A reading that takes longer than this shows that brokers keep silent.
+_LATE_MS = 1_000
 _TREND_MIN = format_duration(TREND_MIN_MS)
+
+
+#: What is not known about a row while the brokers keep silent.
+_STALE: dict[str, object] = {
+    "state": LagState.UNKNOWN,
+    "verdict": None,
+    "rate_in": None,
+    "rate_out": None,
+    "drain_ms": None,
+}
 
 
 class ReadsLag(Protocol):
@@ -46,6 +58,9 @@ class ReadsLag(Protocol):
 
     def read(self) -> LagReading:
         """Read the lag once. Raises RmqError."""
+
+    def on_turn(self, action: Callable[[], None]) -> None:
+        """Call `action` at least once a second while `read` waits for answers."""
 
 
 def sparkline(values: Sequence[int | None]) -> str:
@@ -60,8 +75,9 @@ def sparkline(values: Sequence[int | None]) -> str:
 def watch_lag(common: Common, gatherer: ReadsLag, options: LagOptions) -> int:
     """Read and show the lag every `options.watch` milliseconds until interrupted.
 
-    An error of the first reading is raised. A later error is shown, and the next
-    reading may succeed again.
+    An error of the first reading is raised. When a later reading fails, or takes long,
+    what was read last is shown as stale, with the state UNKNOWN; the next reading may
+    succeed again.
     """
     assert options.watch is not None  # else this is not called  # noqa: S101
     interval_ms = options.watch
@@ -75,22 +91,32 @@ def watch_lag(common: Common, gatherer: ReadsLag, options: LagOptions) -> int:
     began_ms = SYSTEM_CLOCK.monotonic_ms()
     watcher.take(gatherer.read())
     error = ""
+
+    def on_turn() -> None:
+        """Mark what is shown as stale while the brokers keep silent."""
+        late_ms = SYSTEM_CLOCK.monotonic_ms() - began_ms
+        if screen is not None and late_ms > _LATE_MS and not watcher.is_stale:
+            watcher.is_stale = True
+            screen.show(watcher.picture(interval_ms=interval_ms, error=error))
+
     with screen or nullcontext():
         while True:
             if screen is not None:
                 screen.show(watcher.picture(interval_ms=interval_ms, error=error))
-            elif error:
-                common.messages.warn(error)
             else:
+                if error:
+                    common.messages.warn(error)
                 watcher.write_lines()
             spent_ms = SYSTEM_CLOCK.monotonic_ms() - began_ms
             SYSTEM_CLOCK.wait_ms(pause, max(0, interval_ms - spent_ms))
             began_ms = SYSTEM_CLOCK.monotonic_ms()
-            error = ""
+            gatherer.on_turn(on_turn)
             try:
                 watcher.take(gatherer.read())
+                error = ""
             except RmqError as failed:
-                error = failed.message
+                watcher.is_stale = True
+                error = with_flags(failed.message)
 
 
 class _Watcher:
@@ -106,6 +132,8 @@ class _Watcher:
         self._samples = Samples()
         self._history: dict[tuple[object, ...], deque[int | None]] = {}
         self._at_ms = 0
+        #: whether the brokers have not answered since the last reading
+        self.is_stale = False
 
     def take(self, reading: LagReading) -> None:
         """Add a reading."""
@@ -114,10 +142,11 @@ class _Watcher:
         lags = self._options.ordered(
             [judge(lag, trends.get(lag.group)) for lag in found]
         )
-        self._view = dataclasses.replace(
+        self._view = replace(
             self._view, groups=lags, failures=reading.failures, trends=trends
         )
         self._at_ms = reading.at_ms
+        self.is_stale = False
         for lag in lags:
             self._remember((lag.group,), lag.total_lag)
             for queue in lag.queues:
@@ -125,12 +154,23 @@ class _Watcher:
                 self._remember(key, queue.lag)
 
     def write_lines(self) -> None:
-        """Write a JSON line for each group, with the time of the reading."""
+        """Write a JSON line for each group, with the time of the reading.
+
+        Of a stale reading nothing is known but its time.
+        """
         at = format_rfc3339(self._at_ms)
         for lag in self._view.groups:
-            row = {"at": at, **self._view.group_json(lag)}
+            if self.is_stale:
+                unknown = without_answer(lag, self._since())
+                row = {"at": at, **replace(self._view, trends={}).group_json(unknown)}
+            else:
+                row = {"at": at, **self._view.group_json(lag)}
             sys.stdout.write(json_line(row) + "\n")
         sys.stdout.flush()
+
+    def _since(self) -> str:
+        """Say since when there was no answer, in UTC."""
+        return f"no answer since {(format_rfc3339(self._at_ms) or '')[11:19]}Z"
 
     def picture(self, *, interval_ms: int, error: str = "") -> Picture:
         """Return the whole screen: a heading, the table, and errors."""
@@ -142,6 +182,8 @@ class _Watcher:
         )
         columns = summary_columns(with_trend=True, with_spark=True)
         rows = list(self._rows())
+        if self.is_stale:
+            rows = [{**row, **_STALE} for row in rows]
         if not view.is_summary:
             rows = list(without_empty_retries(rows))
             columns = queue_columns(
@@ -153,7 +195,7 @@ class _Watcher:
         return Picture(
             title=f"lag of {what}",
             words=(
-                format_rfc3339(self._at_ms) or "",
+                self._since() if self.is_stale else format_rfc3339(self._at_ms) or "",
                 f"every {format_duration(interval_ms)}",
                 *(() if view.trends else (f"rates after {_TREND_MIN}",)),
                 "Ctrl-C to stop",

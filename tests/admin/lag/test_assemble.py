@@ -251,4 +251,4 @@ def test_members_that_broadcast_share_queues_without_a_word():
 def test_a_committed_queue_without_reported_ends_is_unknown():
     reading = assemble(told(committed={"T": {0: 4, 5: 3}}))
     found = {q.queue_id: (q.state.value, q.lag) for q in compute_lag(reading).queues}
-    assert found == {0: ("OK", 6), 5: ("UNKNOWN", None)}
+    assert found == {0: ("KNOWN", 6), 5: ("UNKNOWN", None)}

@@ -46,8 +46,8 @@ def test_after_a_run_a_broker_that_left_is_missed(pair, lag, named):
     group = found["billing"]
     assert pick(group, "state", "total_lag", "known_lag") == ("UNKNOWN", None, 28)
     assert rows(group) == [
-        ("broker-a", 0, "OK", 14),
-        ("broker-a", 1, "OK", 14),
+        ("broker-a", 0, "KNOWN", 14),
+        ("broker-a", 1, "KNOWN", 14),
         ("broker-b", 0, "UNKNOWN", None),
         ("broker-b", 1, "UNKNOWN", None),
     ]
@@ -174,8 +174,8 @@ def test_other_name_servers_are_asked_for_brokers(rmq_cluster_factory, lag):
     second.broker("broker-b").hang()
     found, code = lag(first, "billing", "-n", both, "--timeout", "700ms")
     assert rows(found["billing"]) == [
-        ("broker-a", 0, "OK", 14),
-        ("broker-a", 1, "OK", 14),
+        ("broker-a", 0, "KNOWN", 14),
+        ("broker-a", 1, "KNOWN", 14),
         ("broker-b", 0, "UNKNOWN", None),
         ("broker-b", 1, "UNKNOWN", None),
     ]

@@ -25,7 +25,7 @@ def test_a_hung_broker_costs_its_own_rows(fresh_cluster, lag):
         found, code = lag(cluster, group, "--timeout", "5s")
         whole, whole_code = lag(cluster, "--timeout", "5s")
         cluster.suspend_broker(0)
-        nothing, nothing_code = lag(cluster, group, "--timeout", "5s")
+        assert lag(cluster, group, "--timeout", "5s") == ({}, 5)
     finally:
         cluster.resume_broker(0)
         cluster.resume_broker(1)
@@ -44,15 +44,6 @@ def test_a_hung_broker_costs_its_own_rows(fresh_cluster, lag):
     whole_rows = whole[group]["queues"]
     assert [pick(q, "broker_name", "queue_id", "state") for q in whole_rows] == rows
     assert whole_code == 6
-    # No broker tells the group's topics, so one row stands for each broker's queues.
-    assert [
-        pick(q, "topic", "broker_name", "queue_id", "state", "lag")
-        for q in nothing[group]["queues"]
-    ] == [
-        (None, "broker-a", None, "UNKNOWN", None),
-        (None, "broker-b", None, "UNKNOWN", None),
-    ]
-    assert nothing_code == 6
 
 
 @pytest.mark.rmq_versions("4.6.0", "5.5.0")
@@ -98,7 +89,7 @@ def test_a_killed_broker_is_missed_after_it_left_the_route(
     # The broker may have been killed before it wrote the offsets to its disk.
     back = [q for q in found[group]["queues"] if q["broker_name"] == "broker-b"]
     assert {pick(q, "state", "lag") for q in back} <= {
-        ("OK", 10),
+        ("KNOWN", 10),
         ("NO_COMMIT", None),
     }
     assert (len(back), code) == (2, 0)

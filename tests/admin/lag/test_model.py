@@ -74,11 +74,11 @@ def only_queue(reading, **more):
 @pytest.mark.parametrize(
     ("committed", "low", "high", "lag", "expired", "state"),
     [
-        (5, 0, 10, 5, 0, LagState.OK),
-        (0, 0, 10, 10, 0, LagState.OK),
+        (5, 0, 10, 5, 0, LagState.KNOWN),
+        (0, 0, 10, 10, 0, LagState.KNOWN),
         (10, 0, 10, 0, 0, LagState.OK),
         (0, 0, 0, 0, 0, LagState.OK),
-        (4, 4, 10, 6, 0, LagState.OK),
+        (4, 4, 10, 6, 0, LagState.KNOWN),
         (3, 4, 10, 6, 1, LagState.EXPIRED),
         (3, 10, 10, 0, 7, LagState.EXPIRED),
         (11, 0, 10, 0, 0, LagState.AHEAD),
@@ -95,16 +95,18 @@ def test_lag_is_max_less_committed_inside_the_queue(
     assert (found.lag, found.expired, found.state) == (lag, expired, state)
 
 
-@pytest.mark.parametrize("state", [LagState.OK, LagState.NO_COMMIT, LagState.UNKNOWN])
-def test_a_state_that_is_not_ok_has_a_reason(state):
+@pytest.mark.parametrize(
+    "state", [LagState.KNOWN, LagState.NO_COMMIT, LagState.UNKNOWN]
+)
+def test_a_state_without_a_known_lag_has_a_reason(state):
     reading = {
-        LagState.OK: queue(1, 0, 2),
+        LagState.KNOWN: queue(1, 0, 2),
         LagState.NO_COMMIT: queue(None, 0, 2),
         LagState.UNKNOWN: queue(1, 0, 2, failure="127.0.0.1:1 did not answer"),
     }[state]
     found = only_queue(reading)
     assert found.state is state
-    assert (found.reason is None) == (state is LagState.OK)
+    assert (found.reason is None) == (state is LagState.KNOWN)
 
 
 def test_a_failure_hides_numbers_but_not_the_committed_offset():

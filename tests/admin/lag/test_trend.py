@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqcli.admin.lag.explain import explain
 from rmqcli.admin.lag.members import Members
@@ -12,8 +14,15 @@ from rmqcli.admin.lag.model import (
     QueueReading,
     compute_lag,
 )
+from rmqcli.admin.lag.process_queues import read_running_info
 from rmqcli.admin.lag.trend import Samples, compare, judge
-from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.consumer import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+)
 
 
 def online_members(model="CLUSTERING"):
@@ -129,9 +138,9 @@ def test_the_state_of_a_group_by_two_samples(before, after, online, state):
         ((10, 50), (15, 66), "GROWING"),
         ((10, 50), (10, 50), "STALLED"),
         ((10, 50), (5, 50), "REWOUND"),
-        ((None, 50), (None, 50), "UNKNOWN"),
-        ((None, 50), (10, 50), "UNKNOWN"),
-        ((None, 0), (None, 0), "OK"),
+        ((None, 50), (None, 50), "NO_COMMIT"),
+        ((None, 50), (10, 50), None),
+        ((None, 0), (None, 0), "NO_COMMIT"),
     ],
 )
 def test_the_verdict_of_a_queue_by_two_samples(before, after, verdict):
@@ -249,7 +258,8 @@ def test_a_queue_that_never_held_a_message_leaves_the_rates_known(first, committ
     trend = compare(before, after, elapsed_ms=10_000)
     assert (trend.group.rate_in, trend.group.rate_out) == (3.0, 0.4)
     (_, empty) = trend.queues.values()
-    assert (empty.rate_in, empty.rate_out, empty.verdict) == (0.0, 0.0, "OK")
+    assert (empty.rate_in, empty.rate_out) == (0.0, 0.0)
+    assert empty.verdict == ("NO_COMMIT" if committed is None else "OK")
 
 
 def test_a_group_without_queues_has_no_rates():
@@ -330,3 +340,103 @@ def test_explain_tells_the_trend():
     assert explain(after, trend)[-1] == (
         "BEHIND: 1 messages/s arrive, 3/s are consumed; the group will catch up in 30s."
     )
+
+
+#: A queue of a group at one moment: committed, min and max offset, and whether its
+#: broker answered.
+_OFFSET = st.integers(0, 30)
+_QUEUE = st.tuples(st.none() | _OFFSET, _OFFSET, _OFFSET, st.booleans())
+_SAMPLE = st.tuples(
+    st.lists(_QUEUE, min_size=1, max_size=3),
+    st.sampled_from(["CLUSTERING", "BROADCASTING", None]),
+    st.sampled_from(["T", "%RETRY%G"]),
+)
+
+
+def sampled(sample):
+    queues, model, topic = sample
+    return compute_lag(
+        GroupReading(
+            group="G",
+            members=None if model is None else online_members(model),
+            queues=[
+                QueueReading(
+                    topic=topic,
+                    broker_name="broker-a",
+                    queue_id=queue_id,
+                    committed=committed,
+                    min_offset=min(ends),
+                    max_offset=max(ends),
+                    inflight=3,
+                    failure=None if is_known else "no answer",
+                )
+                for queue_id, (committed, *ends, is_known) in enumerate(queues)
+            ],
+        )
+    )
+
+
+@given(_SAMPLE, _SAMPLE, st.integers(1, 40_000))
+def test_the_state_and_the_verdict_of_a_queue_never_contradict_each_other(
+    first, second, elapsed_ms
+):
+    after = sampled(second)
+    trend = compare(sampled(first), after, elapsed_ms=elapsed_ms)
+    for queue in after.queues:
+        verdict = trend.queues[queue.key].verdict
+        if queue.state == "OK":
+            assert (queue.lag, verdict) == (0, "OK")
+        elif queue.state == "KNOWN":
+            assert queue.lag is not None
+            assert queue.lag > 0
+            assert verdict != "UNKNOWN"
+        else:
+            # Either the same, or something that is worse than the state.
+            assert verdict not in ("OK", "BEHIND", "GROWING", None)
+        if verdict == "UNKNOWN":
+            assert queue.state == "UNKNOWN"
+    assert judge(after, trend).state == trend.group.verdict
+
+
+@given(_SAMPLE)
+def test_nothing_is_in_flight_in_a_group_without_members(sample):
+    _, model, _ = sample
+    shown = {queue.inflight for queue in sampled(sample).queues}
+    assert shown == {None if model is None else 3}
+
+
+def test_a_member_whose_listener_is_slow_is_one_line():
+    def held(cached):
+        return ProcessQueueInfo(
+            cached_msg_max_offset=cached - 1,
+            cached_msg_count=cached,
+            last_pull_timestamp=1_000,
+            last_consume_timestamp=1_000,
+        )
+
+    def explained(*counts):
+        info = ConsumerRunningInfo(
+            properties={},
+            subscriptions=(),
+            process_queues={
+                MessageQueue("orders", "broker-a", queue_id): held(count)
+                for queue_id, count in enumerate(counts)
+            },
+        )
+        clients = {"c1": read_running_info("c1", info, now_ms=1_000)}
+        lines = explain(lag_of((5, 10), online=True, clients=clients))
+        return [line for line in lines if line.startswith("c1")]
+
+    assert explained(1_002) == [
+        (
+            "c1 holds 1,002 unprocessed messages of orders@broker-a:0 (limit 1,000) and"
+            " has stopped fetching: its listener is slow."
+        )
+    ]
+    assert explained(1_002, 7, 1_001) == [
+        (
+            "c1 holds 2,003 unprocessed messages of orders@broker-a:0,"
+            " orders@broker-a:2 (limit 1,000 per queue) and has stopped fetching:"
+            " its listener is slow."
+        )
+    ]
