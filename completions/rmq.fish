@@ -25,7 +25,7 @@ complete -c rmq -n '__rmq_at \'\'' -a reset-offset -d 'Plan, apply, verify or un
 complete -c rmq -n '__rmq_at \'\'' -a groups -d 'List consumer groups'
 complete -c rmq -n '__rmq_at \'\'' -a group -d 'Show, create, change and delete a consumer group'
 complete -c rmq -n '__rmq_at \'\'' -a topics -d 'List topics'
-complete -c rmq -n '__rmq_at \'\'' -a topic -d 'Show, create and delete a topic'
+complete -c rmq -n '__rmq_at \'\'' -a topic -d 'Show, create, change and delete a topic'
 complete -c rmq -n '__rmq_at \'\'' -a brokers -d 'List brokers with their addresses, versions and rates'
 complete -c rmq -n '__rmq_at \'\'' -a broker -d 'Run a name server and brokers, for development and tests'
 complete -c rmq -n '__rmq_at \'\'' -a export -d 'Write a range of a topic to Parquet files or a table through Spark'

@@ -380,15 +380,16 @@ class Admin:
         cluster: str | None = None,
         brokers: Collection[str] = (),
     ) -> list[StepResult]:
-        """Create a topic, or change the given settings of one, and wait for its route.
+        """Create a topic, and wait for its route.
 
         `queue_nums` is the number of queues on each broker (8 by default); `perm` is 2
         to write, 4 to read or 6 for both. The topic is created on `brokers`, or else on
         all masters of `cluster`, which may be omitted when there is only one cluster.
         Returns a result for each broker, and with `order` for each name server. A
         broker that already has the topic with these settings is left alone, so that the
-        call can be repeated. Raises PartialError when only some servers succeeded, and
-        the first broker's error when none did.
+        call can be repeated. Raises RefusedError when the topic exists with other
+        settings, PartialError when only some servers succeeded, and the first broker's
+        error when none did.
         """
         check_topic(topic)
         if cluster is not None and brokers:
@@ -402,17 +403,51 @@ class Admin:
             attributes=dict(attributes or {}),
         )
         steps = topics_admin.create_topic(client, topic, masters, change)
-        done = [step.server for step in steps if step.error is None]
-        if order and done:
-            steps += topics_admin.set_order_conf(client, topic, steps)
-        if done:
-            topics_admin.await_route(
-                client, topic, done, timeout_ms=client.config.timeout_ms
-            )
+        topics_admin.publish(
+            client, topic, steps, change, timeout_ms=client.config.timeout_ms
+        )
         return _checked(steps, f"topic {topic}")
 
-    #: The same call creates and changes; settings that are not given keep their values.
-    update_topic = create_topic
+    def update_topic(
+        self,
+        topic: str,
+        *,
+        queue_nums: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+        force: bool = False,
+    ) -> list[StepResult]:
+        """Change the given settings of a topic on the brokers that have it.
+
+        The arguments are those of `create_topic`. Raises RefusedError when queues with
+        messages would be removed, unless `force` is given: consumers cannot read them
+        any more.
+        """
+        if cluster is not None and brokers:
+            raise UsageError("cluster and brokers cannot be used together")
+        client = self._client
+        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        change = topics_admin.TopicChange(
+            queue_nums=queue_nums,
+            perm=perm,
+            order=order,
+            attributes=dict(attributes or {}),
+        )
+        lost = topics_admin.queues_lost_by(client, topic, masters, change)
+        if lost and not force:
+            raise RefusedError(
+                f"consumers could no longer read {'; '.join(map(str, lost))}; nothing"
+                " was changed",
+                hint="add force=True",
+            )
+        steps = topics_admin.update_topic(client, topic, masters, change)
+        topics_admin.publish(
+            client, topic, steps, change, timeout_ms=client.config.timeout_ms
+        )
+        return _checked(steps, f"topic {topic}")
 
     def delete_topic(self, topic: str) -> list[StepResult]:
         """Delete a topic and its messages on every broker and name server.

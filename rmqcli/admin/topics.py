@@ -444,10 +444,125 @@ def choose_masters(
 def create_topic(
     client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
 ) -> list[StepResult]:
-    """Create or change `topic` on `masters`; return one result for each.
+    """Create `topic` on `masters`; return one result for each.
 
-    Raises UnsupportedError, before anything is changed, when `change` has attributes
-    and a broker is older than 5.0, and NoBrokerError when no broker answers.
+    A broker that already has the topic with the settings of `change` is left alone, so
+    that a creation that failed on some brokers can be repeated. Where the topic exists
+    with other settings, the result is `failed`. Raises UnsupportedError, before
+    anything is changed, when `change` has attributes and a broker is older than 5.0,
+    and NoBrokerError when no broker answers.
+    """
+    known, failed = _known_configs(client, topic, masters, change)
+    wanted = {n: _changed(topic, None, change) for n, at in known.items() if at is None}
+    unchanged: dict[str, TopicConfig] = {}
+    for name, config in known.items():
+        if config is None:
+            continue
+        if _is_same(_changed(topic, config, change), config, change):
+            unchanged[name] = config
+        else:
+            failed[name] = RefusedError(
+                f"topic {topic} exists on {name} with other settings:"
+                f" {_differences(config, change)}",
+                hint=f"change them with: Admin.update_topic({topic!r})",
+            )
+    return _write(client, masters, wanted, unchanged, failed, done="created")
+
+
+def update_topic(
+    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+) -> list[StepResult]:
+    """Change the given settings of `topic`; return one result for each of `masters`.
+
+    Other settings keep their values. On a master without the topic the result is
+    `failed`. Raises NotFoundError when all masters answer and none of them has the
+    topic, and the other errors of `create_topic`.
+    """
+    known, failed = _known_configs(client, topic, masters, change)
+    if not failed and all(config is None for config in known.values()):
+        raise not_found("topic", topic, hint=_how_to_create(topic))
+    wanted: dict[str, TopicConfig] = {}
+    unchanged: dict[str, TopicConfig] = {}
+    for name, config in known.items():
+        if config is None:
+            failed[name] = not_found("topic", topic, hint=_how_to_create(topic))
+            continue
+        changed = _changed(topic, config, change)
+        if _is_same(changed, config, change):
+            unchanged[name] = config
+        else:
+            wanted[name] = changed
+    return _write(client, masters, wanted, unchanged, failed, done="changed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostQueues:
+    """Queues `first` to `last` of a broker, which a change would remove.
+
+    `messages` counts what they store; None when that is not known.
+    """
+
+    broker_name: str
+    first: int
+    last: int
+    messages: int | None
+
+    def __str__(self) -> str:
+        queues = f"queues {self.first} to {self.last} of {self.broker_name}"
+        if self.first == self.last:
+            queues = f"queue {self.first} of {self.broker_name}"
+        if self.messages is None:
+            return f"{queues}, with an unknown number of messages"
+        noun = "message" if self.messages == 1 else "messages"
+        return f"{queues}, with {self.messages:,} {noun}"
+
+
+def queues_lost_by(
+    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+) -> list[LostQueues]:
+    """Return the queues that `change` would remove and that may store messages.
+
+    Consumers and `rmq` can no longer read them, until the topic has as many queues
+    again. Sorted by broker name.
+    """
+    if change.queue_nums is None:
+        return []
+    kept = change.queue_nums
+    known, _ = _known_configs(client, topic, masters, change)
+    before = {
+        name: max(config.read_queue_nums, config.write_queue_nums)
+        for name, config in sorted(known.items())
+        if config is not None
+    }
+    asked = {name: masters[name] for name, nums in before.items() if nums > kept}
+    lost = []
+    for name, answer in ask_each(client, asked, get_topic_stats_info(topic)).items():
+        messages = None
+        if not isinstance(answer, RmqError):
+            messages = sum(
+                max(0, offset.max_offset - offset.min_offset)
+                for queue, offset in answer.items()
+                if queue.queue_id >= kept
+            )
+        if messages != 0:
+            lost.append(
+                LostQueues(
+                    broker_name=name,
+                    first=kept,
+                    last=before[name] - 1,
+                    messages=messages,
+                )
+            )
+    return lost
+
+
+def _known_configs(
+    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+) -> tuple[dict[str, TopicConfig | None], dict[str, RmqError]]:
+    """Return the topic's settings by master, None without the topic, and errors.
+
+    Raises UnsupportedError for attributes that a master does not support, and
+    NoBrokerError when no broker answers.
     """
     # Any answer has the broker's version, which decides how to query the topic.
     versions = ask_each(client, masters, get_broker_runtime_info())
@@ -456,21 +571,32 @@ def create_topic(
     answering = {n: a for n, a in masters.items() if n not in failed}
     if change.attributes:
         _check_attributes(client, answering)
-    existing = topic_configs(client, topic, answering)
-    wanted: dict[str, TopicConfig] = {}
-    results: dict[str, StepResult] = {}
-    for name, address in answering.items():
-        known = existing[name]
-        if isinstance(known, RmqError):
-            failed[name] = known
-            continue
-        config = _changed(topic, known, change)
-        if known is not None and _is_same(config, known, change):
-            results[name] = StepResult(
-                server=name, address=address, result="unchanged", config=known
-            )
-            continue
-        wanted[name] = config
+    known: dict[str, TopicConfig | None] = {}
+    for name, found in topic_configs(client, topic, answering).items():
+        if isinstance(found, RmqError):
+            failed[name] = found
+        else:
+            known[name] = found
+    return known, failed
+
+
+def _write(
+    client: Client,
+    masters: Mapping[str, str],
+    wanted: Mapping[str, TopicConfig],
+    unchanged: Mapping[str, TopicConfig],
+    failed: Mapping[str, RmqError],
+    *,
+    done: str,
+) -> list[StepResult]:
+    """Write the settings `wanted`; return one result for each of `masters`."""
+    failed = dict(failed)
+    results = {
+        name: StepResult(
+            server=name, address=masters[name], result="unchanged", config=config
+        )
+        for name, config in unchanged.items()
+    }
     answers = ask_many(
         client,
         {n: (masters[n], update_and_create_topic(c)) for n, c in wanted.items()},
@@ -482,7 +608,7 @@ def create_topic(
         results[name] = StepResult(
             server=name,
             address=masters[name],
-            result="created" if existing[name] is None else "changed",
+            result=done,
             config=wanted[name],
         )
     for name, error in failed.items():
@@ -505,6 +631,27 @@ def set_order_conf(
     servers = {address: address for address in client.config.namesrv}
     answers = ask_each(client, servers, call)
     return _steps(servers, answers, done="changed")
+
+
+def publish(
+    client: Client,
+    topic: str,
+    steps: list[StepResult],
+    change: TopicChange,
+    *,
+    timeout_ms: int,
+) -> bool:
+    """Let name servers know about the steps that succeeded; add their own steps.
+
+    Returns False when the name server does not list the topic on these brokers within
+    `timeout_ms`.
+    """
+    done = [step.server for step in steps if step.error is None]
+    if not done:
+        return True
+    if change.order:
+        steps += set_order_conf(client, topic, steps)
+    return await_route(client, topic, done, timeout_ms=timeout_ms)
 
 
 def await_route(
@@ -615,6 +762,29 @@ def _is_same(config: TopicConfig, known: TopicConfig, change: TopicChange) -> bo
     return has_attributes and replace(config, attributes={}) == replace(
         known, attributes={}
     )
+
+
+def _differences(known: TopicConfig, change: TopicChange) -> str:
+    """Say which settings of `change` a topic does not have, and what it has instead."""
+    parts = []
+    nums = {known.read_queue_nums, known.write_queue_nums}
+    if change.queue_nums is not None and nums != {change.queue_nums}:
+        has = "/".join(map(str, sorted(nums)))
+        parts.append(f"{has} queues, not {change.queue_nums}")
+    if change.perm not in (None, known.perm):
+        perms = [perm_text([perm]) for perm in (known.perm, change.perm or 0)]
+        parts.append(f"permissions {perms[0]}, not {perms[1]}")
+    if change.order not in (None, known.order):
+        parts.append("not ordered" if change.order else "ordered")
+    for name, value in change.attributes.items():
+        if known.attributes.get(name) != value:
+            has = known.attributes.get(name, "not set")
+            parts.append(f"{name.removeprefix('+')} {has}, not {value}")
+    return ", ".join(parts)
+
+
+def _how_to_create(topic: str) -> str:
+    return f"create it with: Admin.create_topic({topic!r})"
 
 
 def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:

@@ -239,7 +239,7 @@ COMMANDS = (
 GROUPS = {
     "completion": "Set up completion of commands, topics and groups.",
     "spark": "Prepare a Spark cluster for rmqcli.",
-    "topic": "Show, create and delete a topic.",
+    "topic": "Show, create, change and delete a topic.",
     "group": "Show, create, change and delete a consumer group.",
 }
 

@@ -1,4 +1,4 @@
-"""`rmq topics`, and `rmq topic show`, `create` and `delete`.
+"""`rmq topics`, and `rmq topic show`, `create`, `update` and `delete`.
 
 Each command calls `rmqcli.admin.topics` and shows the result as tables or JSON. This
 module decides what the user must confirm, and the exit code if only some brokers
@@ -23,7 +23,7 @@ from rmqcli.cli.by_broker import (
     show_detail,
     show_results,
 )
-from rmqcli.cli.confirm import confirm_by_name
+from rmqcli.cli.confirm import confirm, confirm_by_name
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -44,7 +44,8 @@ from rmqcli.units import counted, format_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.admin.topics import TopicChange, TopicDetail
+    from rmqcli.admin.topics import StepResult, TopicChange, TopicDetail
+    from rmqcli.api.client import Client
     from rmqcli.proxy.rpc import ProxyQueue
     from rmqcli.wire.bodies.stats import TopicOffset
 
@@ -281,8 +282,8 @@ def _show_by_proxy(common: Common, topic: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCreateOptions:
-    """The options of `rmq topic create` as they were typed."""
+class TopicSettingsOptions:
+    """The options of `rmq topic create` and `update` as they were typed."""
 
     topic: Annotated[str, argument(help="Name of the topic.")]
     queues: Annotated[
@@ -331,34 +332,82 @@ class TopicCreateOptions:
         )
 
 
-@command_options(TopicCreateOptions, fields=STEP_COLUMNS)
-def create(common: Common, options: TopicCreateOptions) -> None:
-    """Create a topic, or change its number of queues.
+@command_options(TopicSettingsOptions, fields=STEP_COLUMNS)
+def create(common: Common, options: TopicSettingsOptions) -> None:
+    """Create a topic.
 
     Example: rmq topic create orders --queues 8
 
-    If the topic exists, only the given settings are changed.
+    An existing topic is not changed: if it has the given settings, that is a success,
+    otherwise the exit code is 7.
     """
-    from rmqcli.admin import topics as topics_change
+    from rmqcli.admin.topics import choose_masters, create_topic
 
     options.check()
-    topic = options.topic
     with common.open_client() as client:
-        masters = topics_change.choose_masters(
+        masters = choose_masters(
             client, cluster=options.cluster, brokers=options.broker or ()
         )
-        steps = topics_change.create_topic(client, topic, masters, options.change())
-        done = [step.server for step in steps if step.error is None]
-        if options.order and done:
-            steps += topics_change.set_order_conf(client, topic, steps)
-        is_known = not done or topics_change.await_route(
-            client, topic, done, timeout_ms=common.timeout_ms
+        steps = create_topic(client, options.topic, masters, options.change())
+        _publish(common, client, options, steps)
+    if {step.result for step in steps} == {"unchanged"}:
+        common.messages.info(f"topic {safe(options.topic)} exists already")
+    show_results(common, steps, columns=STEP_COLUMNS)
+
+
+@command_options(TopicSettingsOptions, fields=STEP_COLUMNS)
+def update(common: Common, options: TopicSettingsOptions) -> None:
+    """Change settings of a topic.
+
+    Example: rmq topic update orders --queues 16
+
+    Only the given settings are changed. With fewer queues, consumers can no longer read
+    the messages of the removed ones; this must be confirmed.
+    """
+    from rmqcli.admin.topics import (
+        TopicChange,
+        choose_masters,
+        queues_lost_by,
+        update_topic,
+    )
+
+    options.check()
+    change = options.change()
+    if change == TopicChange():
+        raise UsageError("nothing to change", hint="see: rmq topic update --help")
+    with common.open_client() as client:
+        masters = choose_masters(
+            client, cluster=options.cluster, brokers=options.broker or ()
         )
+        lost = queues_lost_by(client, options.topic, masters, change)
+        for queues in lost:
+            common.messages.warn(f"consumers can no longer read {queues}")
+        if lost:
+            confirm(common, f"This removes queues of topic {safe(options.topic)}.")
+        steps = update_topic(client, options.topic, masters, change)
+        _publish(common, client, options, steps)
+    show_results(common, steps, columns=STEP_COLUMNS)
+
+
+def _publish(
+    common: Common,
+    client: Client,
+    options: TopicSettingsOptions,
+    steps: list[StepResult],
+) -> None:
+    from rmqcli.admin.topics import publish
+
+    is_known = publish(
+        client,
+        options.topic,
+        steps,
+        options.change(),
+        timeout_ms=common.timeout_ms,
+    )
     if not is_known:
         common.messages.warn(
             "no name server lists the topic on all of these brokers yet"
         )
-    show_results(common, steps, columns=STEP_COLUMNS)
 
 
 @command_options(fields=STEP_COLUMNS)

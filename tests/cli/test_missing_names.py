@@ -13,6 +13,7 @@ from rmqcli.cli.main import run
 TOPIC = {
     "topic show": "topic show {name}",
     "topic delete": "topic delete {name} --yes",
+    "topic update": "topic update {name} --queues 2",
     "tail": "tail {name} --no-follow",
     "tail of a range": "tail {name} --from earliest --to latest",
     "lag": "lag --topic {name}",
@@ -37,6 +38,7 @@ GROUP = {
 }
 BROKER = {
     "topic create": "topic create new --broker {name}",
+    "topic update": "topic update orders --queues 8 --broker {name}",
     "group create": "group create new --broker {name}",
     "group update": "group update billing --retry-max-times 3 --broker {name}",
     "group delete": "group delete billing -r --yes --broker {name}",

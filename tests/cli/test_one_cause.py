@@ -27,6 +27,7 @@ COMMANDS = {
     "lag, again and again": "lag --watch 1s",
     "topic show": "topic show T",
     "topic create": "topic create T",
+    "topic update": "topic update T --queues 2",
     "topic delete": "topic delete T --yes",
     "group show": "group show G",
     "group create": "group create G",

@@ -29,6 +29,7 @@ _CALLS: Final = {
     "Admin.topic": "rmq topic show",
     "Admin.topics": "rmq topics",
     "Admin.update_group": "rmq group update",
+    "Admin.update_topic": "rmq topic update",
     "LagMemory.forget": "--forget",
     "write_plan": "rmq reset-offset GROUP TOPIC --to POS --out P.json",
 }

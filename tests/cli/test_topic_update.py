@@ -1,0 +1,104 @@
+"""`rmq topic create` changes no topic; `topic update` does, and says what is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from rmqcli.errors import RefusedError
+
+
+@pytest.fixture
+def rmq(rmq_cluster, capsys):
+    rmq_cluster.create_topic("T", queues=4)
+    for queue_id in range(4):
+        rmq_cluster.send("T", ["x"] * (queue_id + 1), queue_id=queue_id)
+    capsys.readouterr()
+
+    def run_it(*arguments):
+        code = run([*arguments, "-n", rmq_cluster.namesrv, "-o", "json"])
+        out, err = capsys.readouterr()
+        rows = json.loads(out) if out else []
+        return code, [(row["server"], row["result"]) for row in rows], err
+
+    return run_it
+
+
+def queues_of(cluster):
+    config = cluster.broker().core.topics.get("T")
+    return config.read_queue_nums, config.write_queue_nums
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--queues", "8"], "4 queues, not 8"),
+        (["--queues", "2"], "4 queues, not 2"),
+        (["--queues", "4", "--perm", "r"], "permissions rw, not r"),
+        (["--attribute", "+message.type=FIFO"], "message.type not set, not FIFO"),
+    ],
+)
+def test_create_does_not_change_an_existing_topic(rmq, rmq_cluster, words, said):
+    code, rows, err = rmq("topic", "create", "T", *words)
+    assert (code, rows) == (7, [("broker-a", "failed")])
+    assert f"topic T exists on broker-a with other settings: {said}" in err
+    assert "change them with: rmq topic update T" in err
+    assert queues_of(rmq_cluster) == (4, 4)
+
+
+@pytest.mark.parametrize("words", [[], ["--queues", "4"], ["--perm", "rw"]])
+def test_create_of_an_equal_topic_is_a_success_that_says_so(rmq, words):
+    code, rows, err = rmq("topic", "create", "T", *words)
+    assert (code, rows) == (0, [("broker-a", "unchanged")])
+    assert "topic T exists already" in err
+
+
+def test_update_changes_what_is_given(rmq, rmq_cluster):
+    assert rmq("topic", "update", "T", "--queues", "8")[:2] == (
+        0,
+        [("broker-a", "changed")],
+    )
+    assert queues_of(rmq_cluster) == (8, 8)
+    assert rmq("topic", "update", "T", "--queues", "8")[1] == [
+        ("broker-a", "unchanged")
+    ]
+
+
+def test_update_with_fewer_queues_says_which_messages_are_lost(rmq, rmq_cluster):
+    code, rows, err = rmq("topic", "update", "T", "--queues", "2")
+    assert (code, rows) == (7, [])
+    said = "consumers can no longer read queues 2 to 3 of broker-a, with 7 messages"
+    assert f"warning: {said}" in err
+    assert "not confirmed: nothing was changed" in err
+    assert queues_of(rmq_cluster) == (4, 4)
+    code, rows, err = rmq("topic", "update", "T", "--queues", "3", "--yes")
+    assert (code, rows) == (0, [("broker-a", "changed")])
+    assert "queue 3 of broker-a, with 4 messages" in err
+    assert queues_of(rmq_cluster) == (3, 3)
+
+
+def test_update_that_loses_no_message_needs_no_confirmation(rmq, rmq_cluster):
+    rmq("topic", "update", "T", "--queues", "6")
+    code, rows, err = rmq("topic", "update", "T", "--queues", "4")
+    assert (code, rows) == (0, [("broker-a", "changed")])
+    assert "warning" not in err
+
+
+def test_update_of_a_missing_topic_creates_none(rmq):
+    code, _, err = rmq("topic", "update", "nothing", "--queues", "4")
+    assert code == 3
+    assert "topic nothing does not exist" in err
+    assert rmq("topic", "show", "nothing")[0] == 3
+
+
+def test_the_library_refuses_to_lose_messages_without_force(rmq, rmq_cluster):
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        with pytest.raises(RefusedError, match="queues 2 to 3 of broker-a, with 7"):
+            admin.update_topic("T", queue_nums=2)
+        assert queues_of(rmq_cluster) == (4, 4)
+        (step,) = admin.update_topic("T", queue_nums=2, force=True)
+    assert step.result == "changed"
+    assert queues_of(rmq_cluster) == (2, 2)
