@@ -48,6 +48,7 @@ _VERSION = 1
 _BYTES_MAX = 64 << 20
 _SAME_MS_MAX = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +162,14 @@ def list_backups(
 ) -> list[Backup]:
     """Return the backups of a group and topic, or of all, in the order of their saving.
 
-    Damaged and unreadable files are left out.
+    Damaged and unreadable files, and those that are not named as a backup (of an editor
+    or a file manager), are left out.
     """
     found = []
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         try:
             backup = load_backup(directory, path.stem)
-        except (ConfigError, NotFoundError):
+        except (ConfigError, NotFoundError, UsageError):
             continue
         if group in (None, backup.group) and topic in (None, backup.topic):
             found.append(backup)
@@ -270,19 +272,18 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
     if not (isinstance(rows, list) and isinstance(namesrv, list)):
         raise TypeError("queues and namesrv are lists")
     sequence = data.get("sequence", created_ms)
-    if not (isinstance(created_ms, int) and isinstance(sequence, int)):
-        raise TypeError("created_ms and sequence are numbers")
     for row in rows:
         queue = MessageQueue(
-            str(row["topic"]), str(row["broker_name"]), int(row["queue_id"])
+            str(row["topic"]), str(row["broker_name"]), _number(row["queue_id"])
         )
-        committed[queue] = None if row["committed"] is None else int(row["committed"])
-        if row["target"] is not None:
-            targets[queue] = int(row["target"])
+        at, target = row["committed"], row["target"]
+        committed[queue] = None if at is None else _number(at)
+        if target is not None:
+            targets[queue] = _number(target)
     return Backup(
         backup_id=backup_id,
-        created_ms=created_ms,
-        sequence=sequence,
+        created_ms=_number(created_ms, _EPOCH_MS_MAX),
+        sequence=_number(sequence),
         namesrv=tuple(map(str, namesrv)),
         cluster=parse_identity(data.get("cluster")),
         group=str(data["group"]),
@@ -291,6 +292,15 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
         targets=targets,
         undo_of=str(data["undo_of"] or ""),
     )
+
+
+def _number(value: object, max_: int = 2**63 - 1) -> int:
+    """Check a number of a file. JSON also has 1e999, 0.5 and numbers of any length."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not a whole number")
+    if not 0 <= value <= max_:
+        raise ValueError(f"{value} is not in 0..{max_}")
+    return value
 
 
 def _no_backup(message: str) -> NotFoundError:

@@ -8,6 +8,8 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqcli.admin.reset.backup import (
     backup_directory,
@@ -140,6 +142,49 @@ def test_a_path_that_is_not_a_file_is_an_error_at_once(tmp_path, kind):
     with pytest.raises(ConfigError, match=r"x\.json cannot be read"):
         load_backup(tmp_path, "x")
     assert list_backups(tmp_path) == []
+
+
+#: Values that JSON can have, and that no backup has.
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.text(max_size=3)
+    | st.sampled_from([float("inf"), float("nan"), 0.5, -1, 2**63, 10**400]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)
+    ),
+    max_leaves=3,
+)
+
+
+@given(odd=ODD, at=st.integers(0, 12))
+def test_an_odd_value_in_any_place_makes_a_file_damaged_and_nothing_else(
+    tmp_path_factory, odd, at
+):
+    """Such as 1e999, which JSON reads as infinity."""
+    folder = tmp_path_factory.mktemp("backups")
+    save(folder)
+    (file,) = folder.iterdir()
+    data = json.loads(file.read_text())
+    row = data["queues"][0]
+    places = [(data, key) for key in data] + [(row, key) for key in row]
+    place, key = places[at % len(places)]
+    place[key] = odd
+    file.write_text(json.dumps(data))
+    for backup in list_backups(folder):
+        assert backup.created_ms == TIME_MS
+        assert all(type(each) is int for each in backup.targets.values())
+    try:
+        load_backup(folder, file.stem)
+    except ConfigError as error:
+        assert "is not a backup" in error.message  # noqa: PT017
+
+
+@pytest.mark.parametrize("name", [".x.json", "..json", ".json", "\udcff.json"])
+def test_a_file_that_is_not_named_as_a_backup_is_left_out(tmp_path, name):
+    backup_id = save(tmp_path)
+    (tmp_path / name).write_text((tmp_path / f"{backup_id}.json").read_text())
+    assert [each.backup_id for each in list_backups(tmp_path)] == [backup_id]
 
 
 def test_a_missing_one(tmp_path):
