@@ -35,6 +35,7 @@ VALUES = (
     "tasks",
     "position",
     "queue_selector",
+    "similar",
     "config",
 )
 

@@ -13,16 +13,12 @@ from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_all_subscription_group_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.similar import similar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from rmqcli.api.client import Client
     from rmqcli.errors import NameKind
 
-#: How similar a name must be, from 0 to 1, to be what was meant.
-_SIMILAR = 0.75
-_SUGGESTED_MAX = 3
 #: A broker that does not answer must not delay the error.
 _TIMEOUT_MS = 1_000
 
@@ -60,16 +56,6 @@ def explain_missing(client: Client, error: NotFoundError) -> NotFoundError:
     )
     found.hint = hint
     return found
-
-
-def similar(name: str, known: Collection[str]) -> list[str]:
-    """Return the names that `name` may be a mistyped form of, most similar first."""
-    import difflib  # only when a name was mistyped
-
-    same = [each for each in known if each.lower() == name.lower()]
-    return same or difflib.get_close_matches(
-        name, sorted(known), n=_SUGGESTED_MAX, cutoff=_SIMILAR
-    )
 
 
 def _names(client: Client) -> dict[NameKind, set[str]]:

@@ -20,6 +20,7 @@ from rmqcli.cli.ui.escape import safe, safe_json
 from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
+from rmqcli.similar import similar
 
 
 class Failure(NamedTuple):
@@ -48,8 +49,6 @@ def unknown_name(
     what: str, name: str, known: Iterable[str], *, help_command: str = ""
 ) -> UsageError:
     """The error for a word that is not one of `known`; it names the nearest ones."""
-    from rmqcli.admin.names import similar  # only when something was mistyped
-
     near = similar(name, list(known))
     message = f"{what} {name} does not exist"
     if near:
