@@ -8,7 +8,6 @@ errors depend on its version.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from rmqcli.cli.commands import CommandEntry
 from rmqcli.cli.declared import Parameter, all_flags, parameters_of
 from rmqcli.cli.options import Command, not_a_choice, read_int
 from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.similar import similar
 
 #: Called with a command, its values by parameter, and the parameters that were typed.
 Act = Callable[[Command, Mapping[str, Any], frozenset[str]], Any]
@@ -187,10 +187,12 @@ def _usage_error(
             hint="give --namesrv HOST:PORT",
         )
     if type(error).__name__ == "NoSuchOption" and unknown:
-        hint = habits.hint_for_flag(entry.path, unknown) or _nearest(
-            unknown, all_flags(parameters)
-        )
-        return UsageError(f"no such option: {unknown}", hint=hint or see)
+        message = f"option {unknown} does not exist"
+        hint = habits.hint_for_flag(entry.path, unknown)
+        near = "" if hint else _nearest(unknown, all_flags(parameters))
+        if near:
+            return UsageError(f"{message}; {near}")
+        return UsageError(message, hint=hint or see)
     if type(error).__name__ == "MissingParameter":
         kind = "option" if option.startswith("-") else "argument"
         return UsageError(f"missing {kind} {option}", hint=see)
@@ -199,7 +201,7 @@ def _usage_error(
 
 
 def _nearest(flag: str, flags: Sequence[str]) -> str:
-    near = difflib.get_close_matches(flag, flags, n=3)
+    near = similar(flag, flags)
     starts = [each for each in flags if len(flag) > 3 and each.startswith(flag)]
     found = list(dict.fromkeys([*starts, *near]))[:3]
     return f"did you mean {' or '.join(found)}?" if found else ""

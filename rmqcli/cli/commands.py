@@ -125,7 +125,14 @@ COMMANDS = (
         "topic create",
         "rmqcli.cli.topics",
         "create",
-        "Create a topic, or change its number of queues.",
+        "Create a topic.",
+        "Cluster",
+    ),
+    CommandEntry(
+        "topic update",
+        "rmqcli.cli.topics",
+        "update",
+        "Change settings of a topic.",
         "Cluster",
     ),
     CommandEntry(

@@ -293,8 +293,9 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
     if rest and below:
         word = rest.partition(" ")[0]
         return unknown_name("command", word, below, help_command=f"rmq {first}")
-    error = unknown_name(
+    hint = hint_for_command(first)
+    if hint:
+        return UsageError(f"command {first} does not exist", hint=hint)
+    return unknown_name(
         "command", first, entries_below("", table=table), help_command="rmq"
     )
-    error.hint = hint_for_command(first) or error.hint
-    return error

@@ -105,7 +105,7 @@ def test_a_misspelt_topic_exits_3_before_spark_starts(rmq, monkeypatch, tmp_path
         code, out, err = rmq("sql", "select count(*) from ordrs", "-n", cluster.namesrv)
     assert (code, out) == (3, "")
     assert "topic ordrs" in err
-    assert "hint: did you mean orders?\n" in err
+    assert "does not exist; did you mean orders?\n" in err
     assert "starting Spark" not in err
     assert not (tmp_path / "started").exists()
 

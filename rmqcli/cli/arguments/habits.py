@@ -76,7 +76,7 @@ HINTS = {
     "topicRoute": "rmq topic show TOPIC",
     "topicStatus": "rmq topic show TOPIC",
     "updateSubGroup": "rmq group create GROUP, or rmq group update GROUP",
-    "updateTopic": "rmq topic create TOPIC",
+    "updateTopic": "rmq topic create TOPIC, or rmq topic update TOPIC",
 }
 
 #: An option that a command does not have -> what to type. Command "" is any.
