@@ -69,6 +69,8 @@ class Member:
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
         #: topic -> its queues in the last route
         self.topic_queues: dict[str, list[MessageQueue]] = {}
+        #: brokers whose last pulls got no answer; a warning about each was logged
+        self.lost_brokers: set[str] = set()
         self.is_running = False
         self.is_paused = False
         #: the setting, or the topic's limit divided by its queues; set by rebalances

@@ -39,7 +39,7 @@ from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.reports import Start, report_start
-from rmqcli.errors import BrokerError, DecodeError, RmqError
+from rmqcli.errors import BrokerError, DecodeError, RmqError, TransportError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.tasks import failed, start, unexpected
@@ -354,6 +354,8 @@ class PullMessageService:
         rebalance_soon: Callable[[], None],
     ) -> None:
         self._member = member
+        #: broker name -> since when it has not known this member
+        self._unknown_since_ms: dict[str, int] = {}
         self._submit = submit
         self._give_up = give_up
         self._rebalance_soon = rebalance_soon
@@ -497,7 +499,10 @@ class PullMessageService:
         subscription = self._member.subscriptions.get(request.message_queue.topic)
         if isinstance(answer, RmqError):
             self._failed(request, answer)
-        elif subscription is None:
+            return
+        if self._member.lost_brokers or self._unknown_since_ms:
+            self._is_back(request.message_queue.broker_name)
+        if subscription is None:
             delay_ms = self._member.config.pull_time_delay_when_exception_ms
             self.pull_later(request, delay_ms)
         elif answer.status is PullStatus.FOUND:
@@ -646,7 +651,11 @@ class PullMessageService:
         self.pull_later(request, delay_ms)
 
     def _failed(self, request: PullRequest, error: RmqError) -> None:
-        """Pull again later, or soon when the broker is only too busy."""
+        """Pull again later, or soon when the broker is only too busy.
+
+        Of a broker that does not answer, only the first failure is logged as a warning.
+        """
+        broker_name = request.message_queue.broker_name
         delay_ms = self._member.config.pull_time_delay_when_exception_ms
         code = error.code if isinstance(error, BrokerError) else None
         if code == _BROKER_FLOW_CONTROL:
@@ -655,7 +664,37 @@ class PullMessageService:
         if (
             code == ResponseCode.SUBSCRIPTION_NOT_LATEST
             or request.message_queue.topic == self._member.retry_topic
+            or self._awaits_heartbeat(broker_name, error)
         ):
+            level = logging.DEBUG
+        elif isinstance(error, TransportError):
+            if broker_name not in self._member.lost_brokers:
+                self._member.lost_brokers.add(broker_name)
+                logger.warning("%s: %s; retrying", broker_name, error)
             level = logging.DEBUG
         logger.log(level, "pull failed queue=%s: %s", request.message_queue, error)
         self.pull_later(request, delay_ms)
+
+    def _awaits_heartbeat(self, broker_name: str, error: RmqError) -> bool:
+        """Whether a broker does not know this member yet.
+
+        After its restart, a broker knows no members until their next heartbeats. It
+        answers in the same way, with another text, when members subscribe differently.
+        """
+        if not isinstance(error, BrokerError) or (
+            error.code != ResponseCode.SUBSCRIPTION_NOT_EXIST
+        ):
+            return False
+        is_lost = broker_name in self._member.lost_brokers
+        if not is_lost and "group info not exist" not in error.remark:
+            return False
+        now_ms = self._member.now_ms()
+        since_ms = self._unknown_since_ms.setdefault(broker_name, now_ms)
+        return now_ms - since_ms <= 2 * self._member.config.heartbeat_broker_interval_ms
+
+    def _is_back(self, broker_name: str) -> None:
+        """Note that a broker answers pulls."""
+        self._unknown_since_ms.pop(broker_name, None)
+        if broker_name in self._member.lost_brokers:
+            self._member.lost_brokers.discard(broker_name)
+            logger.warning("%s is back; continuing", broker_name)

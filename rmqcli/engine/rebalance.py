@@ -171,7 +171,9 @@ class Rebalance:
             return (yield from self._topic(topic))
         except RmqError as error:
             is_retry = topic == member.retry_topic
-            level = logging.DEBUG if is_retry else logging.WARNING
+            # While a broker is away, it also does not know the group's members.
+            is_known = is_retry or bool(member.lost_brokers)
+            level = logging.DEBUG if is_known else logging.WARNING
             logger.log(level, "rebalance failed topic=%s: %s", topic, error)
             return is_retry
 

@@ -14,15 +14,19 @@ from rmqcli.cli.ui.messages import ERASE_LINE, is_screen
 
 
 class _SafeFormatter(logging.Formatter):
-    """Formats a record as one escaped line, followed by a traceback with `-vv`."""
+    """Formats a record as one escaped line, followed by a traceback with `-vv`.
 
-    def __init__(self, *, with_traceback: bool) -> None:
+    The module that logged it is named with `-v`.
+    """
+
+    def __init__(self, *, with_name: bool, with_traceback: bool) -> None:
         super().__init__()
+        self._with_name = with_name
         self._with_traceback = with_traceback
 
     def format(self, record: logging.LogRecord) -> str:
-        name = record.name.removeprefix("rmqcli.")
-        line = f"{record.levelname.lower()}: {name}: {safe(record.getMessage())}"
+        name = f"{record.name.removeprefix('rmqcli.')}: " if self._with_name else ""
+        line = f"{record.levelname.lower()}: {name}{safe(record.getMessage())}"
         if record.exc_info and self._with_traceback:
             trace = self.formatException(record.exc_info)
             line += "\n" + safe(trace, keep_newlines=True)
@@ -54,7 +58,9 @@ def configure(*, verbose: int, quiet: bool) -> None:
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
     handler = _StderrHandler(sys.stderr)
-    handler.setFormatter(_SafeFormatter(with_traceback=verbose >= 2))
+    handler.setFormatter(
+        _SafeFormatter(with_name=verbose >= 1, with_traceback=verbose >= 2)
+    )
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False

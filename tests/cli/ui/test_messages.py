@@ -206,8 +206,8 @@ def test_quiet_shows_no_progress(terminal):
 @pytest.mark.parametrize(
     ("verbose", "quiet", "shown"),
     [
-        (0, True, ["error: x: e"]),
-        (0, False, ["warning: x: w\\x1b", "error: x: e"]),
+        (0, True, ["error: e"]),
+        (0, False, ["warning: w\\x1b", "error: e"]),
         (1, False, ["info: x: i", "warning: x: w\\x1b", "error: x: e"]),
         (2, False, ["debug: x: d", "info: x: i", "warning: x: w\\x1b", "error: x: e"]),
     ],
@@ -239,4 +239,4 @@ def test_a_logged_line_takes_the_place_of_one_that_is_drawn(terminal):
         log.configure(verbose=0, quiet=False)
         Messages().progress("8 consumed")
         logging.getLogger("rmqcli.x").warning("lost")
-    assert terminal.getvalue() == "\r\x1b[K8 consumed\r\x1b[Kwarning: x: lost\n"
+    assert terminal.getvalue() == "\r\x1b[K8 consumed\r\x1b[Kwarning: lost\n"
