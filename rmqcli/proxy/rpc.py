@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The most queues of one topic, and the most messages of one answer.
+#: The most queues of one topic.
 QUEUES_MAX: Final = 65_536
-RECEIVED_MAX: Final = 1_024
+#: The most bytes of one answer that is a stream. Brokers return one message, or up to
+#: some 256 KiB of them.
+STREAM_BYTES_MAX: Final = 64 << 20
+#: The most parts of a stream that are not messages; there are two or three.
+_OTHER_PARTS_MAX: Final = 64
 
 _SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 TELEMETRY: Final = _SERVICE + "Telemetry"
@@ -63,6 +67,7 @@ class ReceiveRpc:
     what: str
     broker_name: str
     polling_ms: int
+    batch_size: int
 
     method: str = _SERVICE + "ReceiveMessage"
 
@@ -75,6 +80,7 @@ class PullRpc:
     what: str
     broker_name: str
     offset: int
+    batch_size: int
 
     method: str = _SERVICE + "PullMessage"
 
@@ -288,7 +294,39 @@ def receive_message(
         what=f"receive from {queue.queue.topic}@{queue.queue.broker_name}",
         broker_name=queue.queue.broker_name,
         polling_ms=polling_ms,
+        batch_size=batch_size,
     )
+
+
+class _StreamBound:
+    """Bounds the parts of an answer that is a stream; a server could send many."""
+
+    def __init__(self, what: str, batch_size: int) -> None:
+        self._what = what
+        self._batch_size = batch_size
+        self._messages = self._others = self._bytes = 0
+
+    def admit(self, data: bytes, *, is_message: bool) -> None:
+        """Count a part. Raises BodyError for one too many, after which no more is read.
+
+        Messages that are refused so are delivered again when their lease is over.
+        """
+        self._bytes += len(data)
+        if is_message:
+            self._messages += 1
+        else:
+            self._others += 1
+        if self._messages > self._batch_size:
+            reason = (
+                f"has more than the {self._batch_size} messages that were requested"
+            )
+        elif self._bytes > STREAM_BYTES_MAX:
+            reason = f"is larger than {STREAM_BYTES_MAX} bytes"
+        elif self._others > _OTHER_PARTS_MAX:
+            reason = f"has more than {_OTHER_PARTS_MAX} parts besides its messages"
+        else:
+            return
+        raise BodyError(f"{self._what}: the answer {reason}; the rest is refused")
 
 
 class ReceiveParser:
@@ -297,6 +335,7 @@ class ReceiveParser:
     def __init__(self, rpc: ReceiveRpc, endpoints: Endpoints) -> None:
         self._rpc = rpc
         self._endpoints = endpoints
+        self._bound = _StreamBound(rpc.what, rpc.batch_size)
         self._status: pb.Status | None = None
         self._delivery_timestamp_ms: int | None = None
         self.messages: list[ProxyMessage] = []
@@ -313,11 +352,8 @@ class ReceiveParser:
         except ProtobufError as error:
             raise BodyError(f"{self._rpc.what}: the answer cannot be read") from error
         kind = part.WhichOneof("content")
+        self._bound.admit(data, is_message=kind == "message")
         if kind == "message":
-            if len(self.messages) >= RECEIVED_MAX:
-                raise BodyError(
-                    f"{self._rpc.what}: the answer has over {RECEIVED_MAX} messages"
-                )
             message = ProxyMessage(
                 part.message,
                 broker_name=self._rpc.broker_name,
@@ -421,6 +457,7 @@ def pull_message(
         what=f"pull from {queue.queue} at {offset}",
         broker_name=queue.queue.broker_name,
         offset=offset,
+        batch_size=batch_size,
     )
 
 
@@ -430,6 +467,7 @@ class PullParser:
     def __init__(self, rpc: PullRpc, endpoints: Endpoints) -> None:
         self._rpc = rpc
         self._endpoints = endpoints
+        self._bound = _StreamBound(rpc.what, rpc.batch_size)
         self._status: pb.Status | None = None
         self._next_offset: int | None = None
         self._messages: list[ProxyMessage] = []
@@ -442,9 +480,8 @@ class PullParser:
         except ProtobufError as error:
             raise BodyError(f"{what}: the answer cannot be read") from error
         kind = part.WhichOneof("content")
+        self._bound.admit(data, is_message=kind == "message")
         if kind == "message":
-            if len(self._messages) >= RECEIVED_MAX:
-                raise BodyError(f"{what}: the answer has over {RECEIVED_MAX} messages")
             self._messages.append(
                 ProxyMessage(
                     part.message,

@@ -13,6 +13,7 @@ from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.scripted import OK, status
+from tests.kit.waiting import PATIENCE_S
 
 PART = service.ReceiveMessageResponse
 
@@ -130,8 +131,47 @@ def test_an_endless_answer_is_cut(proxy, receive):
 
     proxy.answers["ReceiveMessage"] = answer
     found = receive()
-    assert len(found.messages) == 1_024
+    assert len(found.messages) == 32
     assert isinstance(found.error, BodyError)
+    assert found.error.message == (
+        "receive from orders@broker-a: the answer has more than the 32 messages that"
+        " were requested; the rest is refused"
+    )
+
+
+def test_an_answer_of_many_bytes_is_cut_and_its_stream_ended(proxy, receive):
+    """Memory stays bounded whatever a proxy sends; what came is still valid."""
+    sent: list[int] = []
+    ended = threading.Event()
+
+    def answer(_request, context):
+        context.add_callback(ended.set)
+        large = message(1)
+        large.message.body = bytes(8 << 20)
+        while context.is_active():
+            sent.append(1)
+            yield large
+
+    proxy.answers["ReceiveMessage"] = answer
+    found = receive()
+    assert len(found.messages) == 7
+    assert found.error is not None
+    assert found.error.message == (
+        "receive from orders@broker-a: the answer is larger than 67108864 bytes; the"
+        " rest is refused"
+    )
+    assert ended.wait(PATIENCE_S)
+    assert len(sent) < 20
+
+
+def test_an_answer_of_endless_parts_without_messages_is_cut(proxy, receive):
+    def answer(_request, context):
+        while context.is_active():
+            yield PART(status=OK)
+
+    proxy.answers["ReceiveMessage"] = answer
+    with pytest.raises(BodyError, match="the answer has more than 64 parts besides"):
+        receive()
 
 
 def test_failed_acks_are_told_one_by_one(proxy, receive):
