@@ -27,6 +27,8 @@ VALUES = (
     "errors",
     "log",
     "callbacks",
+    "flood",
+    "thread_dump",
     "files",
     "clock",
     "model",

@@ -12,17 +12,15 @@ Source: ClientRemotingProcessor.
 
 from __future__ import annotations
 
-import sys
-import threading
-import traceback
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
+from rmqcli.flood import FloodLimit
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue, dlq_topic
+from rmqcli.thread_dump import thread_dump
 from rmqcli.wire.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -42,7 +40,6 @@ from rmqcli.wire.version import CLIENT_VERSION, version_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from rmqcli.engine.push_consumer import PushConsumer
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
@@ -70,6 +67,9 @@ class PeerRequests:
         self._namesrv = namesrv
         self._call = call
         self._answer_later = answer_later
+        self._limit = FloodLimit()
+        #: for the log only
+        self._strangers, self._changes = FloodLimit(), FloodLimit()
         self._started_epoch_ms = engine.member.clock.epoch_ms()
 
     def running_info(self, *, jstack: str | None = None) -> ConsumerRunningInfo:
@@ -83,16 +83,35 @@ class PeerRequests:
         )
 
     def handle(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
-        """Return the answer, or None if there is none or it is sent later."""
+        """Return the answer, or None if there is none or it is sent later.
+
+        Requests that come too often are refused. Changes of the group's members are
+        not: they cost little, and a rebalance must not miss the last one.
+        """
+        now_ms = self._member.now_ms()
         if not self._member.network.is_broker(address):
-            logger.warning(
-                "request refused, not a broker of subscribed topics address=%s code=%d",
-                address,
-                command.code,
-            )
+            if self._strangers.is_news(now_ms):
+                logger.warning(
+                    "request refused, not a broker of subscribed topics address=%s"
+                    " code=%d",
+                    address,
+                    command.code,
+                )
             return RemotingCommand(
                 ResponseCode.NO_PERMISSION,
                 remark="only brokers of the consumer's topics may send it requests",
+            )
+        is_members = command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        if not is_members and not self._limit.takes(now_ms):
+            if self._limit.is_news(now_ms):
+                logger.warning(
+                    "too many requests of a broker are refused address=%s code=%d",
+                    address,
+                    command.code,
+                )
+            return RemotingCommand(
+                ResponseCode.SYSTEM_BUSY,
+                remark="too many requests to this consumer; try again in a second",
             )
         served = {
             int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): self._ids_changed,
@@ -116,7 +135,8 @@ class PeerRequests:
         )
         if header.consumer_group != self._member.group:
             return
-        logger.info("members changed group=%s", header.consumer_group)
+        if self._changes.takes(self._member.now_ms()):
+            logger.info("members changed group=%s", header.consumer_group)
         self._engine.rebalances.members_changed()
 
     def _reset(self, command: RemotingCommand) -> None:
@@ -154,9 +174,7 @@ class PeerRequests:
         )
         if header.consumer_group != self._member.group:
             return _no_consumer(header.consumer_group)
-        info = self.running_info(
-            jstack=_thread_dump() if header.jstack_enable else None
-        )
+        info = self.running_info(jstack=thread_dump() if header.jstack_enable else None)
         return RemotingCommand(ResponseCode.SUCCESS, body=encode_body(info))
 
     def _consume_directly(self, command: RemotingCommand) -> RemotingCommand | None:
@@ -209,26 +227,3 @@ def _no_consumer(group: str) -> RemotingCommand:
         ResponseCode.SYSTEM_ERROR,
         remark=f"no consumer of group {group} in this process",
     )
-
-
-def _thread_dump() -> str:
-    """Return the stacks of all threads of this process, the innermost call first.
-
-    The format is jstack's: function, file name and line number, without directories and
-    source text, because the dump leaves this machine.
-    """
-    frames = sys._current_frames()  # noqa: SLF001  # the only way to them
-    parts = []
-    for thread in threading.enumerate():
-        frame = frames.get(thread.ident or 0)
-        calls = [] if frame is None else traceback.walk_stack(frame)
-        lines = [f'"{thread.name}"', *(_call(each, line) for each, line in calls)]
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
-
-
-def _call(frame: FrameType, line: int) -> str:
-    module = frame.f_globals.get("__name__", "?")
-    code = frame.f_code
-    name = PurePath(code.co_filename).name
-    return f"\tat {module}.{code.co_qualname}({name}:{line})"

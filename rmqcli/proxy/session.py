@@ -38,9 +38,7 @@ import os
 import platform
 import random
 import socket
-import sys
 import threading
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -59,6 +57,7 @@ from rmqcli.errors import (
     TransportError,
     UsageError,
 )
+from rmqcli.flood import FloodLimit
 from rmqcli.log import get_logger
 from rmqcli.proxy import rpc as calls
 from rmqcli.proxy.channel import ProxyChannel
@@ -73,6 +72,7 @@ from rmqcli.proxy.settings import (
     merged,
 )
 from rmqcli.proxy.status import OK, error_of
+from rmqcli.thread_dump import thread_dump
 from rmqcli.transport.backoff import Backoff
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
@@ -105,7 +105,6 @@ _SILENT_MAX: Final = 3
 _PROVED_MS: Final = 10_000
 #: Extra time after unregistering, for actions that its end starts.
 _AFTER_GOODBYE_MS: Final = 1_000
-_STACK_BYTES_MAX: Final = 64 << 10
 _POLLING_ASKED_MS: Final = 20_000
 _NUMBERS: Final = itertools.count()
 
@@ -626,6 +625,7 @@ class _Server:
         self._writing = asyncio.Lock()
         #: the topics in the settings that were sent last
         self._stated: tuple[str, ...] = ()
+        self._limit = FloodLimit()
         self._is_closed = False
         self._silent = 0
 
@@ -777,11 +777,18 @@ class _Server:
             session.take_orphaned(
                 command.recover_orphaned_transaction_command, endpoints
             )
+        elif not self._limit.takes(now_ms := session.clock.monotonic_ms()):
+            if self._limit.is_news(now_ms):
+                logger.warning(
+                    "too many telemetry commands are ignored address=%s kind=%s",
+                    self.channel.address,
+                    kind,
+                )
         elif kind == "print_thread_stack_trace_command":
             nonce = command.print_thread_stack_trace_command.nonce
             answer = service.TelemetryCommand(status=pb.Status(code=pb.Code.OK))
             answer.thread_stack_trace.nonce = nonce
-            answer.thread_stack_trace.thread_stack_trace = _stack_traces()
+            answer.thread_stack_trace.thread_stack_trace = thread_dump()
             self._send(answer)
         elif kind == "verify_message_command":
             nonce = command.verify_message_command.nonce
@@ -890,12 +897,3 @@ async def _or_eof(reading: asyncio.Future[Any]) -> Any:  # noqa: ANN401  # bytes
         return await reading
     except grpc.RpcError:
         return grpc.aio.EOF
-
-
-def _stack_traces() -> str:
-    names = {each.ident: each.name for each in threading.enumerate()}
-    parts = []
-    for ident, frame in sys._current_frames().items():  # noqa: SLF001  # documented
-        lines = "".join(traceback.format_stack(frame))
-        parts.append(f"{names.get(ident, ident)}\n{lines}")
-    return "\n".join(parts)[:_STACK_BYTES_MAX]

@@ -198,3 +198,55 @@ def test_a_reset_that_a_broker_sends_takes_effect(rmq_cluster_factory):
         network.client.invoke(address, call, timeout_ms=5_000)
         wait_until(lambda: len(seen.bodies) == 6)
     assert committed(cluster, "g", topic) == {0: 3}
+
+
+def flood(asked, count, *, address=A_BROKER):
+    """Ask for running infos with thread dumps at one moment; return the answers."""
+    command = RemotingCommand(
+        INFO,
+        ext_fields={"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"},
+    )
+    return [asked.requests.handle(address, command) for _ in range(count)]
+
+
+def test_a_flood_of_requests_is_refused_and_logged_once(asked, caplog):
+    """What is refused makes no thread dump; later requests are served again."""
+    codes = [each.code for each in flood(asked, 1_000)]
+    assert codes == [ResponseCode.SUCCESS] * 20 + [ResponseCode.SYSTEM_BUSY] * 980
+    assert [r.message for r in caplog.records] == [
+        "too many requests of a broker are refused address=127.0.0.1:10911 code=307"
+    ]
+    asked.world.run(1_000)
+    codes = [each.code for each in flood(asked, 10)]
+    assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SYSTEM_BUSY] * 5
+    assert len(caplog.records) == 1
+
+
+def test_a_flood_runs_the_listener_only_as_often_as_the_limit_allows(asked):
+    command = RemotingCommand(
+        DIRECTLY,
+        ext_fields={"consumerGroup": "g", "topic": TOPIC, "brokerName": BROKER},
+        body=stored(queue_of(), 3),
+    )
+    for _ in range(1_000):
+        asked.requests.handle(A_BROKER, command)
+    assert len(asked.called) == 20
+
+
+def test_a_flood_of_a_stranger_is_logged_once_and_costs_brokers_nothing(asked, caplog):
+    answers = flood(asked, 1_000, address="10.9.9.9:10911")
+    assert {each.code for each in answers} == {ResponseCode.NO_PERMISSION}
+    assert len(caplog.records) == 1
+    assert [each.code for each in flood(asked, 1)] == [ResponseCode.SUCCESS]
+
+
+def test_a_flood_of_changes_of_members_is_not_refused(asked):
+    """Each may be the last one, after which the group must be rebalanced."""
+    runs = asked.world.engine.rebalances.runs
+    command = RemotingCommand(
+        IDS_CHANGED, ext_fields={"consumerGroup": "g"}, flag=ONEWAY_FLAG
+    )
+    for _ in range(100):
+        assert asked.requests.handle(A_BROKER, command) is None
+    asked.world.run(200)
+    assert asked.world.engine.rebalances.runs > runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import threading
 
 import pytest
@@ -136,10 +137,51 @@ def test_a_stack_trace_is_sent_when_it_is_asked_for(proxy, open_session):
     command = service.TelemetryCommand()
     command.print_thread_stack_trace_command.nonce = "n7"
     proxy.push(command)
-    wait_until(lambda: len(proxy.telemetry) >= 2)
+    wait_until(lambda: len(proxy.telemetry) >= 2)  # sesame
     answer = proxy.telemetry[1]
     assert answer.thread_stack_trace.nonce == "n7"
-    assert "rmq-proxy" in answer.thread_stack_trace.thread_stack_trace
+    dump = answer.thread_stack_trace.thread_stack_trace
+    assert "rmq-proxy" in dump
+    assert re.search(
+        r"\tat tests\.proxy\.test_session\."
+        r"test_a_stack_trace_is_sent_when_it_is_asked_for\(test_session\.py:\d+\)",
+        dump,
+    )
+    assert "/" not in dump
+    assert "sesame" not in dump
+
+
+@pytest.mark.parametrize("kind", ["print_thread_stack_trace", "verify_message"])
+def test_a_flood_of_commands_is_ignored_and_logged_once(
+    proxy, open_session, caplog, kind
+):
+    """The settings are still taken, and the client closes at once."""
+    verified: list[bytes] = []
+
+    def verify(message, done):
+        verified.append(message.body)
+        done(True)
+
+    session = open_session(
+        proxy, client_type=PUSH_CONSUMER, group="billing", on_verify=verify
+    )
+    session.open([])
+    command = service.TelemetryCommand()
+    getattr(command, f"{kind}_command").nonce = "n"
+    for _ in range(5_000):
+        proxy.push(command)
+    last = service.TelemetryCommand(status=OK)
+    last.settings.subscription.receive_batch_size = 7
+    proxy.push(last)
+    wait_until(lambda: session.settings.receive_batch_size == 7)
+    wait_until(lambda: len(proxy.telemetry) > 20)
+    assert len(proxy.telemetry) < 500
+    assert len(verified) < 500
+    (told,) = [r.message for r in caplog.records]
+    assert told == (
+        "too many telemetry commands are ignored"
+        f" address={proxy.endpoints} kind={kind}_command"
+    )
 
 
 @pytest.mark.parametrize(
