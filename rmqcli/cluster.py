@@ -91,6 +91,9 @@ class Cluster:
         self._has_namesrv = has_namesrv
         self._made = ExitStack()
 
+    def __repr__(self) -> str:
+        return f"Cluster({self.config.servers})"
+
     def __enter__(self) -> Self:
         return self
 

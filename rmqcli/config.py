@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -26,11 +26,12 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"  # MixAll.NAMESRV_ADDR_ENV
 ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ClientConfig:
     """How one client reaches a cluster: addresses, timeout, credentials and TLS.
 
-    The addresses in `namesrv` and `endpoints` are `host:port`. `timeout_ms` bounds
+    The addresses in `namesrv` and `endpoints` are `host:port`, as a sequence or as the
+    text `host:port;host:port`. `timeout_ms` bounds
     every single request, including the time to connect. Credentials are redacted in
     `repr`. A ClientConfig can be pickled, for example to a Spark worker.
 
@@ -39,18 +40,45 @@ class ClientConfig:
     and verify the proxy, unless `plaintext` is set; `tls` says how the proxy is
     verified. Connections to name servers and brokers use TLS only when `tls` is given.
 
-    Raises ValueError for an empty `namesrv`, for `plaintext` together with `tls`, and
+    Raises ConfigError for a text that names no server, and ValueError for an empty
+    `namesrv`, for `plaintext` together with `tls`, and
     for a `timeout_ms` that is not positive.
     """
 
-    namesrv: tuple[str, ...] = (NAMESRV_DEFAULT,)
-    timeout_ms: int = 5000
-    credentials: Credentials | None = None
-    tls: TlsOptions | None = None
-    endpoints: tuple[str, ...] = ()
-    plaintext: bool = False
+    namesrv: tuple[str, ...]
+    timeout_ms: int
+    credentials: Credentials | None
+    tls: TlsOptions | None
+    endpoints: tuple[str, ...]
+    plaintext: bool
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        namesrv: str | Iterable[str] = NAMESRV_DEFAULT,
+        timeout_ms: int = 5000,
+        credentials: Credentials | None = None,
+        tls: TlsOptions | None = None,
+        endpoints: str | Iterable[str] = (),
+        plaintext: bool = False,
+    ) -> None:
+        if isinstance(namesrv, str):
+            namesrv = parse_namesrv(namesrv, where="namesrv")
+        if isinstance(endpoints, str):
+            endpoints = parse_addresses(endpoints, where="endpoints", kind="endpoint")
+        values = {
+            "namesrv": tuple(namesrv),
+            "timeout_ms": timeout_ms,
+            "credentials": credentials,
+            "tls": tls,
+            "endpoints": tuple(endpoints),
+            "plaintext": plaintext,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
         if not self.namesrv:
             raise ValueError("namesrv is empty; at least one host:port is needed")
         if self.plaintext and self.tls is not None:
@@ -59,6 +87,13 @@ class ClientConfig:
             raise ValueError(
                 f"timeout_ms is {self.timeout_ms}; it must be greater than 0"
             )
+
+    @property
+    def servers(self) -> str:
+        """The addresses in use, as `namesrv='host:port'` or `endpoints='host:port'`."""
+        if self.endpoints:
+            return f"endpoints={';'.join(self.endpoints)!r}"
+        return f"namesrv={';'.join(self.namesrv)!r}"
 
     @classmethod
     def from_env(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import pickle
@@ -12,6 +13,7 @@ import pytest
 
 import rmqcli
 from rmqcli import ClientConfig, ConfigError, UsageError, connect, errors
+from tests.consumer.collecting import FROM_FIRST
 from tests.kit.waiting import wait_until
 
 
@@ -107,3 +109,75 @@ def test_name_servers_are_those_of_the_argument_then_of_the_environment(
 def test_addresses_without_a_server_are_refused(namesrv, environ, why):
     with pytest.raises(ConfigError, match=why):
         ClientConfig.from_env(environ, namesrv=namesrv)
+
+
+def test_everything_that_a_program_gets_has_a_short_repr_without_secrets(rmq_cluster):
+    """Also of messages with long bodies, keys and properties."""
+    body = b"sesame" * 100_000
+    topic = rmq_cluster.create_topic("orders", queues=1)
+    config = ClientConfig(
+        namesrv=rmq_cluster.namesrv,
+        credentials=rmqcli.Credentials("rocketmq2", "sesame-secret"),
+    )
+    message = rmqcli.ProducerMessage(
+        topic, body, keys=["k1"], properties={"a": "sesame" * 100}
+    )
+    shown: list[object] = [config, message, connect(rmq_cluster.namesrv)]
+    contexts: list[object] = []
+
+    def listener(messages, context):
+        contexts.extend([context, *messages])
+
+    admin = rmqcli.Admin(client=config)
+    producer = rmqcli.Producer("shop", client=config)
+    consumer = rmqcli.Consumer(
+        "g",
+        topic,
+        on_batch=listener,
+        client=config,
+        config=rmqcli.ConsumerConfig(consume_from_where=FROM_FIRST),
+    )
+    simple = rmqcli.SimpleConsumer("s", topic, client=config)
+    with admin, producer, consumer, simple:
+        result = producer.send(message)
+        wait_until(lambda: contexts)
+        shown += [admin, producer, consumer, simple, result, *contexts]
+        shown += [result.queue, *admin.read(topic), *simple.receive(1)]
+        assert repr(admin) == f"Admin(namesrv={rmq_cluster.namesrv!r})"
+        assert repr(consumer) == (
+            f"Consumer('g', ['orders'], namesrv={rmq_cluster.namesrv!r}, open)"
+        )
+    assert repr(message) == (
+        "ProducerMessage(topic='orders', body_bytes=600000, keys=('k1',),"
+        " properties=['a'])"
+    )
+    for each in shown:
+        text = repr(each)
+        assert len(text) < 500, text
+        assert "sesame" not in text
+        assert " object at 0x" not in text
+
+
+def test_a_text_names_servers_wherever_a_list_does():
+    config = ClientConfig(namesrv="127.0.0.1:9")
+    assert config.namesrv == ("127.0.0.1:9",)
+    assert config == ClientConfig(namesrv=["127.0.0.1:9"])
+    assert ClientConfig(endpoints="a:1;b:2").endpoints == ("a:1", "b:2")
+    assert ClientConfig().namesrv == ("127.0.0.1:9876",)
+    assert dataclasses.replace(config, timeout_ms=7).timeout_ms == 7
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(ConfigError, match="namesrv is '', which contains no name"):
+        ClientConfig(namesrv="")
+    with pytest.raises(ValueError, match="namesrv is empty"):
+        ClientConfig(namesrv=())
+
+
+def test_keys_may_be_a_list():
+    keys = ["k1", "k2"]
+    message = rmqcli.ProducerMessage("orders", b"x", keys=keys)
+    keys.append("k3")
+    assert message.key_list == ("k1", "k2")
+    assert message.all_properties()["KEYS"] == "k1 k2"
+    assert hash(message) == hash(
+        rmqcli.ProducerMessage("orders", b"x", keys=("k1", "k2"))
+    )

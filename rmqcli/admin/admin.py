@@ -126,6 +126,10 @@ class Admin:
         config = client or ClientConfig.from_env(os.environ, namesrv=namesrv)
         self._client = Client(config, clock=clock)
         self._backups = backups
+        self._servers = config.servers
+
+    def __repr__(self) -> str:
+        return f"Admin({self._servers})"
 
     def __enter__(self) -> Self:
         return self

@@ -330,6 +330,14 @@ class Consumer:
         self._release_token = deque((True,))
         self.client_id: str | None = None
 
+    def __repr__(self) -> str:
+        topics = sorted(self._subscriptions.keys() - {retry_topic(self.group)})
+        state = "closed" if self._closed.is_set else "open"
+        return (
+            f"Consumer({self.group!r}, {topics}, {self._client_config.servers},"
+            f" {state if self._is_started else 'new'})"
+        )
+
     def __enter__(self) -> Self:
         if not self._is_started or self._closed.is_set:
             self.start()

@@ -60,6 +60,13 @@ class ConsumeConcurrentlyContext:
         self.delay_level_when_next_consume = 0
         self.ack_index: int | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"ConsumeConcurrentlyContext({self.message_queue}, ack_index="
+            f"{self.ack_index}, delay_level_when_next_consume="
+            f"{self.delay_level_when_next_consume})"
+        )
+
 
 class ConsumeOrderlyContext:
     """The context of one call, in which a listener may set more than its result.
@@ -73,6 +80,13 @@ class ConsumeOrderlyContext:
         self.message_queue = message_queue
         self.auto_commit = True
         self.suspend_current_queue_time_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumeOrderlyContext({self.message_queue}, auto_commit="
+            f"{self.auto_commit}, suspend_current_queue_time_ms="
+            f"{self.suspend_current_queue_time_ms})"
+        )
 
 
 class LeaveRest(Exception):  # noqa: N818  # not an error: a listener's decision

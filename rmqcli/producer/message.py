@@ -13,7 +13,7 @@ apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.errors import ConfigError, UsageError
@@ -99,7 +99,7 @@ class ProducerMessage:
     body: bytes
     _: KW_ONLY
     tags: str | None = None
-    keys: str | tuple[str, ...] = ()
+    keys: str | Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     flag: int = 0
     delay_level: int | None = None
@@ -109,6 +109,9 @@ class ProducerMessage:
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
+        if not isinstance(self.keys, str):
+            # A list of keys must not change later, and the message has a hash.
+            object.__setattr__(self, "keys", tuple(self.keys))
         if not isinstance(self.body, bytes):
             raise TypeError(
                 f"body is a {type(self.body).__name__}; it must be bytes, for example"
@@ -123,6 +126,17 @@ class ProducerMessage:
         if self.message_group is not None and not self.message_group:
             raise UsageError("message_group is empty")
         self._check_delay()
+
+    def __repr__(self) -> str:
+        """The settings that were given; of the body and the properties, the size."""
+        given = [f"topic={self.topic!r}, body_bytes={len(self.body)}"]
+        for each in fields(self)[2:]:
+            value = getattr(self, each.name)
+            if each.name == "properties":
+                value = list(value)  # the names
+            if value not in (None, (), [], 0):
+                given.append(f"{each.name}={value!r:.200}")
+        return f"ProducerMessage({', '.join(given)})"
 
     def _check_delay(self) -> None:
         if not self.is_delayed:

@@ -26,6 +26,7 @@ in the caller's thread, and the thread rmq-proxy replaces rmq-producer in the ta
 |---|---|---|
 | rmq-producer | sockets, timers, callbacks of futures | close() |
 | rmq-check-N | `on_check`, once a broker has asked | close() |
+| rmq-close | a close that a callback began | the end of the close |
 
 Source: DefaultMQProducer, TransactionMQProducer and DefaultMQProducerImpl in
 apache/rocketmq.
@@ -224,6 +225,11 @@ class Producer:
         self._is_closed = False
         self._in_flight = _SendsInFlight()
 
+    def __repr__(self) -> str:
+        group = "" if self.group is None else f"group={self.group!r}, "
+        state = "closed" if self._is_closed else "open" if self._is_started else "new"
+        return f"Producer({group}{self._client_config.servers}, {state})"
+
     def __enter__(self) -> Self:
         if not self._is_started:
             self.start()
@@ -296,7 +302,8 @@ class Producer:
         `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
         sends and for `on_check`; a send that has not ended by then fails with
         DisconnectedError or SendUnknownError. After this call every send raises
-        UsageError. Must not be called in a callback of a future.
+        UsageError. In a callback of a future it returns at once, and the producer is
+        closed after the callback, in the thread rmq-close.
         """
         with self._life:
             was_open = self._is_started and not self._is_closed
@@ -305,6 +312,16 @@ class Producer:
             return
         if timeout_ms is None:
             timeout_ms = self.config.await_termination_ms
+        if self._thread_is_current():
+            # Not a daemon, so that the end of the process waits for it, too.
+            threading.Thread(
+                target=self._close, args=(timeout_ms,), name="rmq-close"
+            ).start()
+        else:
+            self._close(timeout_ms)
+
+    def _close(self, timeout_ms: int) -> None:
+        """Wait for the sends in flight, and give threads and connections back."""
         self._in_flight.close(timeout_ms)
         if self._proxy is not None:
             self._proxy.close()

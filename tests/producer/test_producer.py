@@ -31,7 +31,7 @@ from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer, select_by_hash
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies, stored
 from tests.transport.peer import free_port
 
@@ -591,3 +591,24 @@ def test_a_forked_child_cannot_send_with_its_parent_s_producer(
     assert os.waitpid(pid, 0)[1] == 0
     producer.send(ProducerMessage(rmq_topic, b"parent"))
     assert bodies(rmq_cluster, rmq_topic) == [b"parent", b"x"]
+
+
+def test_a_callback_may_close_the_producer_which_returns_at_once(rmq_cluster):
+    """The sends in flight still end, and the process waits for the close."""
+    topic = rmq_cluster.create_topic("orders")
+    producer = Producer(namesrv=rmq_cluster.namesrv)
+    producer.start()
+    closed = threading.Event()
+    futures = []
+
+    def close(_done):
+        futures.append(producer.send_async(ProducerMessage(topic, b"b")))
+        producer.close(timeout_ms=PATIENCE_S * 1_000)
+        closed.set()
+
+    producer.send_async(ProducerMessage(topic, b"a")).add_done_callback(close)
+    assert closed.wait(PATIENCE_S)
+    assert futures[0].result(PATIENCE_S).msg_id
+    wait_until(lambda: "rmq-producer" not in {t.name for t in threading.enumerate()})
+    with pytest.raises(UsageError, match="the producer is closed"):
+        producer.send(ProducerMessage(topic, b"c"))

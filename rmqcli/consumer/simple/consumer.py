@@ -169,6 +169,12 @@ class SimpleConsumer:
         self._in_flight = 0
         self._changed = threading.Condition()
 
+    def __repr__(self) -> str:
+        topics = sorted(self._subscriptions)
+        return (
+            f"SimpleConsumer({self.group!r}, {topics}, {self._client_config.servers})"
+        )
+
     def __enter__(self) -> Self:
         if not self._is_started:
             self.start()
