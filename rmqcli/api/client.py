@@ -24,6 +24,7 @@ from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
     BrokerError,
+    ConfigError,
     NoBrokerError,
     NotFoundError,
     RmqError,
@@ -34,7 +35,7 @@ from rmqcli.tasks import Request, unexpected
 from rmqcli.transport.loop import Reply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.version import version_name
 
@@ -52,6 +53,14 @@ T = TypeVar("T")
 
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
+#: Requests that every name server answers, and no broker.
+_OF_EVERY_NAMESRV = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    }
+)
 
 
 class PendingCall(Reply[T]):
@@ -243,7 +252,8 @@ class Client:
         server that does not answer leaves time for the others. An error that a name
         server returns is an answer, too. With `needs_all_for_not_found` a NotFoundError
         counts only when no other name server returns anything else. When no name server
-        can be reached, the error names all of them.
+        can be reached, the error names all of them. Raises ConfigError for an address
+        that is not that of a name server.
         """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
@@ -257,6 +267,15 @@ class Client:
                 answer: T = yield Request(address, call, share_ms)
             except TransportError as error:
                 errors.append(error)
+            except UnsupportedError as error:
+                if call.code not in _OF_EVERY_NAMESRV:
+                    raise
+                raise ConfigError(
+                    f"{address} is not a name server: it does not know the request"
+                    f" for {call.what}",
+                    hint="give the address of a name server, not of a broker; its port"
+                    " is 9876 by default",
+                ) from error
             except RmqError as error:
                 self._prefer(address)
                 if not needs_all_for_not_found or not isinstance(error, NotFoundError):
