@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.json import JsonWriter
     from rmqcli.wire.message.scan import RecordColumns
 
+_NEEDS_ESCAPE: Final = bytes(range(0x20)) + b'"\\'
 #: Bytes that a JSON string holds unchanged; the separators are not among them.
-_AS_IS: Final = bytes(byte for byte in range(0x20, 0x100) if byte not in b'"\\')
+_AS_IS: Final = bytes(byte for byte in range(0x100) if byte not in _NEEDS_ESCAPE)
 _SEPARATORS_TO_NEWLINES: Final = bytes.maketrans(b"\x01\x02", b"\n\n")
 
 
@@ -155,20 +156,24 @@ def _bodies(
 ) -> tuple[str, Sequence[str], str]:
     """Return the text before each body, each body's JSON, and the text after it.
 
-    Bodies are escaped all at once if every escaped newline will stand between two of
-    them: none has a newline itself, or a backslash, which might precede an n.
+    Bodies that have no newline are escaped all at once, if any needs it. That takes
+    bodies without a backslash: an escaped one before an n would look like a newline.
     """
     joined = b"\n".join(raws)
+    breaks = len(raws) - 1
     if (
         writer.decode is None
         and writer.body_bytes_max is None
+        and joined.count(b"\n") == breaks
         and b"\\" not in joined
-        and joined.count(b"\n") == len(raws) - 1
     ):
         try:
-            text = encode_basestring(joined.decode())
+            text = joined.decode()
         except UnicodeDecodeError:
             pass  # some are binary
         else:
-            return '"body":"', text[1:-1].split("\\n"), f'"{AFTER_TEXT}}}'
+            if len(joined.translate(None, _NEEDS_ESCAPE)) == len(joined) - breaks:
+                return '"body":"', text.split("\n"), f'"{AFTER_TEXT}}}'
+            escaped = encode_basestring(text)[1:-1]
+            return '"body":"', escaped.split("\\n"), f'"{AFTER_TEXT}}}'
     return "", [writer.body_json(raw) for raw in raws], "}"
