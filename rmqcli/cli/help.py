@@ -171,7 +171,7 @@ def _width() -> int:
 
 def _paragraph(text: str) -> str:
     lines = textwrap.wrap(
-        " ".join(text.split()), _width() - 2, break_on_hyphens=False,
+        " ".join(text.split()), max(20, _width() - 2), break_on_hyphens=False,
         break_long_words=False,
     )  # fmt: skip
     return "".join(f"  {line}\n" for line in lines)

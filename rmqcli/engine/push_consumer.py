@@ -261,7 +261,15 @@ class PushConsumer:
     def heartbeat(self) -> None:
         """Send a heartbeat to all brokers; failures are logged."""
         for broker_name, answer in self._heartbeat().items():
-            answer.on_done(functools.partial(_log_heartbeat, broker_name))
+            answer.on_done(functools.partial(self._log_heartbeat, broker_name))
+
+    def _log_heartbeat(self, broker_name: str, pending: Pending[None]) -> None:
+        outcome = pending.outcome()
+        if isinstance(outcome, RmqError):
+            # A pull has reported that the broker is lost, and will say when it is back.
+            is_known = broker_name in self.member.lost_brokers
+            level = logging.DEBUG if is_known else logging.WARNING
+            logger.log(level, "heartbeat failed broker=%s: %s", broker_name, outcome)
 
     def _heartbeat(self) -> dict[str, Pending[None]]:
         """Send a heartbeat to all brokers; broker name -> its answer."""
@@ -556,12 +564,6 @@ class PushConsumer:
         if wanted is None or stored == wanted:
             return False
         return stored < wanted or stored == process_queue.carried
-
-
-def _log_heartbeat(broker_name: str, pending: Pending[None]) -> None:
-    outcome = pending.outcome()
-    if isinstance(outcome, RmqError):
-        logger.warning("heartbeat failed broker=%s: %s", broker_name, outcome)
 
 
 def _log_failure(pending: Pending[None]) -> None:
