@@ -512,7 +512,7 @@ class PullMessageService:
         elif answer.status is PullStatus.OFFSET_ILLEGAL:
             self._offset_illegal(request, answer)
         else:
-            self._nothing_found(request, answer)
+            self._nothing_found(request, answer, subscription)
 
     def _found(
         self, request: PullRequest, answer: PullAnswer, subscription: SubscriptionData
@@ -540,6 +540,8 @@ class PullMessageService:
             self._refuse(request, answer)
             return
         request.refused_times = 0
+        if next_offset - before > len(messages):
+            self._log_skipped(request, next_offset, len(messages), subscription)
         has_more = answer.max_offset > next_offset
         if not self._room.keeps(request, len(answer.body), has_more=has_more):
             member.stats.flow_control_times += 1
@@ -565,11 +567,15 @@ class PullMessageService:
         else:
             self.pull(request)
 
-    def _nothing_found(self, request: PullRequest, answer: PullAnswer) -> None:
+    def _nothing_found(
+        self, request: PullRequest, answer: PullAnswer, subscription: SubscriptionData
+    ) -> None:
         """Continue to pull; when no messages are cached, advance the offset, too."""
         member = self._member
         request.refused_times = 0
         moved = answer.next_begin_offset > request.next_offset
+        if moved:
+            self._log_skipped(request, answer.next_begin_offset, 0, subscription)
         request.next_offset = answer.next_begin_offset
         if not request.process_queue.msg_count:  # correctTagsOffset
             member.offsets.table.increase(request.message_queue, request.next_offset)
@@ -580,6 +586,28 @@ class PullMessageService:
             self.pull_later(request, min(over * 50, _EARLY_DELAY_MS_MAX))
         else:
             self.pull(request)
+
+    def _log_skipped(
+        self,
+        request: PullRequest,
+        next_offset: int,
+        message_count: int,
+        subscription: SubscriptionData,
+    ) -> None:
+        """Log that a broker moves past offsets of which it returned no messages.
+
+        Without a filter every offset has a message, so messages may be lost.
+        """
+        if not _is_filtered(subscription):
+            logger.warning(
+                "offsets skipped by the broker queue=%s from=%d to=%d messages=%d"
+                " skipped=%d",
+                request.message_queue,
+                request.next_offset,
+                next_offset,
+                message_count,
+                next_offset - request.next_offset - message_count,
+            )
 
     def _offset_illegal(self, request: PullRequest, answer: PullAnswer) -> None:
         """Begin the queue again at the broker's offset."""

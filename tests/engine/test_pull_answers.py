@@ -100,6 +100,27 @@ def test_a_pull_without_matching_messages_is_followed_by_the_next_at_once(status
     assert world.offset() == 40
 
 
+@pytest.mark.parametrize(
+    ("expression", "logged"),
+    [
+        (
+            "*",
+            ["from=0 to=6 messages=2 skipped=4", "from=6 to=40 messages=0 skipped=34"],
+        ),
+        ("A || B", []),
+    ],
+)
+def test_offsets_without_a_message_are_logged_unless_a_filter_explains_them(
+    caplog, expression, logged
+):
+    """Inside the bounds of its queue, a broker may name any next offset."""
+    world = started(tags=expression)
+    world.found([0, 5], tags="A")
+    world.answer(NO_MATCHED, 40)
+    lines = [line for line in caplog.messages if line.startswith("offsets skipped")]
+    assert [line[line.index("from=") :] for line in lines] == logged
+
+
 def test_the_commit_does_not_move_over_cached_messages_when_nothing_is_found():
     """Source: correctTagsOffset."""
     world = started()
