@@ -72,8 +72,8 @@ def decode_option() -> Declaration:
     return option(
         "--decode",
         parser=parse_decode,
-        metavar="|".join(DECODERS),
-        help="Add the value of each body to its record.",
+        metavar="FORMAT",
+        help=f"Add the value of each body to its record: {', '.join(DECODERS)}.",
     )
 
 

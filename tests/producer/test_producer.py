@@ -568,7 +568,8 @@ def test_send_async_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq
             futures.append(
                 producer.send_async(ProducerMessage(rmq_topic, b"%d" % number))
             )
-            assert sum(not future.done() for future in futures) <= 2
+            # Two, and one that has ended and whose result is just being set.
+            assert sum(not future.done() for future in futures) <= 3
         assert [future.result().status for future in futures] == [
             SendStatus.SEND_OK
         ] * 6

@@ -357,7 +357,8 @@ def test_send_async_waits_while_the_most_messages_are_in_flight(proxy):
         futures = []
         for _ in range(6):
             futures.append(producer.send_async(message()))
-            assert sum(not future.done() for future in futures) <= 2
+            # Two, and one that has ended and whose result is just being set.
+            assert sum(not future.done() for future in futures) <= 3
         assert [each.result().status for each in futures] == [SendStatus.SEND_OK] * 6
 
 

@@ -318,8 +318,8 @@ def test_a_broker_that_stays_away_is_an_error(cluster):
     with pytest.raises(RmqError) as caught:
         list(reader.read(planned[0]))
     assert str(caught.value) == (
-        "orders@broker-a:0: its broker is not registered with the name servers\n"
-        "hint: start the broker, then run the query again"
+        f"no broker is registered with the name server {cluster.namesrv}\n"
+        "hint: start a broker, or check its setting namesrvAddr"
     )
 
 

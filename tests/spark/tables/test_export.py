@@ -241,7 +241,7 @@ def test_the_tag_goes_on(export, cluster):
     cluster.send("orders", ["new"])
     export(table, options=FOLLOW)
     assert table.kept.newest.tag == "New"
-    assert table.views[-1].options.tags == {"orders": frozenset({"New"})}
+    assert table.views[-1].options.tags == {"New"}
 
 
 def test_there_has_to_be_something_to_follow(export):
