@@ -203,7 +203,7 @@ def test_one_of_two_brokers_does_not_answer(fresh_cluster, capsys):
     assert len([r for r in rows if r["brokers"] == ["broker-b"]]) == 2
     rows = rmq.json("groups", *slow, expect=6)
     assert [r["brokers"] for r in rows if r["error"]] == [["broker-b"]]
-    steps = rmq.json("topic", "create", topic, "--queues", "4", *slow, expect=6)
+    steps = rmq.json("topic", "update", topic, "--queues", "4", *slow, expect=6)
     assert results(steps) == [("broker-a", "changed"), ("broker-b", "failed")]
     steps = rmq.json("topic", "delete", topic, "--yes", *slow, expect=6)
     assert results(steps) == [
