@@ -108,7 +108,7 @@ def test_an_error_has_two_lines(spark, cluster):
     with pytest.raises(PySparkException) as caught:
         read(spark, cluster, "nowhere")
     what, hint = last_lines(caught.value)
-    assert what.startswith("rmqcli.errors.NotFoundError: route of topic nowhere: ")
+    assert what == "rmqcli.errors.NotFoundError: topic nowhere does not exist"
     assert hint == "hint: list topics with: Admin.topics()"
 
 
@@ -206,7 +206,7 @@ def test_each_scan_of_a_query_has_its_own_conditions(session):
         ("select * form orders", TextError, "syntax error at or near 'orders'"),
         ("select tag from orders", TextError, "`tag` cannot be resolved"),
         ("select * from a-b", TextError, "back quoted"),
-        ("select * from nowhere", NotFoundError, "route of topic nowhere: "),
+        ("select * from nowhere", NotFoundError, "topic nowhere does not exist"),
         ("drop table orders", UsageError, "only queries can be run"),
         ("with a as (select 1) insert into b table a", UsageError, "only queries"),
         ("select cast('x' as int)", RmqError, "cannot be cast to"),
