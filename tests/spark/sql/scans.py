@@ -1,10 +1,17 @@
-"""Random queries that scan one topic several times, and what plain Python answers."""
+"""Random queries that scan one topic several times, and what plain Python answers.
+
+    python -m tests.spark.sql.scans [--queries 300] [--seed 2]
+
+runs more of them than the tests do, and fails at the first wrong answer.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime
 import random
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +63,18 @@ def give_views(session, cluster, *topics):
             for topic in topics
         }
     session.query(session.read(f"select * from {topics[0]}"), views)
+
+
+@contextlib.contextmanager
+def session_of(cluster):
+    """A session of Spark in which the topic orders of a cluster is a table."""
+    from rmqcli.spark.sql.session import sql_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with sql_session() as session:
+            give_views(session, cluster, "orders")
+            yield session
 
 
 def check_queries(session, cluster, *, seed, count):
@@ -327,3 +346,23 @@ class Queries:
 def _sum(messages: list[Message]) -> int | None:
     """SQL's SUM of the offsets, which is NULL for no rows."""
     return sum(each["queue_offset"] for each in messages) if messages else None
+
+
+def main():
+    """Run the queries, 25 for each seed, and print how many scans they had."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.spark.sql.scans", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=2, help="the first seed")
+    options = parser.parse_args()
+    with filled_cluster("orders") as cluster, session_of(cluster) as session:
+        for start in range(0, options.queries, 25):
+            seed = options.seed + start // 25
+            count = min(25, options.queries - start)
+            scans = check_queries(session, cluster, seed=seed, count=count)
+            print(f"seed {seed}: {count} queries, {scans} scans", flush=True)
+
+
+if __name__ == "__main__":
+    main()
