@@ -25,6 +25,8 @@ PACKAGE = Path(__file__).parents[1] / "rmqcli"
 #: Modules beside the packages, lowest first: each may import those before it.
 VALUES = (
     "errors",
+    "client_id",
+    "process_end",
     "log",
     "callbacks",
     "flood",
@@ -268,11 +270,12 @@ LAZY_HOMES = (
 #: Modules that read the time themselves.
 OWN_CLOCK = {
     "rmqcli.clock",
+    # It tells apart clients that begin in the same millisecond.
+    "rmqcli.client_id",
     # They run at each press of the TAB key and load next to nothing else.
     "rmqcli.cli.completion.names",
     "rmqcli.transport.topic_list",
     # They measure how long listeners take.
-    "rmqcli.consumer.consumer",
     "rmqcli.consumer.threads",
 }
 #: Functions of `time` that read a clock or wait.

@@ -43,19 +43,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from rmqcli.api.client import Client
+from rmqcli.client_id import claim_client_id, new_client_id
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
-from rmqcli.consumer.client_id import claim_client_id, make_client_id
 from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
-from rmqcli.consumer.process_end import OPEN
 from rmqcli.consumer.remoting_network import RemotingNetwork
 from rmqcli.consumer.threads import (
     ConsumeThreads,
@@ -79,6 +77,7 @@ from rmqcli.errors import (
 )
 from rmqcli.log import get_logger
 from rmqcli.model import retry_topic
+from rmqcli.process_end import OPEN_CONSUMERS
 from rmqcli.tasks import All, start
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import ResponseCode
@@ -393,7 +392,7 @@ class Consumer:
         if self._is_close_asked:
             self._release()
             return
-        OPEN.add(self)
+        OPEN_CONSUMERS.add(self)
         engine = self._need_engine()
         assert self._threads is not None  # made by _build  # noqa: S101
         assert self._engine_thread is not None  # noqa: S101  # likewise
@@ -439,7 +438,7 @@ class Consumer:
             clock=self._clock,
             on_end=self._release,
         )
-        OPEN.add(self)
+        OPEN_CONSUMERS.add(self)
         member.start(
             timeout_ms=timeout_ms,
             wait_for_cluster=wait_for_cluster,
@@ -474,12 +473,10 @@ class Consumer:
         config, clock = self.config, self._clock
         namesrv = self._client_config.namesrv
         is_broadcasting = config.message_model is MessageModel.BROADCASTING
-        self.client_id = make_client_id(
+        self.client_id = new_client_id(
             ip=config.client_ip or local_ip(namesrv[0]) or "127.0.0.1",
             instance_name=config.instance_name,
             unit_name=config.unit_name,
-            pid=os.getpid(),
-            nanotime=time.monotonic_ns(),
             is_broadcasting=is_broadcasting,
         )
         if (
@@ -642,7 +639,7 @@ class Consumer:
                 self._client.close()
         finally:
             self._closed.set()
-            OPEN.discard(self)
+            OPEN_CONSUMERS.discard(self)
 
     def forget_after_fork(self) -> None:
         """In a forked child: become closed, sending nothing to the brokers."""

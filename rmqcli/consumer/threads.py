@@ -39,9 +39,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from rmqcli.consumer.process_end import end_child
 from rmqcli.engine.consume.request import consume_concurrently, consume_orderly
 from rmqcli.log import get_logger
+from rmqcli.process_end import end_child
 
 if TYPE_CHECKING:
     from _thread import LockType

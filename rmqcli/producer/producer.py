@@ -34,13 +34,10 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-import atexit
 import enum
-import itertools
 import os
 import random
 import threading
-import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -49,12 +46,14 @@ from rmqcli.api.calls.send import SendStatus
 from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
 from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.errors import RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
+from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.lane import takes_batches
@@ -100,8 +99,6 @@ logger = get_logger(__name__)
 #: A group that brokers know by default, so that they store nothing about a producer
 #: without a group.
 _INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
-#: Numbers that distinguish the producers of this process.
-_NUMBERS: Final = itertools.count()
 _CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
 
 
@@ -147,18 +144,6 @@ def select_by_hash(
     Source: SelectMessageQueueByHash in apache/rocketmq.
     """
     return queues[abs(java_string_hash(str(arg))) % len(queues)]
-
-
-#: Producers that are open, to be closed at the end of the process.
-_OPEN: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for each in list(_OPEN):
-        each.close()
-
-
-atexit.register(_close_all)
 
 
 class Producer:
@@ -256,11 +241,9 @@ class Producer:
             return
         client = Client(self._client_config, clock=clock)
         ip = config.client_ip or local_ip(self._client_config.namesrv[0]) or "127.0.0.1"
-        instance = (
-            config.instance_name or f"{self._pid}#{clock.epoch_ms()}{next(_NUMBERS)}"
+        self.client_id = new_client_id(
+            ip=ip, instance_name=config.instance_name, unit_name=config.unit_name
         )
-        unit = f"@{config.unit_name}" if config.unit_name else ""
-        self.client_id = f"{ip}@{instance}{unit}"
         self._ids = UniqueIds(ip, clock=clock, rng=rng)
         self._thread = TaskThread(client, "rmq-producer")
         self._publisher = Publisher(
@@ -277,7 +260,7 @@ class Producer:
             client.remoting.set_request_handler(self._requested)
         self._thread.start()
         self._thread.post(self._publisher.start)
-        _OPEN.add(self)
+        OPEN_CLIENTS.add(self)
 
     def _start_proxy(self, rng: random.Random) -> None:
         from rmqcli.producer.proxy.producer import ProxyProducer
@@ -294,7 +277,7 @@ class Producer:
         )
         self.client_id = self._proxy.session.client_id
         self._proxy.session.start()
-        _OPEN.add(self)
+        OPEN_CLIENTS.add(self)
 
     def close(self, *, timeout_ms: int | None = None) -> None:
         """Wait for the sends in flight, leave the group, and close. Idempotent.
@@ -325,7 +308,7 @@ class Producer:
         self._in_flight.close(timeout_ms)
         if self._proxy is not None:
             self._proxy.close()
-            _OPEN.discard(self)
+            OPEN_CLIENTS.discard(self)
             return
         if self._checks is not None:
             self._checks.shutdown(wait=False, cancel_futures=True)
@@ -341,7 +324,7 @@ class Producer:
                 "thread rmq-producer did not end; is the callback of a future still"
                 " running?"
             )
-        _OPEN.discard(self)
+        OPEN_CLIENTS.discard(self)
 
     # --- sending ---
 

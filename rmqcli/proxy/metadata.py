@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -71,3 +72,9 @@ def authorization(credentials: Credentials, date_time: str) -> str:
         f"{_ALGORITHM} Credential={credentials.access_key},"
         f" SignedHeaders=x-mq-date-time, Signature={signature}"
     )
+
+
+def host_name() -> str:
+    """This host's name in printable ASCII, to which gRPC's metadata is limited."""
+    name = socket.gethostname()[:64]
+    return name if name.isascii() and name.isprintable() and name else "localhost"

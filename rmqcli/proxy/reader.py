@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
+from rmqcli.client_id import new_proxy_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.proxy.channel import ProxyChannel
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.io_thread import io_thread
-from rmqcli.proxy.metadata import MetadataMaker
+from rmqcli.proxy.metadata import MetadataMaker, host_name
 from rmqcli.proxy.rpc import get_offset, pull_message, query_offset, query_route
-from rmqcli.proxy.session import new_client_id
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class ProxyReader:
             self._access_point,
             config=config,
             metadata=MetadataMaker(
-                new_client_id(), credentials=config.credentials, clock=clock
+                new_proxy_client_id(host_name()),
+                credentials=config.credentials,
+                clock=clock,
             ),
             io=io_thread(),
         )

@@ -37,7 +37,6 @@ import itertools
 import os
 import platform
 import random
-import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +46,7 @@ import grpc
 import grpc.aio
 
 from rmqcli import tasks
+from rmqcli.client_id import new_proxy_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import (
     BodyError,
@@ -64,7 +64,7 @@ from rmqcli.proxy.channel import ProxyChannel
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.io_thread import io_thread
 from rmqcli.proxy.message import ProxyMessage
-from rmqcli.proxy.metadata import VERSION, MetadataMaker
+from rmqcli.proxy.metadata import VERSION, MetadataMaker, host_name
 from rmqcli.proxy.settings import (
     CONSUMER_DEFAULTS,
     PRODUCER_DEFAULTS,
@@ -155,7 +155,7 @@ class Session:
         self.group = group
         self.clock = clock
         self.access_point = parse_endpoints(config.endpoints)
-        self.client_id = new_client_id()
+        self.client_id = new_proxy_client_id(host_name())
         self.settings = (
             PRODUCER_DEFAULTS if client_type == PRODUCER else CONSUMER_DEFAULTS
         )
@@ -486,7 +486,7 @@ class Session:
         agent.language = pb.Language.PYTHON
         agent.version = VERSION
         agent.platform = platform.system()
-        agent.hostname = _host_name()
+        agent.hostname = host_name()
         if self.client_type == PRODUCER:
             settings.publishing.max_body_size = self.settings.max_body_bytes
             settings.publishing.validate_message_type = True
@@ -877,18 +877,6 @@ class _Server:
             f"the connection to {self.channel.address} was closed",
             address=self.channel.address,
         )
-
-
-def new_client_id() -> str:
-    """A new id `host@pid@number@random`, in the form of the official clients."""
-    token = random.SystemRandom().getrandbits(32)
-    return f"{_host_name()}@{os.getpid()}@{next(_NUMBERS)}@{token:08x}"
-
-
-def _host_name() -> str:
-    # Metadata takes printable ASCII only.
-    name = socket.gethostname()[:64]
-    return name if name.isascii() and name.isprintable() and name else "localhost"
 
 
 async def _or_eof(reading: asyncio.Future[Any]) -> Any:  # noqa: ANN401  # bytes or EOF

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rmqcli.consumer.client_id import make_client_id
+from rmqcli.client_id import make_client_id
 from rmqcli.engine.allocate import sort_client_ids
 from tests.engine.world import (
     ME,

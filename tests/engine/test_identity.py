@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.consumer.client_id import make_client_id
+from rmqcli.client_id import make_client_id
 
 
 @pytest.mark.parametrize(

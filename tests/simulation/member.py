@@ -7,8 +7,8 @@ import traceback
 from typing import TYPE_CHECKING, cast
 
 from rmqcli.api.client import Client
+from rmqcli.client_id import make_client_id
 from rmqcli.config import ClientConfig
-from rmqcli.consumer.client_id import make_client_id
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.member import Member

@@ -29,20 +29,17 @@ the proxy makes for it.
 
 from __future__ import annotations
 
-import atexit
-import itertools
 import os
 import threading
-import weakref
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
+from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
-from rmqcli.consumer.client_id import make_client_id
 from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.consumer.simple.remoting import RemotingPop
@@ -50,6 +47,7 @@ from rmqcli.engine.checks import check_group, check_topic
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import AckError, RmqError, UsageError
 from rmqcli.log import get_logger
+from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
@@ -76,19 +74,6 @@ _BEGINS: Final = (
     ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
 )
-
-#: Numbers that distinguish the consumers of this process.
-_NUMBERS: Final = itertools.count()
-#: Consumers that are open, to be closed at the end of the process.
-_OPEN: Final[weakref.WeakSet[SimpleConsumer]] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for each in list(_OPEN):
-        each.close()
-
-
-atexit.register(_close_all)
 
 
 class SimpleConsumer:
@@ -213,7 +198,7 @@ class SimpleConsumer:
         except BaseException:
             self._is_closed = True
             raise
-        _OPEN.add(self)
+        OPEN_CLIENTS.add(self)
 
     def _make_network(self) -> RemotingPop | ProxyPop:
         config, clock = self._client_config, self._clock
@@ -229,14 +214,7 @@ class SimpleConsumer:
         return RemotingPop(
             Client(config, clock=clock),
             group=self.group,
-            client_id=make_client_id(
-                ip=local_ip(config.namesrv[0]) or "127.0.0.1",
-                instance_name=None,
-                unit_name=None,
-                pid=self._pid,
-                nanotime=int(f"{clock.epoch_ms()}{next(_NUMBERS)}"),
-                is_broadcasting=False,
-            ),
+            client_id=new_client_id(ip=local_ip(config.namesrv[0]) or "127.0.0.1"),
             subscriptions=self._subscriptions,
             from_min=self._from_min,
             is_order=self._orderly,
@@ -277,7 +255,7 @@ class SimpleConsumer:
                 " group=%s",
                 self.group,
             )
-        _OPEN.discard(self)
+        OPEN_CLIENTS.discard(self)
 
     # --- receiving ---
 

@@ -1,4 +1,4 @@
-"""Client ids, by which brokers tell members apart and members are sorted.
+"""Client ids, by which servers tell clients apart and members of a group are sorted.
 
 Two members with the same id would both take the queues of that id. Every message would
 be consumed twice, and each attempt would double the retries of a message. So two
@@ -6,12 +6,16 @@ consumers of one group in this process never have the same id; for that reason J
 refuses a second consumer of a group. Other processes cannot be checked: an instance
 name that the user sets must be unique among the processes of a host.
 
-Source: ClientConfig#buildMQClientId, #changeInstanceNameToPID (4.9).
+Source: ClientConfig#buildMQClientId, #changeInstanceNameToPID (4.9); ClientId in
+apache/rocketmq-clients.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
+import time
 import weakref
 from typing import Final, Protocol
 
@@ -29,7 +33,7 @@ class Owner(Protocol):
         """Wait for the close of the consumer; return whether it is closed in time."""
 
 
-_DEFAULT_INSTANCE = "DEFAULT"
+_DEFAULT_INSTANCE: Final = "DEFAULT"
 
 
 def make_client_id(
@@ -52,6 +56,33 @@ def make_client_id(
         instance = f"{pid}#{nanotime}"
     client_id = f"{ip}@{instance}"
     return f"{client_id}@{unit_name}" if unit_name else client_id
+
+
+#: Numbers that distinguish the clients of this process.
+_NUMBERS: Final = itertools.count()
+
+
+def new_client_id(
+    *,
+    ip: str,
+    instance_name: str | None = None,
+    unit_name: str | None = None,
+    is_broadcasting: bool = False,
+) -> str:
+    """Return an id for a client of this process; see `make_client_id`."""
+    return make_client_id(
+        ip=ip,
+        instance_name=instance_name,
+        unit_name=unit_name,
+        pid=os.getpid(),
+        nanotime=int(f"{time.monotonic_ns()}{next(_NUMBERS)}"),
+        is_broadcasting=is_broadcasting,
+    )
+
+
+def new_proxy_client_id(host_name: str) -> str:
+    """Return a new id `host@pid@number@random`, in the form of the official clients."""
+    return f"{host_name}@{os.getpid()}@{next(_NUMBERS)}@{os.urandom(4).hex()}"
 
 
 _lock: Final = threading.Lock()

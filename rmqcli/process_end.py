@@ -1,10 +1,11 @@
-"""What happens to open consumers when their process ends or forks.
+"""What happens to open clients when their process ends or forks.
 
-At the end of the process all of them are closed at the same time, as `Consumer.close`
-does. Python calls the functions of `atexit` after it has joined the threads that are
-not daemons, so all threads of a consumer are daemons.
+At the end of the process all of them are closed: first the consumers, at the same time
+as each other, then the clients that their listeners may use. Python calls the functions
+of `atexit` after it has joined the threads that are not daemons, so all threads of a
+client are daemons.
 
-A forked child has no consumers: its copies are forgotten, and their sockets are closed
+A forked child has no clients: its copies are forgotten, and their sockets are closed
 without sending anything, because the connections belong to the parent. If a listener
 forked, its thread is the only one of the child; when the listener returns or raises
 there, the child ends.
@@ -22,35 +23,44 @@ from typing import Final, NoReturn, Protocol
 from rmqcli.errors import ExitCode
 
 
-class OpenConsumer(Protocol):
-    """A consumer that was started and is not closed."""
-
-    def begin_close(self) -> int:
-        """Begin to close, without waiting."""
+class OpenClient(Protocol):
+    """A client that was started and is not closed. In a forked child it is closed."""
 
     def close(self) -> None:
         """Close, and wait until that is done."""
+
+
+class OpenConsumer(OpenClient, Protocol):
+    """A consumer with a listener that was started and is not closed."""
+
+    def begin_close(self) -> int:
+        """Begin to close, without waiting."""
 
     def forget_after_fork(self) -> None:
         """In a forked child: become closed, sending nothing to the brokers."""
 
 
-#: Consumers that were started and are not closed. Only single calls of the set change
-#: it, which need no lock: a signal handler may interrupt any of them.
-OPEN: Final[set[OpenConsumer]] = set()
+#: Consumers with listeners that are open. Only single calls of the set change it, which
+#: need no lock: a signal handler may interrupt any of them.
+OPEN_CONSUMERS: Final[set[OpenConsumer]] = set()
+#: Other clients that are open; changed in the same way.
+OPEN_CLIENTS: Final[set[OpenClient]] = set()
 
 
 def _close_all() -> None:
-    consumers = list(OPEN)
+    consumers = list(OPEN_CONSUMERS)
     for each in consumers:
         each.begin_close()
     for each in consumers:
         each.close()
+    for client in list(OPEN_CLIENTS):
+        client.close()
 
 
 def _forget_all() -> None:
-    consumers = list(OPEN)
-    OPEN.clear()
+    consumers = list(OPEN_CONSUMERS)
+    OPEN_CONSUMERS.clear()
+    OPEN_CLIENTS.clear()
     for each in consumers:
         each.forget_after_fork()
 
