@@ -71,6 +71,17 @@ def assignment(request, _context):
     return answer
 
 
+def refused(_request, _context):
+    return service.QueryAssignmentResponse(status=status("INTERNAL_SERVER_ERROR"))
+
+
+def with_another_broker(request, context):
+    answer = assignment(request, context)
+    answer.assignments.add().CopyFrom(answer.assignments[0])
+    answer.assignments[1].message_queue.broker.name = "broker-b"
+    return answer
+
+
 def consumer(server, listener=None, *, group="g", topics="orders", **options):
     """Create a consumer.
 
@@ -369,6 +380,32 @@ def test_queues_come_and_go_with_reports(cluster):
     ):
         pass
     assert told == [("assigned", 1), ("revoked", 1)]
+
+
+@pytest.mark.slow
+def test_assignments_are_fetched_again_after_no_topic_s_could_be(proxy, caplog):
+    """A member that stopped to ask would never see a broker that is added, nor leave
+    its messages to a member that joins."""
+    answers = [assignment, refused, with_another_broker]
+
+    def answer(request, context):
+        current = answers.pop(0) if len(answers) > 1 else answers[0]
+        return current(request, context)
+
+    proxy.answers["QueryAssignment"] = answer
+    told: list[Any] = []
+    with consumer(proxy, Seen(), on_assigned=told.append) as running:
+        wait_until(lambda: len(told) == 2)
+        assert [queue.broker_name for queue in running.queues()] == [
+            "broker-a",
+            "broker-b",
+        ]
+    assert [[queue.broker_name for queue in queues] for queues in told] == [
+        ["broker-a"],
+        ["broker-b"],
+    ]
+    (warning,) = [each for each in caplog.messages if "assignment" in each]
+    assert warning.startswith("assignment not refreshed topic=orders error=")
 
 
 def test_a_lease_is_renewed_while_a_listener_runs(proxy, inbox):

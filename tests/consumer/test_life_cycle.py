@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from rmqcli.engine.allocate import AllocateMessageQueueAveragely
 from rmqcli.engine.config import MessageModel
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.program import Program
@@ -164,6 +165,31 @@ def test_a_listener_that_closes_twice_waits_for_nothing(rmq_cluster, rmq_topic):
     rmq_cluster.send(rmq_topic, ["one"], queue_id=2)
     assert running.wait(20_000)
     assert committed(rmq_cluster, "g", rmq_topic) == {2: 1}
+
+
+@pytest.mark.parametrize("callback", ["on_assigned", "on_failed", "strategy"])
+def test_a_callback_of_the_engine_may_close_its_consumer(
+    rmq_cluster, rmq_topic, caplog, callback
+):
+    """The close waits for the engine, and must not do so in the engine's thread."""
+    rmq_cluster.send(rmq_topic, ["fails"], queue_id=2)
+    returned = threading.Event()
+
+    def close(*_):
+        running.close()
+        returned.set()
+
+    class Closing(AllocateMessageQueueAveragely):
+        def allocate(self, **arguments):
+            close()
+            return super().allocate(**arguments)
+
+    options = {callback: Closing() if callback == "strategy" else close}
+    running = consumer(rmq_cluster, "g", rmq_topic, Seen(lambda *_: False), **options)
+    running.start()
+    assert running.wait(60_000)
+    assert returned.is_set()
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 def test_a_consumer_that_was_closed_before_its_start_does_not_start(rmq_cluster):

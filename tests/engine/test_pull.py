@@ -365,9 +365,11 @@ def test_an_answer_for_a_member_that_closes_is_ignored():
     """Messages that are consumed after the close has stopped waiting for listeners
     would not be committed."""
     world = started()
+    process_queue = world.process_queue()
     world.member.is_running = False
     world.found([0])
-    assert world.process_queue().msg_count == 0
+    assert process_queue.msg_count == 0
+    assert not process_queue.dropped
     assert not world.seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +26,10 @@ from rmqcli import (
 )
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
 from tests.kit.waiting import wait_until
 
 NOWHERE = "127.0.0.1:1"
@@ -194,6 +198,34 @@ def test_an_ack_whose_answer_is_lost_is_repeated(rmq_cluster, topic):
         batch = rmq_cluster.faults.next(lost, code=RequestCode.ACK_MESSAGE)
         consumer.ack([one, two])
         assert (single.hits, batch.hits) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("distance", "batched", "single"),
+    [(4_095, {0, 4_095}, []), (4_096, {0}, ["4096"]), (-1, {0}, ["-1"])],
+)
+def test_an_offset_far_from_the_start_of_its_pop_is_acknowledged_alone(
+    rmq_cluster, topic, distance, batched, single
+):
+    """A batch has a bit for each offset from the start of the pop on, so that a wrong
+    handle could make a request of many megabytes."""
+    rmq_cluster.send(topic, ["a", "b"])
+    with consumer_of(rmq_cluster) as consumer:
+        near, far = consumer.receive()
+        handle = decode_receipt_handle(far.receipt_handle)
+        far.lease.receipt_handle = encode_receipt_handle(
+            replace(handle, offset=distance)
+        )
+        done = faults.answer(0)
+        batches = rmq_cluster.faults.next(done, code=RequestCode.BATCH_ACK_MESSAGE)
+        singles = rmq_cluster.faults.next(done, code=RequestCode.ACK_MESSAGE)
+        consumer.ack([near, far])
+        (batch,) = batches.requests
+        (acks,) = decode_body(BatchAckMessageRequestBody, batch.command.body).acks
+        assert acks.bit_set == batched
+        assert [
+            each.command.ext_fields["offset"] for each in singles.requests
+        ] == single
 
 
 def test_a_refused_ack_is_reported_and_can_be_repeated(rmq_cluster, topic):

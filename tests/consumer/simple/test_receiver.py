@@ -285,6 +285,17 @@ def test_messages_whose_caller_was_interrupted_are_those_of_the_next_receive():
     assert world.start().result() == messages
 
 
+def test_messages_that_are_put_back_end_a_receive_that_waits():
+    """It would else wait for its whole time beside messages that are there."""
+    world = World(A)
+    interrupted, waiting = world.start(), world.start()
+    messages = world.answer(world.asks[0], 2)
+    assert not waiting.is_done
+    world.receiver.put_back(interrupted.result())
+    assert waiting.result() == messages
+    assert [ask.source for ask in world.open()] == [A]
+
+
 def test_several_receives_at_once_each_have_a_request():
     world = World(A)
     first, second = world.start(), world.start()

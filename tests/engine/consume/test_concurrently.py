@@ -304,6 +304,34 @@ def test_a_request_whose_listener_is_slow_is_shared_with_other_threads():
     assert world.offset() == 0
 
 
+def test_a_slow_request_is_shared_once_however_long_it_takes():
+    """A second sharing would call more threads than there are batches to take."""
+    world = started()
+    world.holds_work = True
+    world.found(range(5))
+    (request,) = world.workers.requests
+    request.begun.append(None)
+    next(request.batches)
+    world.run(40)
+    assert world.workers.shared == [request]
+    world.found(range(5, 10))  # so that there is something to check
+    world.run(1_000)
+    assert world.workers.shared == [request]
+
+
+def test_a_slow_request_is_not_shared_after_the_close_began():
+    """The messages that its listener has not taken are left to other members."""
+    world = started()
+    world.holds_work = True
+    world.found(range(5))
+    (request,) = world.workers.requests
+    request.begun.append(None)
+    next(request.batches)
+    world.close(60_000)
+    world.run(1_000)
+    assert world.workers.shared == []
+
+
 def test_a_slow_request_is_not_shared_with_share_slow_pulls_off():
     """Otherwise, of two threads, the one with the later message could finish first."""
     world = started(share_slow_pulls=False)
