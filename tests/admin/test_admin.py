@@ -25,6 +25,27 @@ from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.transport.peer import free_port
 
+#: Answers of a name server that does not know all brokers of a topic yet.
+TOPIC_UNKNOWN = faults.answer(17, "No topic route info in name server for: fresh")
+ON_ONE_BROKER = faults.answer(
+    0,
+    body=b"""{
+        "brokerDatas": [{
+            "brokerAddrs": {"0": "127.0.0.1:1"},
+            "brokerName": "broker-a",
+            "cluster": "DefaultCluster"
+        }],
+        "filterServerTable": {},
+        "queueDatas": [{
+            "brokerName": "broker-a",
+            "perm": 6,
+            "readQueueNums": 1,
+            "topicSysFlag": 0,
+            "writeQueueNums": 1
+        }]
+    }""",
+)
+
 
 @pytest.fixture
 def admin(rmq_cluster, tmp_path):
@@ -148,6 +169,21 @@ def test_topics_are_created_changed_shown_and_deleted(admin):
         admin.topic("fresh")
     with pytest.raises(RefusedError):
         admin.delete_topic("RMQ_SYS_TRANS_HALF_TOPIC")
+
+
+@pytest.mark.parametrize("first", [TOPIC_UNKNOWN, ON_ONE_BROKER])
+def test_a_created_topic_can_be_used_at_once_on_all_brokers(rmq_cluster_factory, first):
+    """A broker registers a topic a moment after it has answered, and so do others
+    later: until then a send would fail, or use some of the queues."""
+    cluster = rmq_cluster_factory(brokers=2)
+    late = cluster.faults.add(
+        first, code=RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="fresh", times=4
+    )
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("fresh", queue_nums=1)
+        assert late.hits == 4
+        brokers = [queue.broker_name for queue in admin.queues("fresh")]
+    assert brokers == ["broker-a", "broker-b"]
 
 
 def test_groups_are_created_changed_shown_and_deleted(admin):

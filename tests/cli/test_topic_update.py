@@ -9,6 +9,7 @@ import pytest
 from rmqcli import Admin
 from rmqcli.cli.main import run
 from rmqcli.errors import RefusedError
+from rmqcli.testing import faults
 
 
 @pytest.fixture
@@ -54,6 +55,15 @@ def test_create_of_an_equal_topic_is_a_success_that_says_so(rmq, words):
     code, rows, err = rmq("topic", "create", "T", *words)
     assert (code, rows) == (0, [("broker-a", "unchanged")])
     assert "topic T exists already" in err
+
+
+def test_create_says_when_name_servers_do_not_list_the_topic_in_time(rmq, rmq_cluster):
+    rmq_cluster.faults.add(
+        faults.answer(17, "No topic route info"), code=105, topic="fresh"
+    )
+    code, rows, err = rmq("topic", "create", "fresh", "--timeout", "300ms")
+    assert (code, rows) == (0, [("broker-a", "created")])
+    assert "no name server lists the topic on all of these brokers yet" in err
 
 
 def test_update_changes_what_is_given(rmq, rmq_cluster):

@@ -130,6 +130,17 @@ def test_a_group_that_only_a_hung_broker_may_know_is_not_called_missing(
     assert code == 6
 
 
+def test_groups_that_only_a_hung_broker_knows_are_found_by_their_retry_topics(
+    rmq_cluster_factory, lag
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.send("%RETRY%billing", ["again"], broker="broker-b", queue_id=0)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "--timeout", "700ms")
+    assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
+    assert (list(found), code) == (["billing"], 6)
+
+
 def test_all_groups_are_the_users_groups(cluster, lag):
     cluster.create_group("billing")
     found, _ = lag(cluster)

@@ -479,3 +479,30 @@ def test_a_half_message_that_was_not_stored_runs_nothing(proxy):
     ):
         producer.send_in_transaction(message(), lambda *_: ran.append(1))
     assert (ran, ends(proxy)) == ([], [])
+
+
+def test_a_check_that_fails_decides_nothing_and_the_next_one_does(proxy, caplog):
+    """A rollback instead would lose the message."""
+    asked = []
+
+    def check(half):
+        asked.append(half.msg_id)
+        if len(asked) == 1:
+            raise ValueError("the database is away")
+        return ROLLBACK
+
+    with producer_of(proxy, on_check=check) as producer:
+        producer.send_in_transaction(message(), lambda _message, _half: None)
+        command = service.TelemetryCommand()
+        recover = command.recover_orphaned_transaction_command
+        recover.transaction_id = "T9"
+        recover.message.CopyFrom(sent(proxy)[0])
+        proxy.push(command)
+        wait_until(lambda: asked)
+        proxy.push(command)
+        wait_until(lambda: ends(proxy))
+    assert [(end[1], end[2]) for end in ends(proxy)] == [
+        ("T9", pb.TransactionResolution.ROLLBACK)
+    ]
+    assert len(asked) == 2
+    assert "on_check failed" in caplog.text
