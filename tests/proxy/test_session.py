@@ -6,10 +6,12 @@ import hashlib
 import hmac
 import re
 import threading
+from typing import Any
 
 import pytest
 
 from rmqcli.errors import (
+    BodyError,
     BrokerError,
     BusyError,
     ConnectError,
@@ -49,6 +51,7 @@ def test_the_settings_go_out_first_and_the_proxy_s_are_taken(proxy, open_session
     said = proxy.telemetry[0].settings
     assert said.client_type == pb.ClientType.SIMPLE_CONSUMER
     assert said.subscription.group.name == "billing"
+    assert not said.subscription.fifo
     (entry,) = said.subscription.subscriptions
     assert (entry.topic.name, entry.expression.expression) == ("orders", "a || b")
     assert session.settings.retry.max_attempts == 3
@@ -205,6 +208,36 @@ def test_a_message_is_verified(proxy, open_session, is_consumed, code):
     assert proxy.telemetry[1].status.code == code
 
 
+def test_an_answer_without_a_stream_is_dropped_without_an_error(
+    proxy, open_session, caplog
+):
+    """The proxy that asked does not wait for it any more."""
+    asked: list[Any] = []
+    session = open_session(
+        proxy,
+        client_type=PUSH_CONSUMER,
+        group="billing",
+        on_verify=lambda _message, done: asked.append(done),
+    )
+    session.open([])
+    command = service.TelemetryCommand()
+    command.verify_message_command.nonce = "n8"
+    proxy.push(command)
+    (done,) = wait_until(lambda: asked)
+    proxy.answers["Telemetry"] = lambda _commands, _context: iter(())
+    proxy.end_streams()
+
+    def streams_after_an_answer():
+        done(True)
+        return len(proxy.asked("Telemetry"))
+
+    wait_until(lambda: streams_after_an_answer() >= 3)
+    del proxy.answers["Telemetry"]
+    wait_until(lambda: proxy.streams_opened >= 2)
+    assert heartbeat(session) is True
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
 def test_what_nobody_verifies_is_not_implemented(proxy, open_session):
     session = consumer(open_session, proxy)
     session.open([])
@@ -270,6 +303,26 @@ def test_a_route_is_asked_for_once(proxy, open_session):
     assert len(proxy.asked("QueryRoute")) == 2
 
 
+@pytest.mark.parametrize(("others", "is_taken"), [(511, True), (512, False)])
+def test_a_route_cannot_make_a_client_connect_to_more_than_512_servers(
+    proxy, open_session, others, is_taken
+):
+    def answer(request, _context):
+        found = proxy.route(request.topic.name, queues=others)
+        for number, queue in enumerate(found.message_queues):
+            (address,) = queue.broker.endpoints.addresses
+            address.host = f"127.1.{number // 256}.{number % 256}"
+        return found
+
+    proxy.answers["QueryRoute"] = answer
+    session = open_session(proxy)
+    if is_taken:
+        session.in_caller(lambda via: session.route("orders", via))
+        return
+    with pytest.raises(BodyError, match="the proxy names over 512 servers"):
+        session.in_caller(lambda via: session.route("orders", via))
+
+
 def test_the_topics_that_are_sent_to_are_stated(proxy, open_session):
     session = open_session(proxy)
     session.open([])
@@ -332,24 +385,71 @@ def test_a_status_becomes_an_error_of_its_kind(proxy, open_session, name, kind):
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("code", "text", "kind", "hint"),
     [
-        ("UNAVAILABLE", DisconnectedError),
-        ("RESOURCE_EXHAUSTED", BusyError),
-        ("UNAUTHENTICATED", DeniedError),
-        ("INTERNAL", BrokerError),
-        ("UNIMPLEMENTED", UnsupportedError),
+        ("UNAVAILABLE", "the reason", DisconnectedError, ""),
+        ("CANCELLED", "the reason", DisconnectedError, ""),
+        ("RESOURCE_EXHAUSTED", "the reason", BusyError, "try again in a moment"),
+        (
+            "UNAUTHENTICATED",
+            "the reason",
+            DeniedError,
+            "check the credentials argument",
+        ),
+        (
+            "PERMISSION_DENIED",
+            "the reason",
+            DeniedError,
+            "check the credentials argument",
+        ),
+        ("INTERNAL", "the reason", BrokerError, ""),
+        ("UNKNOWN", "the reason", BrokerError, ""),
+        (
+            "UNKNOWN",
+            "group not found",
+            NotFoundError,
+            "create it with Admin.create_group()",
+        ),
+        (
+            "NOT_FOUND",
+            "the reason",
+            NotFoundError,
+            "create it with Admin.create_group()",
+        ),
+        (
+            "UNIMPLEMENTED",
+            "the reason",
+            UnsupportedError,
+            "check that this is the gRPC port of a RocketMQ proxy, usually 8081",
+        ),
     ],
 )
-def test_a_grpc_status_becomes_an_error_of_its_kind(proxy, open_session, code, kind):
+def test_a_grpc_status_becomes_an_error_of_its_kind(
+    proxy, open_session, code, text, kind, hint
+):
     import grpc
 
     proxy.answers["Heartbeat"] = lambda _request, context: context.abort(
-        grpc.StatusCode[code], "the reason"
+        grpc.StatusCode[code], text
     )
     session = open_session(proxy)
-    with pytest.raises(kind):
+    with pytest.raises(kind) as failure:
         heartbeat(session)
+    assert type(failure.value) is kind
+    assert failure.value.hint == hint
+
+
+def test_the_port_is_not_doubted_after_an_answer(proxy, open_session):
+    import grpc
+
+    session = open_session(proxy)
+    heartbeat(session)
+    proxy.answers["Heartbeat"] = lambda _request, context: context.abort(
+        grpc.StatusCode.UNIMPLEMENTED, ""
+    )
+    with pytest.raises(UnsupportedError, match="does not support") as failure:
+        heartbeat(session)
+    assert failure.value.hint == ""
 
 
 def test_a_proxy_that_answers_nothing_ends_with_the_deadline(proxy, open_session):
@@ -363,15 +463,11 @@ def test_a_proxy_that_answers_nothing_ends_with_the_deadline(proxy, open_session
 
 def test_an_answer_that_is_no_message_is_an_error_of_its_own(proxy, open_session):
     call = rpc.heartbeat(1, None)
-    from rmqcli.errors import BodyError
-
     with pytest.raises(BodyError, match="cannot be read"):
         call.parse(b"\xff\xff\xff", "there")
 
 
 def test_an_endpoint_that_cannot_be_dialled_is_refused(proxy, open_session):
-    from rmqcli.errors import BodyError
-
     def answer(request, _context):
         found = proxy.route(request.topic.name)
         found.message_queues[0].broker.endpoints.addresses[0].port = 70_000
