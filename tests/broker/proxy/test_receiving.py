@@ -209,6 +209,28 @@ def test_a_held_receive_ends_with_its_polling_time(still, consumer):
     )
 
 
+@pytest.mark.parametrize(
+    ("polling_ms", "timeout_s", "least_ms", "most_ms"),
+    [
+        (10_000, 3_600, 10_000, 10_000),
+        (1, 3_600, 5_000, 5_000),
+        (3_600_000, 7_200, 20_000, 20_000),
+        (20_000, 19, 5_000, 19_000),
+    ],
+    ids=["as asked", "at least 5 s", "at most 20 s", "not beyond the call"],
+)
+def test_a_broker_holds_a_receive_for_a_time_within_bounds(
+    cluster, client, polling_ms, timeout_s, least_ms, most_ms
+):
+    cluster.create_topic("T", queues=1)
+    client.telemetry(consumer_settings("G", "T"))
+    client.send(message("T", b"1"))
+    pops = cluster.faults.observe(code=200050)
+    client.receive("G", "T", polling_ms=polling_ms, timeout_s=timeout_s)
+    (pop,) = pops.requests
+    assert least_ms <= int(pop.command.ext_fields["pollTime"]) <= most_ms
+
+
 def test_a_message_for_a_client_that_went_away_comes_back(cluster, client, connect):
     cluster.create_topic("T", queues=1)
     client.telemetry(consumer_settings("G", "T"))

@@ -233,6 +233,37 @@ def test_messages_that_no_record_can_hold_are_illegal(too_large: str) -> None:
     assert driver.store.log_bounds() == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("v" * 31_740, 0),
+        ("v" * 31_741, 13),
+        ("é" * 15_870, 0),
+        ("é" * 15_870 + "v", 13),
+        ("\udcff", 13),
+        ("\udcff" * 10_000, 13),
+    ],
+    ids=["most", "one more", "most of two bytes", "one more", "surrogate", "many"],
+)
+def test_properties_are_stored_up_to_the_last_byte_that_a_record_has_for_them(
+    value: str, code: int
+) -> None:
+    """A record takes 32,767 bytes; 1,024 are kept for what brokers add."""
+    driver = Driver()
+
+    assert send(driver, properties={"k": value}).code == code
+
+    assert [each.properties["k"] for each in driver.messages("T")] == (
+        [value] if code == 0 else []
+    )
+
+
+def test_a_body_of_the_largest_size_is_stored() -> None:
+    driver = Driver()
+
+    assert send(driver, body=bytes(4 * 1024 * 1024)).code == 0
+
+
 @pytest.mark.parametrize("name", ["e", "f", "h", "j", "l", "d"])
 @pytest.mark.parametrize(
     "value", ["2147483648", "-2147483649", "x", "99999999999999999999"]

@@ -86,6 +86,9 @@ def test_default_topic_loses_its_inherit_bit_for_ever_with_creation_off() -> Non
     driver.broker.settings = on
 
     assert driver.broker.topics.create_in_send("T", "TBW102", 4) is None
+    kept = driver.broker.topics.get("TBW102")
+    assert kept is not None
+    assert (kept.perm, kept.write_queue_nums) == (6, 8)
 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (16, 8), (-3, 0)])
@@ -94,6 +97,7 @@ def test_a_new_topic_has_the_fewer_of_both_queue_numbers(asked: int, made: int) 
 
     assert created is not None
     assert (created.read_queue_nums, created.write_queue_nums) == (made, made)
+    assert created.perm == 6, "no topic inherits from it in turn"
 
 
 @pytest.mark.parametrize(
