@@ -420,6 +420,7 @@ _rmq() {
         'topic delete:'0) words+=" $(_rmq_names "$1" topic)" ;;
         'export:'0) words+=" $(_rmq_names "$1" topic)" ;;
         'import:'0) words+=" $(_rmq_names "$1" topic)" ;;
+        'help:'*) words+=" reading positions consuming sending measuring resetting administration exporting lakehouse querying dataframes clusters offline proxies library testing embedded-broker security exit-codes mqadmin troubleshooting options tail send consume lag reset-offset groups group topics topic brokers broker export export-compact import sql spark demo completion help version" ;;
             esac
         fi
         found=$(compgen -W "$words" -- "$current")

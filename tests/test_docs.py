@@ -1,27 +1,27 @@
-"""Documentation that cannot drift: help of every command, the README, the design."""
+"""Documentation that cannot drift: help of every command, the guides, the design."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
-from rmqcli.cli.commands import COMMANDS, GROUPS
+from rmqcli.cli.commands import COMMANDS, GROUPS, entries_below
 from rmqcli.cli.declared import all_flags, parameters_of
+from rmqcli.cli.guides import GUIDES
 from rmqcli.errors import ExitCode
+from tests.kit.documents import GUIDES_FOLDER, README, ROOT, documents, text_of
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "rmqcli"
-README = ROOT / "README.md"
-DOCUMENTS = [
-    README,
+GUIDE_FILES = [GUIDES_FOLDER / f"{name}.md" for name in GUIDES]
+FOR_MAINTAINERS = [
     PACKAGE / "DESIGN.md",
     PACKAGE / "CHANGELOG.md",
     ROOT / ".github" / "CONTRIBUTING.md",
 ]
+DOCUMENTS = [README, *GUIDE_FILES, *FOR_MAINTAINERS]
 
 every_command = pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)
 
@@ -65,29 +65,68 @@ def test_every_option_has_help(entry):
         assert text, f"{entry.path}: {parameter.name} has no help"
 
 
-@every_command
-def test_the_readme_mentions_every_command(entry):
-    assert f"rmq {entry.path}" in README.read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    "entry",
+    [each for each in COMMANDS if each.section != "This tool"],
+    ids=lambda entry: entry.path,
+)
+def test_a_command_names_the_guide_that_explains_it(entry):
+    assert f"rmq {entry.path}" in text_of(entry.guide)
+
+
+def test_the_list_of_guides_is_that_of_the_files():
+    assert sorted(GUIDES) == documents()[1:]
+
+
+def test_no_guide_has_the_name_of_a_command():
+    assert not set(GUIDES) & set(entries_below("", table=COMMANDS))
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_begins_with_what_it_is_for(name):
+    heading, blank, first = text_of(name).split("\n")[:3]
+    assert re.fullmatch(r"# [A-Z][^\n]{5,75}", heading)
+    assert not blank
+    assert re.match(r"For ", first)
+
+
+def test_the_readme_names_every_guide():
+    text = text_of("README")
+    assert [each for each in GUIDES if f"rmqcli/docs/{each}.md" not in text] == []
+
+
+def test_the_readme_is_short():
+    assert len(text_of("README").splitlines()) <= 250
 
 
 def test_every_group_of_commands_has_help():
     assert all(re.fullmatch(r"[A-Z].*\.", text) for text in GROUPS.values())
 
 
-def test_the_readme_s_exit_codes_are_the_exit_codes():
+def test_the_guide_s_exit_codes_are_the_exit_codes():
     """Rows of a table that begin with a number in the first cell."""
-    text = README.read_text(encoding="utf-8")
-    rows = re.findall(r"^\|\s*`?(\d+)`?\s*\|", text, re.MULTILINE)
+    rows = re.findall(r"^\|\s*(\d+)\s*\|", text_of("exit-codes"), re.MULTILINE)
     assert sorted(map(int, rows)) == sorted(ExitCode)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
 def test_links_between_documents_lead_to_files(document):
-    links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)#:]+)[)#]", document.read_text(encoding="utf-8"))
     assert [each for each in links if not (document.parent / each).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS[1:], ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_links_to_a_section_lead_to_a_heading(document):
+    for target, section in re.findall(
+        r"\]\(([\w-]+\.md|)#([\w-]+)\)", document.read_text(encoding="utf-8")
+    ):
+        text = (document.parent / (target or document.name)).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        anchors = [re.sub(r"[^\w -]", "", each).lower() for each in headings]
+        assert section in [each.replace(" ", "-") for each in anchors]
+
+
+@pytest.mark.parametrize("document", FOR_MAINTAINERS, ids=lambda path: path.stem)
 def test_source_files_that_documents_name_exist(document):
     """Paths such as `engine/rebalance.py` are below rmqcli, others below the root."""
     text = document.read_text(encoding="utf-8")

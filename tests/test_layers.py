@@ -143,7 +143,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("declaration",),
         ("options",),
         ("by_broker", "commands", "confirm", "folders", "offline", "selection"),
-        ("declared",),
+        ("declared", "guides"),
         # a module or a folder for each command
         (
             "broker",

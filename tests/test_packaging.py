@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli import __version__
+from rmqcli.cli.guides import GUIDES
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +50,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     }
     assert "rmqcli/py.typed" in names
     sources = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("rmqcli/**/*.py")}
-    assert sources <= set(names)
+    guides = {f"rmqcli/docs/{name}.md" for name in GUIDES}
+    assert sources | guides <= set(names)
 
 
 def test_the_wheel_installs_completions_where_shells_look(wheel):
@@ -106,7 +108,8 @@ with EmbeddedCluster(queues=1) as cluster:
     lines = [
         "send T hello", "tail T --no-follow", "consume T -g G --count 1", "lag",
         "topics", "topic show T", "groups", "group show G", "brokers",
-        "reset-offset G T --to earliest", "help", "version", "completion bash",
+        "reset-offset G T --to earliest", "help", "help reading", "version",
+        "completion bash",
         *(f"{entry.path} --help" for entry in COMMANDS),
     ]
     for line in lines:

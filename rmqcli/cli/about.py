@@ -1,11 +1,12 @@
-"""`rmq help` and `rmq version`, which show the same as `--help` and `--version`."""
+"""`rmq help` shows guides and the help of commands; `rmq version` the version."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rmqcli import __version__
-from rmqcli.cli.help import help_of, show
+from rmqcli.cli.guides import GUIDES, show_guide
+from rmqcli.cli.help import help_of_topic, show
 from rmqcli.cli.options import argument, command_options
 
 
@@ -14,16 +15,23 @@ def help_(
     words: Annotated[
         list[str] | None,
         argument(
-            metavar="[COMMAND]...",
-            help="A command, or options, positions or exit-codes.",
+            metavar="[TOPIC|COMMAND]...",
+            help="A guide, a command or its group, or options.",
         ),
     ] = None,
 ) -> None:
-    """Show the help of a command, or a page of help.
+    """Show a guide, or the help of a command.
 
-    Example: rmq help topic create
+    Example: rmq help reading
+
+    Without a topic, the guides are listed. On a terminal a long guide is shown by the
+    program in PAGER, less by default.
     """
-    show(help_of(" ".join(words or [])))
+    topic = " ".join(words or [])
+    if topic in GUIDES:
+        show_guide(topic)
+    else:
+        show(help_of_topic(topic))
 
 
 @command_options(has_common=False)

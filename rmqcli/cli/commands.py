@@ -28,6 +28,8 @@ class CommandEntry(NamedTuple):
     help: str
     #: the title above it in `rmq --help`
     section: str = "Commands"
+    #: the guide that explains it; see `rmqcli.cli.guides`
+    guide: str = ""
 
     def load(self) -> Command:
         """Import the command's module and return the command."""
@@ -43,6 +45,7 @@ COMMANDS = (
         "tail",
         "Read messages of topics without affecting any group.",
         "Messages",
+        "reading",
     ),
     CommandEntry(
         "send",
@@ -50,6 +53,7 @@ COMMANDS = (
         "send",
         "Send messages from an argument, lines, JSONL or files.",
         "Messages",
+        "sending",
     ),
     CommandEntry(
         "consume",
@@ -57,6 +61,7 @@ COMMANDS = (
         "consume",
         "Consume in a group: print messages, or run a command for each.",
         "Messages",
+        "consuming",
     ),
     CommandEntry(
         "lag",
@@ -64,6 +69,7 @@ COMMANDS = (
         "lag",
         "Show how far groups are behind, per queue, and why.",
         "Groups",
+        "measuring",
     ),
     CommandEntry(
         "reset-offset",
@@ -71,6 +77,7 @@ COMMANDS = (
         "reset_offset",
         "Plan, apply, verify or undo a change of a group's offsets.",
         "Groups",
+        "resetting",
     ),
     CommandEntry(
         "groups",
@@ -78,6 +85,7 @@ COMMANDS = (
         "groups",
         "List consumer groups.",
         "Groups",
+        "administration",
     ),
     CommandEntry(
         "group show",
@@ -85,6 +93,7 @@ COMMANDS = (
         "show",
         "Show a group's members, subscriptions and settings.",
         "Groups",
+        "administration",
     ),
     CommandEntry(
         "group create",
@@ -92,6 +101,7 @@ COMMANDS = (
         "create",
         "Create a consumer group.",
         "Groups",
+        "administration",
     ),
     CommandEntry(
         "group update",
@@ -99,6 +109,7 @@ COMMANDS = (
         "update",
         "Change settings of a consumer group.",
         "Groups",
+        "administration",
     ),
     CommandEntry(
         "group delete",
@@ -106,6 +117,7 @@ COMMANDS = (
         "delete",
         "Delete a consumer group.",
         "Groups",
+        "administration",
     ),
     CommandEntry(
         "topics",
@@ -113,6 +125,7 @@ COMMANDS = (
         "topics",
         "List topics.",
         "Cluster",
+        "administration",
     ),
     CommandEntry(
         "topic show",
@@ -120,6 +133,7 @@ COMMANDS = (
         "show",
         "Show a topic's queues, offsets and settings.",
         "Cluster",
+        "administration",
     ),
     CommandEntry(
         "topic create",
@@ -127,6 +141,7 @@ COMMANDS = (
         "create",
         "Create a topic.",
         "Cluster",
+        "administration",
     ),
     CommandEntry(
         "topic update",
@@ -134,6 +149,7 @@ COMMANDS = (
         "update",
         "Change settings of a topic.",
         "Cluster",
+        "administration",
     ),
     CommandEntry(
         "topic delete",
@@ -141,6 +157,7 @@ COMMANDS = (
         "delete",
         "Delete a topic and its messages.",
         "Cluster",
+        "administration",
     ),
     CommandEntry(
         "brokers",
@@ -148,6 +165,7 @@ COMMANDS = (
         "brokers",
         "List brokers with their addresses, versions and rates.",
         "Cluster",
+        "administration",
     ),
     CommandEntry(
         "broker",
@@ -155,6 +173,7 @@ COMMANDS = (
         "broker",
         "Run a name server and brokers, for development and tests.",
         "Cluster",
+        "embedded-broker",
     ),
     CommandEntry(
         "export",
@@ -162,6 +181,7 @@ COMMANDS = (
         "export",
         "Write a range of a topic to Parquet files or a table through Spark.",
         "Spark",
+        "exporting",
     ),
     CommandEntry(
         "export-compact",
@@ -169,6 +189,7 @@ COMMANDS = (
         "export_compact",
         "Merge the small Parquet files and runs of an export.",
         "Spark",
+        "exporting",
     ),
     CommandEntry(
         "import",
@@ -176,6 +197,7 @@ COMMANDS = (
         "import_",
         "Send the messages of an export to a topic, in the order of each queue.",
         "Spark",
+        "exporting",
     ),
     CommandEntry(
         "sql",
@@ -183,6 +205,7 @@ COMMANDS = (
         "sql",
         "Query topics as tables with Spark SQL.",
         "Spark",
+        "querying",
     ),
     CommandEntry(
         "spark package",
@@ -190,6 +213,7 @@ COMMANDS = (
         "package",
         "Write rmqcli as a zip that the executors of a Spark cluster can import.",
         "Spark",
+        "clusters",
     ),
     CommandEntry(
         "demo",
@@ -197,6 +221,7 @@ COMMANDS = (
         "demo",
         "Run a guided tour on an embedded cluster.",
         "This tool",
+        "embedded-broker",
     ),
     CommandEntry(
         "completion install",
@@ -230,7 +255,7 @@ COMMANDS = (
         "help",
         "rmqcli.cli.about",
         "help_",
-        "Show the help of a command, or a page of help.",
+        "Show a guide, or the help of a command.",
         "This tool",
     ),
     CommandEntry(

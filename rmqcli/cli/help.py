@@ -1,4 +1,4 @@
-"""The help: of `rmq`, of groups of commands, of each command, and pages of its own.
+"""The help: of `rmq`, of groups of commands, of each command, and the list of guides.
 
 It is made of our declarations, so that it does not depend on Typer. In the help of a
 command the first paragraph of its docstring and the example come first, then its
@@ -15,9 +15,12 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rmqcli.cli.arguments.habits import hint_for_command
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
+from rmqcli.cli.guides import GUIDES, guide_title
 from rmqcli.cli.options import COMMON_SECTION
-from rmqcli.errors import ExitCode, UsageError
+from rmqcli.errors import UsageError
+from rmqcli.similar import similar
 
 if TYPE_CHECKING:
     from rmqcli.cli.declared import Parameter
@@ -63,7 +66,7 @@ def general_help(table: Sequence[CommandEntry] = COMMANDS) -> str:
     parts.append(
         _paragraph(
             "rmq COMMAND --help shows a command's options and an example; rmq help"
-            " options, positions and exit-codes explain what commands share."
+            " lists the guides."
         )
     )
     return "\n".join(parts)
@@ -112,6 +115,8 @@ def command_help(entry: CommandEntry) -> str:
         sections.setdefault("Options", []).append(help_row)
     parts += [_section(title, rows) for title, rows in sections.items()]
     parts += [_paragraph(each) for each in notes.split("\n\n") if each]
+    if entry.guide:
+        parts.append(_paragraph(f"The guide: rmq help {entry.guide}"))
     if command.has_common:
         shared = {p.name: p for p in parameters}
         rows = [(_left(shared[name]), _text(shared[name])) for name in _BRIEF]
@@ -231,43 +236,48 @@ def _options_page() -> str:
     return "\n".join(parts)
 
 
-def _positions_page() -> str:
-    from rmqcli import position
-
-    text = inspect.cleandoc(position.__doc__ or "")
-    return textwrap.indent(text.rpartition("\n\n")[0], "  ") + "\n"
+#: The pages that are made of declarations, not files: what they are about.
+_PAGES = {"options": "Options that all commands take"}
 
 
-#: What the exit codes mean.
-_EXIT_CODES = {
-    ExitCode.OK: "done",
-    ExitCode.FAILED: "a broker refused, or it failed for a reason not listed below",
-    ExitCode.USAGE: "wrong options or arguments",
-    ExitCode.NOT_FOUND: "a topic, group, message or cluster does not exist",
-    ExitCode.DENIED: "credentials are missing or do not suffice",
-    ExitCode.UNREACHABLE: "no connection, or no answer in time",
-    ExitCode.PARTIAL: "a part could not be done; the rest is shown",
-    ExitCode.REFUSED: "offsets moved since the plan, or a change was not confirmed",
-    ExitCode.EMPTY: "nothing to show, with --fail-if-empty",
-    ExitCode.INTERRUPTED: "Ctrl-C or SIGTERM",
-}
+def topics_help() -> str:
+    """Return what `rmq help` shows: the guides, and how to get the help of commands."""
+    rows = [(name, guide_title(name)) for name in GUIDES]
+    return "\n".join(
+        [
+            "Usage: rmq help [TOPIC|COMMAND]\n",
+            _section("Guides", [*rows, *_PAGES.items()]),
+            _paragraph(
+                "rmq --help lists the commands; rmq help COMMAND, or rmq COMMAND"
+                " --help, shows a command's options and an example."
+            ),
+        ]
+    )
 
 
-def _exit_codes_page() -> str:
-    rows = [(str(int(code)), meaning) for code, meaning in _EXIT_CODES.items()]
-    return _section("Exit codes", rows)
+def help_of_topic(topic: str) -> str:
+    """Return the help of what follows `rmq help`, unless it is a guide.
 
-
-#: The pages that explain what commands share.
-PAGES = {
-    "options": _options_page,
-    "positions": _positions_page,
-    "exit-codes": _exit_codes_page,
-}
+    Raises UsageError for a topic that does not exist.
+    """
+    if not topic:
+        return topics_help()
+    if topic == "options":
+        return _options_page()
+    if any(f"{each.path} ".startswith(f"{topic} ") for each in COMMANDS):
+        return help_of(topic)
+    first = topic.partition(" ")[0]
+    if first != topic or hint_for_command(topic):
+        raise unknown_command(topic, COMMANDS)
+    near = similar(topic, [*GUIDES, *_PAGES, *entries_below("", table=COMMANDS)])
+    message = f"help topic {topic} does not exist"
+    if near:
+        raise UsageError(f"{message}; did you mean {' or '.join(near)}?")
+    raise UsageError(message, hint="see: rmq help")
 
 
 def help_of(path: str, table: Sequence[CommandEntry] = COMMANDS) -> str:
-    """Return the help of a path: "", a command, a group of commands, or a page.
+    """Return the help of a path: "", a command, or a group of commands.
 
     Raises UsageError if there is none.
     """
@@ -276,8 +286,6 @@ def help_of(path: str, table: Sequence[CommandEntry] = COMMANDS) -> str:
     entry = next((each for each in table if each.path == path), None)
     if entry is not None:
         return command_help(entry)
-    if path in PAGES:
-        return PAGES[path]()
     if entries_below(f"{path} ", table=table):
         return group_help(f"{path} ", table)
     raise unknown_command(path, table)
@@ -285,7 +293,6 @@ def help_of(path: str, table: Sequence[CommandEntry] = COMMANDS) -> str:
 
 def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
     """Return the error for words that name no command."""
-    from rmqcli.cli.arguments.habits import hint_for_command
     from rmqcli.cli.ui.errors import unknown_name
 
     first, _, rest = path.partition(" ")

@@ -1,4 +1,4 @@
-"""Spark Connect: the README's program, the format rocketmq, and exports by a server.
+"""Spark Connect: the guide's program, the format rocketmq, and exports by a server.
 
 The server's Python workers do not have rmqcli installed; clients send it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import signal
-from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
@@ -18,13 +17,13 @@ from rmqcli.spark.connect import check_client_packages
 from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.package import zip_package
 from tests.kit import spark
+from tests.kit.documents import program
 from tests.kit.spark_cluster import ConnectServer, bare_python, executors_path
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies
 from tests.spark.export.inline import expected, offsets_in
 from tests.spark.export.processes import ExportProcess
 
-ROOT = Path(__file__).parents[2]
 QUEUES = {0: (0, 9000), 1: (500, 9000)}
 
 
@@ -63,23 +62,17 @@ def cluster():
         yield cluster
 
 
-def output_of(program, folder, server, cluster):
+def output_of(code, folder, server, cluster):
     """Run a client's program, which needs no Java; return what it printed."""
     zip_package(str(folder))
-    program = program.replace("127.0.0.1:9876", cluster.namesrv)
-    program = program.replace("sc://localhost:15002", server.url)
-    return spark.output_of(program, folder, JAVA_HOME="/no/such")
+    code = code.replace("127.0.0.1:9876", cluster.namesrv)
+    code = code.replace("sc://localhost:15002", server.url)
+    return spark.output_of(code, folder, JAVA_HOME="/no/such")
 
 
-def readme_program():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("### On a cluster")[2].partition("\n## ")[0]
-    [program] = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    return program
-
-
-def test_the_program_of_the_readme_reads_through_a_server(tmp_path, server, cluster):
-    shown = output_of(readme_program(), tmp_path, server, cluster)
+def test_the_program_of_the_guide_reads_through_a_server(tmp_path, server, cluster):
+    code = program("clusters", "Spark Connect")
+    shown = output_of(code, tmp_path, server, cluster)
     assert "| New|    5|\n|Paid|    3|" in shown
 
 

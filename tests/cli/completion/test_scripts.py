@@ -95,3 +95,14 @@ def complete_in_bash(files, *words):
 )
 def test_bash_offers(files, words, offered):
     assert complete_in_bash(files, *words) == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("word", "offered"),
+    [("re", ["reading", "resetting", "reset-offset"]), ("exit", ["exit-codes"])],
+)
+def test_bash_offers_the_topics_of_help(tmp_path, word, offered):
+    write_all(tmp_path)
+    (tmp_path / "work").mkdir()
+    assert complete_in_bash(tmp_path, "rmq", "help", word) == offered

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,9 @@ from rmqcli.broker import faults
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
+from tests.kit.documents import text_of
 from tests.kit.records import body_of, checked_records
 from tests.wire.message.bodies import BODIES
-
-ROOT = Path(__file__).parents[3]
 
 #: Every delay is a second, so that retries come soon.
 DELAYS = " ".join(["1s"] * 18)
@@ -51,12 +49,11 @@ def test_the_record_of_tail_is_on_its_stdin(cluster, consume, capfdbinary):
 
 
 @pytest.mark.parametrize("body", [b'{"a":1}', b'{"a": 1}', b"[1,2]", b"5", b"text"])
-def test_the_readmes_jq_command_collects_bodies_of_json_written_in_any_way(
+def test_the_jq_command_of_the_guide_collects_bodies_of_json_written_in_any_way(
     cluster, consume, tmp_path, monkeypatch, body
 ):
     """It wrote `null` for compact JSON, and the message counted as consumed."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [command] = re.findall(r"--exec '(jq [^']*)' --shell", readme)
+    [command] = re.findall(r"--exec '(jq [^']*)' --shell", text_of("consuming"))
     monkeypatch.chdir(tmp_path)
     cluster.send("T", [body])
     consume("--exec", command, "--shell", "--count", "1")

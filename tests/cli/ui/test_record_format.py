@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rmqcli.cli.main import run
@@ -12,6 +10,7 @@ from rmqcli.errors import TextError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
+from tests.kit.documents import text_of
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 FIELDS = MessageFields(
@@ -79,8 +78,8 @@ def test_an_error_points_at_its_place(template: str, start: int, end: int) -> No
     assert (caught.value.start, caught.value.end) == (start, end)
 
 
-def test_every_field_is_in_help_in_o_help_and_in_the_readme(capfd):
-    pages = [(Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")]
+def test_every_field_is_in_help_in_o_help_and_in_the_guide(capfd):
+    pages = [text_of("reading")]
     for command in ("tail", "consume"):
         for arguments in (["--help"], ["-o", "help"]):
             assert run([command, *arguments]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from rmqcli.position import AtOffset, AtTime, Earliest, LastN, Latest
 from rmqcli.spark.shown_errors import with_hints
 from rmqcli.spark.source.options import NAMES, default_start, parse_options
 from rmqcli.spark.source.subscription import Subscription
+from tests.kit.documents import text_of
 
 
 def parsed(**options):
@@ -267,9 +267,8 @@ def test_a_batch_refuses_options_of_streams(name, value):
         parsed(**{name: value}).check_batch()
 
 
-def test_the_readme_describes_every_option():
-    readme = Path(__file__).parents[3] / "README.md"
-    text = readme.read_text(encoding="utf-8").partition("### Spark:")[2]
+def test_the_guide_describes_every_option():
+    text = text_of("dataframes").partition("## Options")[2]
     assert [name for name in NAMES if f"`{name}`" not in text] == []
 
 

@@ -1,4 +1,4 @@
-"""`rmq sql` as a process: the commands in the README, and an interrupt."""
+"""`rmq sql` as a process: the commands of the guide, and an interrupt."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.docs.commands import run_commands
 from tests.kit.spark import no_java, patiently
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
 ]
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -34,33 +33,13 @@ def cluster(rmq_cluster_factory):
     return cluster
 
 
-def the_commands():
-    """The block of commands in the README's section on `rmq sql`."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("### `rmq sql`")[2]
-    match = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    assert match is not None
-    return match[1]
-
-
-def test_the_commands_of_the_readme(cluster, tmp_path):
-    script = f'rmq() {{ "{sys.executable}" -m rmqcli "$@"; }}\n{the_commands()}'
-
+def test_the_commands_of_the_guide(cluster, tmp_path):
     def run():
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", script],
-            env={
-                **os.environ,
-                "NAMESRV_ADDR": cluster.namesrv,
-                "TMPDIR": str(tmp_path),
-            },
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        home = tmp_path / str(len(list(tmp_path.iterdir())))
+        home.mkdir()
+        done = run_commands("querying", cluster, home, spark=True)
         assert done.returncode == 0, done.stderr
+        assert list((home / "tmp").iterdir()) == []
         return done
 
     done = patiently(run)
@@ -73,7 +52,6 @@ def test_the_commands_of_the_readme(cluster, tmp_path):
     assert table[6] == "MAX(STORE_TIMESTAMP)"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", table[7])
     assert "orders: 4 messages in 1 queue\n" in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_ends_the_command_and_its_jvm(cluster, tmp_path):

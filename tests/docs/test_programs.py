@@ -1,9 +1,8 @@
-"""The README's examples in Python, run as they stand on the embedded cluster."""
+"""The programs of the README and the guides work as they stand."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,35 +11,16 @@ from pathlib import Path
 
 import pytest
 
-import rmqcli
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
 from tests.consumer.collecting import committed
+from tests.kit.documents import program
 from tests.kit.proxy.scripted import ScriptedProxy
 from tests.kit.waiting import PATIENCE_S, wait_until
 
-README = Path(__file__).parents[1] / "README.md"
 NAMESRV = "127.0.0.1:9876"
-#: The library's examples, in the README's order.
-(
-    LISTENER,
-    BATCHES,
-    LOOP,
-    SIMPLE,
-    PRODUCER,
-    PROXY,
-    PROXY_CONSUMER,
-    ADMIN,
-    TESTS,
-) = range(9)
-
-
-def examples():
-    """The README's examples of the library, in order."""
-    text = README.read_text(encoding="utf-8").partition("## As a library")[2]
-    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -51,14 +31,14 @@ def cluster(rmq_cluster_factory):
     return cluster
 
 
-def running(cluster, number, output):
+def running(cluster, code, output):
     """Start an example with the cluster's address, which writes to a file."""
     return subprocess.Popen(
         [
             sys.executable,
             "-u",
             "-c",
-            examples()[number].replace(NAMESRV, cluster.namesrv),
+            code.replace(NAMESRV, cluster.namesrv),
         ],
         env={
             **os.environ,
@@ -71,7 +51,10 @@ def running(cluster, number, output):
 
 def test_a_listener_of_one_message(cluster, tmp_path):
     shown = tmp_path / "shown"
-    with shown.open("wb") as output, running(cluster, LISTENER, output) as process:
+    with (
+        shown.open("wb") as output,
+        running(cluster, program("library", "Consume with retries"), output) as process,
+    ):
 
         def is_shown():
             cluster.send("orders", ["{skipped}"], tags="New")
@@ -88,7 +71,10 @@ def test_a_listener_of_one_message(cluster, tmp_path):
 def test_a_listener_of_batches(cluster, tmp_path):
     cluster.send("orders", ['{"id":1}'] * 3, tags="Paid", queue_id=0)
     shown = tmp_path / "shown"
-    with shown.open("wb") as output, running(cluster, BATCHES, output) as process:
+    with (
+        shown.open("wb") as output,
+        running(cluster, program("library", "Consume batches"), output) as process,
+    ):
         wait_until(lambda: shown.read_text().count("\n") == 3)
         # print writes its arguments one by one, so lines of two listeners would mix.
         cluster.send(
@@ -111,20 +97,22 @@ def test_a_listener_of_batches(cluster, tmp_path):
 
 def test_a_loop_over_a_consumer(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
-    shown = finished(cluster, LOOP, tmp_path)
+    shown = finished(cluster, program("library", "Consume in a loop"), tmp_path)
     assert shown == ["1 0 b'a'", "1 1 b'b'", "1 2 b'c'"]
     assert committed(cluster, "report", "orders")[1] == 3
 
 
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
-    shown = finished(cluster, SIMPLE, tmp_path)
+    shown = finished(cluster, program("library", "Receive and acknowledge"), tmp_path)
     assert shown == ["orders 1 b'a'", "orders 1 b'b'", "orders 1 b'c'"]
     assert committed(cluster, "billing", "orders")[1] == 3
 
 
 def test_ten_thousand_messages(cluster, tmp_path):
-    assert finished(cluster, PRODUCER, tmp_path) == ["4 queues SEND_OK"]
+    assert finished(cluster, program("library", "Produce"), tmp_path) == [
+        "4 queues SEND_OK"
+    ]
     ends = cluster.call(
         lambda: [
             cluster.broker().store.queue_bounds("orders", queue_id)[1]
@@ -136,7 +124,9 @@ def test_ten_thousand_messages(cluster, tmp_path):
 
 def test_a_message_through_a_proxy(tmp_path):
     with ScriptedProxy() as proxy:
-        code = examples()[PROXY].replace("127.0.0.1:8081", proxy.endpoints)
+        code = program("library", "Produce through a proxy").replace(
+            "127.0.0.1:8081", proxy.endpoints
+        )
         process = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
         )
@@ -151,7 +141,9 @@ def test_messages_consumed_through_a_proxy(rmq_cluster_factory, tmp_path):
     cluster = rmq_cluster_factory(proxy=True)
     cluster.create_topic("orders")
     cluster.send("orders", ["first"])
-    code = examples()[PROXY_CONSUMER].replace("127.0.0.1:8081", cluster.endpoints)
+    code = program("library", "Consume through a proxy").replace(
+        "127.0.0.1:8081", cluster.endpoints
+    )
     shown = subprocess.run(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -171,7 +163,7 @@ def test_lag_and_a_reset(cluster, tmp_path):
                 "billing", "orders", queue_id, commit_offset=0
             )
             client.invoke(cluster.broker().address, call)
-    shown = finished(cluster, ADMIN, tmp_path)
+    shown = finished(cluster, program("library", "Administer"), tmp_path)
     assert shown[:4] == [
         "orders broker-a 0 8",
         "orders broker-a 1 0",
@@ -184,8 +176,33 @@ def test_lag_and_a_reset(cluster, tmp_path):
     assert committed(cluster, "billing", "orders")[0] == 8
 
 
-def test_the_test_of_a_consumer(tmp_path):
-    (tmp_path / "test_example.py").write_text(examples()[TESTS], encoding="utf-8")
+def test_a_message_is_sent(cluster, tmp_path):
+    assert finished(cluster, program("README", "Send"), tmp_path) == ["SEND_OK"]
+
+
+def test_a_message_is_handled(cluster, tmp_path):
+    cluster.send("orders", ["first"])
+    shown = tmp_path / "shown"
+    code = program("README", "Consume")
+    with shown.open("wb") as output, running(cluster, code, output) as process:
+        wait_until(lambda: shown.read_text() == "orders b'first'\n")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        (program("README", "Test"), 1),
+        (program("testing", "A test with a fault"), 1),
+        (program("testing", "A cluster that fails"), 1),
+        (program("testing", "Hours in no time"), 1),
+        (program("testing", "Clients of a proxy"), 2),
+    ],
+    ids=["readme", "fault", "restart", "clock", "proxy"],
+)
+def test_the_tests_of_programs_pass(code, passed, tmp_path):
+    (tmp_path / "test_example.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     process = subprocess.run(
         [*command, "test_example.py"],
@@ -195,19 +212,12 @@ def test_the_test_of_a_consumer(tmp_path):
         check=False,
     )
     assert process.returncode == 0, process.stdout
-    assert "1 passed" in process.stdout
+    assert f"{passed} passed" in process.stdout
 
 
-def finished(cluster, number, tmp_path):
-    """Run an example to its end, and return the lines that it printed."""
+def finished(cluster, code, tmp_path):
+    """Run a program to its end, and return the lines that it printed."""
     shown = tmp_path / "shown"
-    with shown.open("wb") as output, running(cluster, number, output) as process:
+    with shown.open("wb") as output, running(cluster, code, output) as process:
         assert process.wait(PATIENCE_S) == 0
     return shown.read_text().splitlines()
-
-
-def test_every_public_name_is_there():
-    for name in rmqcli.__all__:
-        assert getattr(rmqcli, name)
-    with pytest.raises(AttributeError, match="nothing_like_it"):
-        _ = rmqcli.nothing_like_it
