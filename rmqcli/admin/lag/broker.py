@@ -7,8 +7,9 @@ offsets:
    the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; also the members
 2. where GET_CONSUME_STATS answered 0, whether 0 was committed: it also answers 0 where
    nothing was committed
-3. the ends of each topic's queues (GET_TOPIC_STATS_INFO); also those of the retry and
-   dead letter topics, which may have messages although no group committed in them or
+3. the ends of each topic's queues (GET_TOPIC_STATS_INFO), without queues that were
+   removed, whose offsets the whole table keeps; also the ends of the retry and dead
+   letter topics, which may have messages although no group committed in them or
    subscribed to them
 4. the age of the next message (QUERY_CONSUME_TIME_SPAN) where messages wait, the queues
    that members hold, and the ends of queues that a broker leaves out of its answer
@@ -79,6 +80,8 @@ def read_broker(
     else:
         yield from _read_all_groups(part, query)
     yield from _read_ends(part, query)
+    if not query.is_one_by_one:
+        yield from _drop_removed_queues(part)
     yield from _read_waiting(part, query, version)
     yield from _read_rest(part, query, shared)
     yield from _read_known_groups(part, query, shared)
@@ -245,6 +248,27 @@ def _read_ends(part: BrokerPart, query: LagQuery) -> Task[None]:
                 queue.queue_id: (item.min_offset, item.max_offset)
                 for queue, item in outcome.items()
             }
+
+
+def _drop_removed_queues(part: BrokerPart) -> Task[None]:
+    """Drop offsets in queues that were removed from a topic, as consume stats do.
+
+    A broker's whole table keeps them, and no member can read these queues.
+    """
+    doubtful = {topic for topic, _ in _queues_left_out(part)}
+    asked = {topic: group for group, topic in part.committed if topic in doubtful}
+    outcomes = yield _all(
+        part, *(get_consume_stats(group, topic) for topic, group in asked.items())
+    )
+    for (topic, group), outcome in zip(asked.items(), outcomes, strict=True):
+        if _is_failure(part, group, outcome):
+            continue
+        readable = {q.queue_id for q in outcome.offsets if q.topic == topic}
+        ends = part.ends.get(topic)
+        for (_, each), offsets in part.committed.items():
+            if each == topic and readable and ends is not None:
+                for queue_id in offsets.keys() - readable - ends.keys():
+                    del offsets[queue_id]
 
 
 def _read_waiting(

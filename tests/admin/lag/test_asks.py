@@ -74,6 +74,19 @@ def test_a_queue_beyond_the_write_queues_is_read_all_the_same(cluster, lag, name
     assert found["billing"]["total_lag"] == 7
 
 
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_messages_in_queues_that_were_removed_are_not_lag(cluster, lag, named):
+    """No member can read them, whether one group is shown or all are."""
+    cluster.create_group("billing")
+    cluster.create_group("audit")
+    commit(cluster, "billing", "orders", {0: 10, 1: 10, 2: 3})
+    commit(cluster, "audit", "orders", {0: 10, 1: 10})
+    cluster.broker().set_queues("orders", read=2, write=2)
+    found, _ = lag(cluster, *named)
+    assert queues(found["billing"]) == [(0, 10, 10, 0, "OK"), (1, 10, 10, 0, "OK")]
+    assert {group["total_lag"] for group in found.values()} == {0}
+
+
 def test_ages_are_asked_for_only_where_something_waits(cluster, lag):
     cluster.create_group("billing")
     commit(cluster, "billing", "orders", {0: 10, 1: 10, 2: 10})

@@ -165,6 +165,21 @@ def test_retries_and_dead_letters_are_shown_without_a_commit(
         assert code == 0
 
 
+def test_messages_in_queues_that_were_removed_are_not_lag(real_cluster, lag):
+    """The report about all groups says the same as the one about this group."""
+    topic = real_cluster.create_topic(queues=4)
+    group = new_group(real_cluster)
+    fill(real_cluster, topic, 40, batch_size=5)
+    commit(real_cluster, group, topic, {0: 10, 1: 4, 2: 0, 3: 3})
+    real_cluster.create_topic(topic, queues=2)
+    named, _ = lag(real_cluster, group)
+    every, _ = lag(real_cluster)
+    for found in (named, every):
+        rows = queues_of(found[group], topic)
+        assert {q: rows[q]["committed"] for q in rows} == {0: 10, 1: 4}
+    assert named[group]["total_lag"] == every[group]["total_lag"] > 0
+
+
 def test_an_offset_beyond_the_end_is_ahead(real_cluster, new_topic, lag):
     topic = new_topic(queues=1)
     group = new_group(real_cluster)
