@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import TextError, UsageError
+from rmqcli.errors import NotFoundError, TextError
 from rmqcli.model import MessageQueue
+from rmqcli.similar import similar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -65,21 +66,45 @@ def select_queues(
 ) -> list[MessageQueue]:
     """Return the queues that a selector matches, in order; all without selectors.
 
-    Raises UsageError when a selector matches no queue.
+    Raises NotFoundError when a selector matches no queue.
     """
     all_queues = list(queues)
     for selector in selectors:
         if not any(selector.matches(queue) for queue in all_queues):
-            brokers = sorted({queue.broker_name for queue in all_queues})
-            raise UsageError(
-                f"no such queue: {selector}",
-                hint=f"queues {_id_span(all_queues)} on {', '.join(brokers)}",
-            )
+            raise _not_found(selector, all_queues)
     if not selectors:
         return all_queues
     return [q for q in all_queues if any(s.matches(q) for s in selectors)]
 
 
-def _id_span(queues: list[MessageQueue]) -> str:
-    ids = [queue.queue_id for queue in queues]
-    return f"{min(ids)} to {max(ids)} exist" if ids else "none exist"
+def _not_found(
+    selector: QueueSelector, queues: Collection[MessageQueue]
+) -> NotFoundError:
+    """Return the error for a queue that does not exist, in the words for all names."""
+    brokers = sorted({q.broker_name for q in queues if q.queue_id == selector.queue_id})
+    near = [
+        str(QueueSelector(each, selector.queue_id))
+        for each in similar(selector.broker_name or "", brokers)
+    ]
+    return NotFoundError(
+        f"queue {selector} does not exist"
+        + (f"; did you mean {' or '.join(near)}?" if near else ""),
+        code=22,
+        name="QUERY_NOT_FOUND",
+        hint="" if near else _those_that_exist(queues),
+    )
+
+
+def _those_that_exist(queues: Collection[MessageQueue]) -> str:
+    """Return which queues there are: `topic orders has queues 0 to 3 on broker-a`."""
+    if not queues:
+        return ""
+    spans: dict[str, list[str]] = {}
+    for broker_name in sorted({queue.broker_name for queue in queues}):
+        ids = [q.queue_id for q in queues if q.broker_name == broker_name]
+        low, high = min(ids), max(ids)
+        span = f"queue {low}" if low == high else f"queues {low} to {high}"
+        spans.setdefault(span, []).append(broker_name)
+    topics = sorted({queue.topic for queue in queues})
+    parts = [f"{span} on {', '.join(names)}" for span, names in spans.items()]
+    return f"topic {', '.join(topics)} has {'; '.join(parts)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.errors import TextError, UsageError
+from rmqcli.errors import NotFoundError, TextError
 from rmqcli.model import MessageQueue
 from rmqcli.queue_selector import QueueSelector, parse_queue_selector, select_queues
 
@@ -39,9 +39,36 @@ def test_selection_keeps_the_queues_order():
     assert select_queues(QUEUES, []) == QUEUES
 
 
-def test_a_selector_that_means_nothing_is_an_error():
-    with pytest.raises(UsageError, match="no such queue: a:7") as caught:
-        select_queues(QUEUES, [QueueSelector("a", 7)])
-    assert caught.value.hint == "queues 0 to 1 exist on a, b:c"
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("selector", "message", "hint"),
+    [
+        (
+            QueueSelector("a", 7),
+            "queue a:7 does not exist",
+            "topic t has queues 0 to 1 on a, b:c",
+        ),
+        (
+            QueueSelector(None, 7),
+            "queue 7 does not exist",
+            "topic t has queues 0 to 1 on a, b:c",
+        ),
+        (
+            QueueSelector("nothing", 1),
+            "queue nothing:1 does not exist",
+            "topic t has queues 0 to 1 on a, b:c",
+        ),
+        (QueueSelector("bc", 1), "queue bc:1 does not exist; did you mean b:c:1?", ""),
+    ],
+    ids=str,
+)
+def test_a_queue_that_does_not_exist_is_named_with_those_that_do(
+    selector, message, hint
+):
+    with pytest.raises(NotFoundError) as caught:
+        select_queues(QUEUES, [selector])
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_topic_without_queues_has_none_to_select():
+    with pytest.raises(NotFoundError, match="queue 0 does not exist"):
         select_queues([], [QueueSelector(None, 0)])

@@ -14,7 +14,7 @@ from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
     from rmqcli.cli.declaration import Declaration
@@ -117,10 +117,22 @@ def explain_sql(error: RmqError) -> RmqError:
 
 
 def check_queue_starts(
-    starts: Iterable[MessageQueue], queues: Sequence[MessageQueue]
+    starts: Iterable[MessageQueue],
+    queues: Sequence[MessageQueue],
+    *,
+    topics: Mapping[str, Sequence[MessageQueue]],
 ) -> None:
-    """Raise UsageError for a queue of --from-queue that is not read."""
+    """Check the queues of --from-queue; `topics` has all queues of the topics.
+
+    Raises NotFoundError for a queue that a topic does not have, and UsageError for one
+    that is not read.
+    """
+    from rmqcli.queue_selector import QueueSelector, select_queues
+
     for queue in starts:
+        if queue.topic in topics:
+            selector = QueueSelector(queue.broker_name, queue.queue_id)
+            select_queues(topics[queue.topic], [selector])
         if queue not in queues:
             raise UsageError(
                 f"--from-queue {queue} is not one of the queues to read",

@@ -60,8 +60,8 @@ def find_target(
     """Find the writable queues of `topic`; with `may_create`, also of a new topic.
 
     Raises NotFoundError when the topic does not exist and may not be created, or no
-    broker creates topics; DeniedError when none of its queues is writable; UsageError
-    for a selector that matches no queue.
+    broker creates topics, and for a selector that matches no queue; DeniedError when
+    none of its queues is writable.
     """
     is_new = False
     try:

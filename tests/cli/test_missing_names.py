@@ -47,6 +47,13 @@ CLUSTER = {
     "topic create": "topic create new --cluster {name}",
     "group create": "group create new --cluster {name}",
 }
+QUEUE = {
+    "tail": "tail orders --no-follow --queue {name}",
+    "tail from a queue": "tail orders --to latest --from-queue orders@{name}=earliest",
+    "send": "send orders hello --queue {name}",
+    "reset-offset": "reset-offset billing orders --to earliest --queue {name}",
+    "export": "export orders --to-parquet out --queue {name}",
+}
 ROWS = [
     *(("topic", "ordres", "; did you mean orders?", each) for each in TOPIC.values()),
     *(("topic", "Orders", "; did you mean orders?", each) for each in TOPIC.values()),
@@ -57,6 +64,8 @@ ROWS = [
     *(("group", "nothing", "", each) for each in GROUP.values()),
     *(("broker", "brokr-a", "; did you mean broker-a?", e) for e in BROKER.values()),
     *(("broker", "nothing", "", each) for each in BROKER.values()),
+    *(("queue", "brokr-a:0", "; did you mean broker-a:0?", e) for e in QUEUE.values()),
+    *(("queue", "broker-a:99", "", each) for each in QUEUE.values()),
     *(
         ("cluster", "DefaultClust", "; did you mean DefaultCluster?", each)
         for each in CLUSTER.values()

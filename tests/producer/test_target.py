@@ -98,5 +98,5 @@ def test_a_topic_that_may_only_be_read():
 
 
 def test_a_queue_that_is_not_there():
-    with pytest.raises(UsageError, match="no such queue: 9"):
+    with pytest.raises(NotFoundError, match="queue 9 does not exist"):
         found_target(route_of(), QueueSelector(None, 9))

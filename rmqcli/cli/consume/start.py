@@ -18,6 +18,7 @@ from rmqcli.api.calls.offset import (
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.engine.reports import QueueStart, Start
 from rmqcli.errors import RmqError
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.version import V5_0_0
 
@@ -171,7 +172,12 @@ class Starts:
         return QueueStart(each.queue, first, each.start)
 
     def _is_moot(self, each: QueueStart) -> bool:
-        return each.start is Start.COMMITTED and not self._is_zero_of_a_new_group(each)
+        """Whether a committed offset overrides `--from`, which no retry topic obeys."""
+        return (
+            each.start is Start.COMMITTED
+            and not _is_retry(each)
+            and not self._is_zero_of_a_new_group(each)
+        )
 
     def _is_zero_of_a_new_group(self, each: QueueStart) -> bool:
         """Whether the broker answered 0 for a queue without a committed offset."""
@@ -189,7 +195,7 @@ class Starts:
                     "committed by the group, or new to it: for a new group, brokers"
                     " return 0 while a queue still has its first message"
                 )
-            case Start.COMMITTED:
+            case Start.COMMITTED if each.queue_offset or not _is_retry(each):
                 return "committed by the group"
             case Start.FIRST:
                 return "new to the group; first message (--from earliest)"
@@ -202,7 +208,7 @@ class Starts:
 
     def _is_doubtful(self, each: QueueStart) -> bool:
         is_known = each.queue in self.committed
-        return not is_known and not each.queue_offset and each.queue.topic[:1] != "%"
+        return not is_known and not each.queue_offset and not _is_retry(each)
 
     def _why_zero(self) -> str:
         if self._where == "first":
@@ -214,6 +220,10 @@ class Starts:
             f"new to the group; brokers ignore --from {start} while a queue still has"
             " its first message, so the whole queue is read"
         )
+
+
+def _is_retry(each: QueueStart) -> bool:
+    return each.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
 def _offsets(starts: Sequence[QueueStart]) -> str:

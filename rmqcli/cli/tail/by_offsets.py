@@ -151,6 +151,7 @@ class OffsetTail:
 
     def find_queues(self) -> None:
         """Find the queues of the topics. Raises NotFoundError for an unknown topic."""
+        topics = {}
         for topic in self._plan.topics:
             route = {
                 each.queue: each
@@ -159,9 +160,11 @@ class OffsetTail:
             }
             if not route:
                 raise RmqError(f"topic {topic} has no readable queue")
-            for queue in select_queues(sorted(route), self._plan.selectors):
+            topics[topic] = sorted(route)
+            for queue in select_queues(topics[topic], self._plan.selectors):
                 self._queues.append(route[queue])
-        check_queue_starts(self._plan.own_starts, [each.queue for each in self._queues])
+        queues = [each.queue for each in self._queues]
+        check_queue_starts(self._plan.own_starts, queues, topics=topics)
 
     def find_ranges(self) -> None:
         """Find the range of each queue, and show it on stderr.

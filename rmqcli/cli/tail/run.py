@@ -150,10 +150,11 @@ def _find_ranges(
     Raises the first error when no queue has a range, or NoBrokerError when no broker
     answers.
     """
+    topics = {topic: readable_queues(client, topic) for topic in options.topics}
     queues: list[MessageQueue] = []
-    for topic in dict.fromkeys(options.topics):
-        queues += select_queues(readable_queues(client, topic), options.selectors)
-    check_queue_starts(options.queue_starts, queues)
+    for readable in topics.values():
+        queues += select_queues(readable, options.selectors)
+    check_queue_starts(options.queue_starts, queues, topics=topics)
     around = None if options.around_group is None else AtGroup(options.around_group)
     check_groups(
         client,

@@ -97,8 +97,8 @@ class BrokerCluster:
         """Resolve both ends of the range in each queue, now.
 
         The queues are taken from the request, which may be that of an earlier run.
-        Raises NotFoundError for an unknown topic or group, and UsageError for a queue
-        that the topic does not have. When positions cannot be resolved, raises the
+        Raises NotFoundError for an unknown topic or group, and for a queue that the
+        topic does not have. When positions cannot be resolved, raises the
         error of the first such queue.
         """
         from rmqcli.admin.positions import check_groups, resolve_ranges

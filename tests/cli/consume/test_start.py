@@ -111,6 +111,20 @@ def test_earliest_shows_the_first_offset_that_is_there(cluster, consume):
     ]
 
 
+def test_the_retry_topic_of_a_new_group_does_not_make_from_look_ignored(
+    cluster, consume
+):
+    """Brokers before 5.0 answer offset 0 for it, as if the group had committed that."""
+    cluster.create_group("g")
+    cluster.create_topic("%RETRY%g", queues=1)
+    lines = consume(cluster, "--from", "earliest", until="%RETRY%g@")
+    assert [line for line in lines if line.startswith("%RETRY%g@")] == [
+        "%RETRY%g@broker-a begins at 0 in queue 0: the group's retries, from the first"
+        " one"
+    ]
+    assert not [line for line in lines if line.startswith("--from applies only")]
+
+
 def test_a_time_is_echoed_with_its_zone(cluster, consume):
     trimmed(cluster)
     lines = consume(cluster, "--from", "@2020-01-02T03:04:05Z")

@@ -183,14 +183,25 @@ def test_what_is_being_written_when_it_ends_is_not_passed(cluster):
         assert tail.counts.matched == 6
 
 
-def test_a_queue_that_does_not_exist_is_a_usage_error(cluster):
+@pytest.mark.parametrize(
+    ("queue", "code", "words"),
+    [
+        ("T@broker-a:9", 3, "queue broker-a:9 does not exist"),
+        ("T@broker-a:1", 2, "T@broker-a:1 is not one of the queues to read"),
+        ("U@broker-a:0", 2, "U@broker-a:0 is not one of the queues to read"),
+    ],
+)
+def test_the_start_of_a_queue_that_is_not_read_is_refused(cluster, queue, code, words):
     done = subprocess.run(
-        [*RMQ, "tail", "T", "-n", cluster.namesrv, "--from-queue", "T@broker-a:9=4"],
+        [
+            *(*RMQ, "tail", "T", "-n", cluster.namesrv, "--queue", "0"),
+            *("--from-queue", f"{queue}=4"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 2
-    assert "--from-queue T@broker-a:9 is not one of the queues to read" in done.stderr
+    assert done.returncode == code
+    assert words in done.stderr

@@ -294,7 +294,6 @@ def test_fields_are_listed(capsys):
         (["--rate", "fast"], "not a rate"),
         (["--count", "-1"], "count"),
         (["--from", "yesterday"], "not a position"),
-        (["--queue", "99"], "no such queue"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(tail, flags, words):
