@@ -119,8 +119,10 @@ def test_the_retry_topic_of_a_new_group_does_not_make_from_look_ignored(
     cluster.create_topic("%RETRY%g", queues=1)
     lines = consume(cluster, "--from", "earliest", until="%RETRY%g@")
     assert [line for line in lines if line.startswith("%RETRY%g@")] == [
-        "%RETRY%g@broker-a begins at 0 in queue 0: the group's retries, from the first"
-        " one"
+        (
+            "%RETRY%g@broker-a begins at 0 in queue 0: the group's retries, from the"
+            " first one"
+        )
     ]
     assert not [line for line in lines if line.startswith("--from applies only")]
 
