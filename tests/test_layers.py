@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).parents[1] / "rmqcli"
 #: Modules beside the packages, lowest first: each may import those before it.
 VALUES = (
     "errors",
+    "similar",
     "client_id",
     "process_end",
     "log",
@@ -39,7 +40,6 @@ VALUES = (
     "tasks",
     "position",
     "queue_selector",
-    "similar",
     "config",
 )
 
