@@ -49,6 +49,16 @@ class Timers:
         """When the next action is due (monotonic), or None if there is none."""
         return self._heap[0][0] if self._heap else None
 
+    def take_due(self, monotonic_ms: int) -> list[Callable[[Now], None]]:
+        """Remove and return the actions that are due, for the caller to run.
+
+        An action that adds another one that is due at once does not run it.
+        """
+        due = []
+        while self._heap and self._heap[0][0] <= monotonic_ms:
+            due.append(heapq.heappop(self._heap)[2])
+        return due
+
     def run_due(self, now: Now) -> None:
         """Run the actions that are due at `now`, including those that they add."""
         while self._heap and self._heap[0][0] <= now.monotonic_ms:

@@ -38,6 +38,7 @@ VALUES = (
     "units",
     "timers",
     "tasks",
+    "futures",
     "position",
     "queue_selector",
     "config",

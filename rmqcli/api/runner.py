@@ -12,11 +12,12 @@ instead.
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqcli.clock import Now
 from rmqcli.errors import DeadlineError, RmqError, TimeLimitError
 from rmqcli.tasks import start
+from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,9 +61,7 @@ class ClientRunner:
     def __init__(self, client: Client, deadline: Deadline | None = None) -> None:
         self._client = client
         self._deadline = deadline
-        #: (due_ms, number, action): a heap, by the client's monotonic clock
-        self._timers: list[tuple[int, int, Callable[[], None]]] = []
-        self._timer_count = 0
+        self._timers = Timers()  # by the client's clock
         #: requests that were sent; those that have ended are removed from time to time
         self._sent: list[PendingCall[Any]] = []
 
@@ -95,8 +94,7 @@ class ClientRunner:
                 return
             delay_ms = min(delay_ms, left_ms)
         due_ms = self._client.clock.monotonic_ms() + delay_ms
-        self._timer_count += 1
-        heapq.heappush(self._timers, (due_ms, self._timer_count, action))
+        self._timers.at(due_ms, lambda _: action())
 
     def run(self, parts: Iterable[Part]) -> list[Any]:
         """Do what `run_tasks` does. May be called again, with the same deadline."""
@@ -134,16 +132,17 @@ class ClientRunner:
         return bool(self._sent)
 
     def _wait_ms(self) -> int:
-        if not self._timers:
+        due_ms = self._timers.next_ms()
+        if due_ms is None:
             return _TURN_MS
-        left_ms = self._timers[0][0] - self._client.clock.monotonic_ms()
+        left_ms = due_ms - self._client.clock.monotonic_ms()
         return max(0, min(left_ms, _TURN_MS))
 
     def _call_due(self) -> None:
-        now_ms = self._client.clock.monotonic_ms()
-        due = []
+        if not self._timers:
+            return
+        clock = self._client.clock
+        now = Now(clock.monotonic_ms(), clock.epoch_ms())
         # All are removed first: an action may add another one that is due now.
-        while self._timers and self._timers[0][0] <= now_ms:
-            due.append(heapq.heappop(self._timers)[2])
-        for action in due:
-            action()
+        for action in self._timers.take_due(now.monotonic_ms):
+            action(now)

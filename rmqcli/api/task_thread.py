@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rmqcli import tasks
 from rmqcli.clock import Now
-from rmqcli.errors import RmqError
+from rmqcli.futures import run_in
 from rmqcli.log import get_logger
 from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
+    from rmqcli import tasks
     from rmqcli.api.client import Client
 
 T = TypeVar("T")
@@ -69,19 +69,8 @@ class TaskThread:
             self._client.remoting.wake()
 
     def run(self, part: tasks.Part) -> Future[Any]:
-        """Run a task in the thread; the future ends with its result or its RmqError."""
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # a request that was sent stays sent
-
-        def ended(pending: tasks.Pending[Any]) -> None:
-            outcome = pending.outcome()
-            if isinstance(outcome, RmqError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        self.post(lambda: tasks.start(part, self).on_done(ended))
-        return future
+        """See `futures.run_in`."""
+        return run_in(self, part)
 
     def end(self) -> bool:
         """End the thread and close the client; return whether it ended within 1 s."""

@@ -15,15 +15,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli import tasks
 from rmqcli.errors import RmqError
+from rmqcli.futures import run_in
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+
+    from rmqcli import tasks
 
 logger = get_logger(__name__)
 
@@ -54,19 +56,8 @@ class IoThread:
         self.loop.call_soon_threadsafe(action)
 
     def run(self, part: tasks.Part) -> Future[Any]:
-        """Run a task in the thread; the future ends with its result or its RmqError."""
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # a sent request cannot be cancelled
-
-        def ended(pending: tasks.Pending[Any]) -> None:
-            outcome = pending.outcome()
-            if isinstance(outcome, RmqError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        self.post(lambda: tasks.start(part, self).on_done(ended))
-        return future
+        """See `futures.run_in`."""
+        return run_in(self, part)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine to its end, and log its error if it fails."""

@@ -32,8 +32,6 @@ apache/rocketmq.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import os
 import platform
 import random
@@ -47,7 +45,7 @@ import grpc.aio
 
 from rmqcli import tasks
 from rmqcli.client_id import new_proxy_client_id
-from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.clock import SYSTEM_CLOCK, Now
 from rmqcli.errors import (
     BodyError,
     DeadlineError,
@@ -73,6 +71,7 @@ from rmqcli.proxy.settings import (
 )
 from rmqcli.proxy.status import OK, error_of
 from rmqcli.thread_dump import thread_dump
+from rmqcli.timers import Timers
 from rmqcli.transport.backoff import Backoff
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
@@ -106,7 +105,6 @@ _PROVED_MS: Final = 10_000
 #: Extra time after unregistering, for actions that its end starts.
 _AFTER_GOODBYE_MS: Final = 1_000
 _POLLING_ASKED_MS: Final = 20_000
-_NUMBERS: Final = itertools.count()
 
 
 class Via(tasks.Runner, Protocol):
@@ -564,22 +562,22 @@ class CallerVia:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timers = Timers()
 
     def run(self, make: Callable[[CallerVia], tasks.Task[T]]) -> T:
         """Run the task to its end. Raises its error."""
         clock = self._session.clock
         pending: tasks.Pending[T] = tasks.start(make(self), self)
         while not pending.is_done:
-            if not self._timers:
+            due_ms = self._timers.next_ms()
+            if due_ms is None:
                 raise RuntimeError(
                     "the task waits for something that no runner provides"
                 )
-            due_ms, _, action = heapq.heappop(self._timers)
             left_ms = due_ms - clock.monotonic_ms()
             if left_ms > 0:
                 clock.wait_ms(threading.Event(), left_ms)
-            action()
+            self._timers.run_due(Now(clock.monotonic_ms(), clock.epoch_ms()))
         return pending.result()
 
     def call(
@@ -600,7 +598,7 @@ class CallerVia:
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """See tasks.Runner."""
         due_ms = self._session.clock.monotonic_ms() + delay_ms
-        heapq.heappush(self._timers, (due_ms, next(_NUMBERS), action))
+        self._timers.at(due_ms, lambda _: action())
 
 
 class _Server:
