@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from rmqcli.api.calls.send import SendStatus
     from rmqcli.cluster import Cluster, connect
     from rmqcli.config import ClientConfig
-    from rmqcli.consumer.consumer import Consumer, sql
+    from rmqcli.consumer.consumer import Consumer
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.simple.received import ReceivedMessage
+    from rmqcli.consumer.subscriptions import sql
     from rmqcli.engine.allocate import (
         AllocateMachineRoomNearby,
         AllocateMessageQueueAveragely,
@@ -100,7 +101,8 @@ _NAMES = {
     "rmqcli.api.calls.send": ("SendStatus",),
     "rmqcli.cluster": ("Cluster", "connect"),
     "rmqcli.config": ("ClientConfig",),
-    "rmqcli.consumer.consumer": ("Consumer", "sql"),
+    "rmqcli.consumer.consumer": ("Consumer",),
+    "rmqcli.consumer.subscriptions": ("sql",),
     "rmqcli.consumer.simple.received": ("ReceivedMessage",),
     "rmqcli.consumer.simple.consumer": ("SimpleConsumer",),
     "rmqcli.engine.allocate": (

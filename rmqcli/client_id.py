@@ -23,14 +23,15 @@ from rmqcli.errors import UsageError
 
 
 class Owner(Protocol):
-    """The consumer that has a client id."""
+    """What has the client id of a member: the back end of a consumer."""
 
     @property
     def group(self) -> str:
         """The consumer group."""
 
-    def wait(self, timeout_ms: int) -> bool:
-        """Wait for the close of the consumer; return whether it is closed in time."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether the consumer is closed."""
 
 
 _DEFAULT_INSTANCE: Final = "DEFAULT"
@@ -87,24 +88,24 @@ def new_proxy_client_id(host_name: str) -> str:
 
 _lock: Final = threading.Lock()
 #: guarded by _lock
-_consumers: Final[weakref.WeakValueDictionary[tuple[str, str, str], Owner]] = (
+_owners: Final[weakref.WeakValueDictionary[tuple[str, str, str], Owner]] = (
     weakref.WeakValueDictionary()
 )
 
 
-def claim_client_id(consumer: Owner, namesrv: str, client_id: str) -> None:
-    """Reserve a client id for a consumer until the consumer is closed.
+def claim_client_id(owner: Owner, namesrv: str, client_id: str) -> None:
+    """Reserve a client id for a member of a group until its consumer is closed.
 
-    Raises UsageError while another consumer of its group has the id. Safe to call from
+    Raises UsageError while another member of the group has the id. Safe to call from
     any thread.
     """
-    key = (namesrv, consumer.group, client_id)
+    key = (namesrv, owner.group, client_id)
     with _lock:
-        owner = _consumers.get(key)
-        if owner is not None and owner is not consumer and not owner.wait(0):
+        other = _owners.get(key)
+        if other is not None and other is not owner and not other.has_ended:
             raise UsageError(
-                f"another consumer of group {consumer.group} in this process has the"
+                f"another consumer of group {owner.group} in this process has the"
                 f" client id {client_id}",
                 hint="leave instance_name unset, or give each consumer another one",
             )
-        _consumers[key] = consumer
+        _owners[key] = owner

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.admin.admin import Admin
-    from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues, Topics
+    from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues
     from rmqcli.consumer.simple.consumer import SimpleConsumer
+    from rmqcli.consumer.subscriptions import Topics
     from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart

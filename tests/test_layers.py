@@ -118,6 +118,14 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("calls", "pending"),
         ("client", "runner"),
     ],
+    "consumer": [
+        ("backend", "consume_threads", "latch", "remoting_network", "subscriptions"),
+        ("iteration", "local_offsets", "peer_requests"),
+        ("engine_thread",),
+        ("engine_lease",),
+        ("proxy_backend", "remoting_backend"),
+        ("consumer", "simple"),
+    ],
     "admin": [
         ("brokers", "lag", "positions", "read"),
         ("reset", "tail", "topics"),
@@ -277,7 +285,7 @@ OWN_CLOCK = {
     "rmqcli.cli.completion.names",
     "rmqcli.transport.topic_list",
     # They measure how long listeners take.
-    "rmqcli.consumer.threads",
+    "rmqcli.consumer.engine_lease",
 }
 #: Functions of `time` that read a clock or wait.
 CLOCK_FUNCTIONS = {

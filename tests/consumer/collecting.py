@@ -7,7 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
-from rmqcli.consumer.threads import LeasingEngineThread, PlainEngineThread
+from rmqcli.consumer.engine_lease import LeasingEngineThread
+from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.remoting_backend import RemotingBackend
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -22,12 +24,19 @@ ENGINE_THREAD = "RMQ_TEST_ENGINE_THREAD"
 ENGINE_THREADS = {"plain": PlainEngineThread, "leasing": LeasingEngineThread}
 
 
-class ConsumerUnderTest(Consumer):
-    """A consumer with the kind of engine thread that the environment variable names."""
+class BackendUnderTest(RemotingBackend):
+    """A back end with the kind of engine thread that the environment variable names."""
 
     def _make_engine_thread(self, client, consume_threads):
         make = ENGINE_THREADS[os.environ.get(ENGINE_THREAD, "leasing")]
-        return make(client, consume_threads, on_end=self._release)
+        return make(client, consume_threads, on_end=self._on_end)
+
+
+class ConsumerUnderTest(Consumer):
+    """A consumer whose back end is that one."""
+
+    _remoting_backend = BackendUnderTest
+    _backend: Any
 
 
 class Seen:

@@ -145,7 +145,9 @@ def idle(times):
                 wait_until(lambda: beats.seen >= count, timeout_s=patience_s)
 
             def plans():
-                return running._ask(lambda: len(running._engine.member.timers._heap))
+                return running._backend.ask(
+                    lambda: len(running._backend.engine.member.timers._heap)
+                )
 
             wait_until(lambda: len(running.queues()) == 10, timeout_s=_PATIENCE_S)
             beat(2 * _WARM_UP)

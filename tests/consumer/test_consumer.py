@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqcli import Consumer
-from rmqcli.consumer.consumer import sql
+from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumeFromWhere, MessageModel
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.errors import BrokerError, ConfigError, UsageError

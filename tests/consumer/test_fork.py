@@ -177,7 +177,7 @@ def handle(message):
     counted.append(message.queue_offset)
     if message.body == b"last":
         consumer.close()
-    if not is_forked and consumer._engine_thread.is_handed_off:
+    if not is_forked and consumer._backend.engine_thread.is_handed_off:
         is_forked = True
         child = os.fork()
         if child == 0:

@@ -136,7 +136,7 @@ def test_a_start_may_wait_for_a_topic_that_is_created_later(rmq_cluster):
         target=running.start, kwargs={"wait_for_cluster": True}, daemon=True
     )
     starting.start()
-    wait_until(lambda: running._engine is not None and running._engine.start_error)
+    wait_until(lambda: running._backend.engine and running._backend.engine.start_error)
     assert starting.is_alive()
     rmq_cluster.create_topic("later")
     rmq_cluster.send("later", ["one"])
@@ -154,7 +154,7 @@ def test_a_start_may_wait_for_a_name_server_that_comes_up_later(rmq_cluster_fact
         target=running.start, kwargs={"wait_for_cluster": True}, daemon=True
     )
     starting.start()
-    wait_until(lambda: running._engine is not None and running._engine.start_error)
+    wait_until(lambda: running._backend.engine and running._backend.engine.start_error)
     cluster = rmq_cluster_factory(namesrv_port=int(address.rpartition(":")[2]))
     cluster.create_topic("orders")
     starting.join(20)
@@ -229,5 +229,5 @@ def test_a_query_that_fails_inside_the_engine_raises_its_own_error(
             raise ZeroDivisionError("its own")
 
         with pytest.raises(ZeroDivisionError, match="its own"):
-            running._ask(question)
+            running._backend.ask(question)
         wait_until(lambda: len(running.queues()) == 5)

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from rmqcli.clock import SystemClock
-from rmqcli.consumer.threads import ConsumeThreads
+from rmqcli.consumer.consume_threads import ConsumeThreads
 from rmqcli.engine.listener import Listener
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.consumer.test_consumer import names
@@ -78,7 +78,7 @@ def hand_off(running, cluster, topic, seen):
     for turn in range(1, 200):
         cluster.send(topic, names(40, prefix=f"{turn}-"))
         seen.wait_for(40 * turn)
-        if running._engine_thread.is_handed_off:
+        if running._backend.engine_thread.is_handed_off:
             return 40 * turn
     raise AssertionError("the engine was never handed off")
 
@@ -90,7 +90,7 @@ def test_the_thread_of_a_quick_listener_owns_the_engine_until_no_message_comes(
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, orderly=orderly) as running:
         sent = hand_off(running, rmq_cluster, rmq_topic, seen)
-        wait_until(lambda: not running._engine_thread.is_handed_off)
+        wait_until(lambda: not running._backend.engine_thread.is_handed_off)
         rmq_cluster.send(rmq_topic, ["last"])
         seen.wait_for(sent + 1)
     assert len(set(seen.bodies)) == len(seen.bodies) == sent + 1
@@ -163,7 +163,7 @@ def test_the_thread_of_a_slow_listener_never_owns_the_engine(rmq_cluster, rmq_to
 
     def act(*_):
         gate.wait(0.003)
-        was_handed_off.append(running._engine_thread.is_handed_off)
+        was_handed_off.append(running._backend.engine_thread.is_handed_off)
 
     rmq_cluster.send(rmq_topic, names(400))
     seen = Seen(act)
@@ -201,7 +201,9 @@ def test_a_message_that_a_broker_sends_is_consumed_although_the_only_thread_has_
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, consume_threads=1) as running:
         hand_off(running, rmq_cluster, rmq_topic, seen)
-        running._engine_thread.post(lambda: running._engine_thread.call(called.set))
+        running._backend.engine_thread.post(
+            lambda: running._backend.engine_thread.call(called.set)
+        )
         assert called.wait(10)
 
 
@@ -232,11 +234,11 @@ def test_an_exception_in_the_engine_ends_no_thread(
 
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
         sent = hand_off(running, rmq_cluster, rmq_topic, seen)
-        running._engine_thread.post(fail)
+        running._backend.engine_thread.post(fail)
         rmq_cluster.send(rmq_topic, ["after"])
         seen.wait_for(sent + 1)
-        wait_until(lambda: not running._engine_thread.is_handed_off)
-        running._engine_thread.post(fail)
+        wait_until(lambda: not running._backend.engine_thread.is_handed_off)
+        running._backend.engine_thread.post(fail)
         rmq_cluster.send(rmq_topic, ["more"])
         seen.wait_for(sent + 2)
     logged = [each.message for each in caplog.records if each.exc_info]

@@ -25,7 +25,8 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.consumer.consumer import Consumer, sql
+from rmqcli.consumer.consumer import Consumer
+from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
 from rmqcli.errors import ConfigError, ExitCode, RmqError
 from rmqcli.model import dlq_topic

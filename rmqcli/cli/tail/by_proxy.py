@@ -17,8 +17,8 @@ from rmqcli.admin.tail.filter import make_filter
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.consumer.consumer import sql
 from rmqcli.consumer.simple.consumer import MESSAGES_MAX, SimpleConsumer
+from rmqcli.consumer.subscriptions import sql
 from rmqcli.errors import AckError, ExitCode, TransportError
 
 if TYPE_CHECKING:

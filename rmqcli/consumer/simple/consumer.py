@@ -33,7 +33,7 @@ import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
@@ -43,21 +43,21 @@ from rmqcli.config import ClientConfig
 from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.consumer.simple.remoting import RemotingPop
-from rmqcli.engine.checks import check_group, check_topic
+from rmqcli.consumer.subscriptions import subscriptions_of
+from rmqcli.engine.checks import check_group
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import AckError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.transport.lookups import local_ip
-from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from rmqcli.clock import Clock
     from rmqcli.consumer.simple.proxy import ProxyPop
-
-    Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
+    from rmqcli.consumer.subscriptions import Topics
+    from rmqcli.wire.subscription import SubscriptionData
 
 logger = get_logger(__name__)
 
@@ -139,12 +139,7 @@ class SimpleConsumer:
             consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         )
         self._clock = clock
-        self._subscriptions = {
-            subscription.topic: subscription
-            for subscription in _subscriptions(topics, clock)
-        }
-        if not self._subscriptions:
-            raise UsageError("topics is empty; at least one is needed")
+        self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
         self._pid = os.getpid()
         self._network: RemotingPop | ProxyPop
         self._receiver: Receiver
@@ -307,9 +302,9 @@ class SimpleConsumer:
         these would skip messages that only the new one matches. Raises ConfigError or
         UsageError for an invalid topic or expression.
         """
-        (subscription,) = _subscriptions({topic: expression}, self._clock)
+        changed = subscriptions_of({topic: expression}, self._clock.epoch_ms())
         with self._changed:
-            self._subscriptions[topic] = subscription
+            self._subscriptions.update(changed)
             if not self._is_started or self._is_closed:
                 return
             self._network.subscribed()
@@ -451,22 +446,3 @@ def _checked(value: object, name: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise UsageError(f"{name} is {value}; it must be {low} to {high}")
     return value
-
-
-def _subscriptions(topics: Topics, clock: Clock) -> list[SubscriptionData]:
-    if isinstance(topics, str):
-        topics = {topics: "*"}
-    elif not hasattr(topics, "items"):
-        topics = dict.fromkeys(topics, "*")
-    version = clock.epoch_ms()
-    found = []
-    for topic, each in topics.items():
-        check_topic(topic)
-        if isinstance(each, str):
-            each = parse_subscription(topic, each, sub_version=version)
-        elif each.topic != topic:
-            raise UsageError(
-                f"the subscription for topic {topic} is for topic {each.topic}"
-            )
-        found.append(each)
-    return found

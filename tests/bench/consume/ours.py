@@ -23,7 +23,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
-from rmqcli.consumer.threads import PlainEngineThread
+from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.remoting_backend import RemotingBackend
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 
 if TYPE_CHECKING:
@@ -38,11 +39,17 @@ def say(**event: object) -> None:
     sys.stdout.flush()
 
 
-class PlainConsumer(Consumer):
-    """A consumer whose engine is never handed off to a consume thread."""
+class PlainBackend(RemotingBackend):
+    """A back end whose engine is never handed off to a consume thread."""
 
     def _make_engine_thread(self, client, consume_threads):
-        return PlainEngineThread(client, consume_threads, on_end=self._release)
+        return PlainEngineThread(client, consume_threads, on_end=self._on_end)
+
+
+class PlainConsumer(Consumer):
+    """A consumer with that back end."""
+
+    _remoting_backend = PlainBackend
 
 
 class Counter:

@@ -1,4 +1,4 @@
-"""The part of `Consumer` that consumes through a proxy (gRPC) as a group member.
+"""The back end of a `Consumer` that consumes through a proxy (gRPC).
 
 The proxy assigns brokers, or queues of a FIFO group, to the member. For each of them a
 receive request is open, which the proxy holds until messages arrive. `HeldMessages`
@@ -11,7 +11,8 @@ of a dead letter is retried until the message's lease is over; then the broker d
 the message again. A change of the invisible time is not sent again when the first may
 have been carried out, because the message would then be delivered twice.
 
-Everything here runs in the thread rmq-proxy, except `start`, `join` and the listeners.
+Everything here runs in the thread rmq-proxy, except the listeners and the methods of
+`ConsumerBackend`.
 
 Source: PushConsumerImpl, ProcessQueueImpl in apache/rocketmq-clients.
 """
@@ -26,7 +27,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from rmqcli import tasks
 from rmqcli.clock import Deadline
-from rmqcli.consumer.threads import ConsumeThreads
+from rmqcli.consumer.backend import not_started
+from rmqcli.consumer.consume_threads import ConsumeThreads
+from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.consume.request import (
     call_batch,
     call_directly,
@@ -80,7 +83,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.consumer.backend import Offsets
     from rmqcli.engine.held_messages import Held
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Message, Pulled
@@ -115,6 +118,32 @@ _START_AGAIN_MS: Final = 1_000
 #: refusal comes at once, but a receive that finds no message is held for seconds.
 _FILTER_SHARE: Final = 3
 _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
+#: How long `join` waits for listeners.
+_JOIN_MS: Final = 500
+_NEAR_THE_END: Final = "new groups begin near the end"
+_GENERATED_IDS: Final = "a proxy identifies clients by generated ids"
+#: Settings that have no meaning through a proxy -> the reason, and what to do instead;
+#: each may be empty.
+_NOT_BY_PROXY: Final = {
+    "message_model": ("", "give each program its own group"),
+    "consume_from_where": (_NEAR_THE_END, "reset the group with Admin"),
+    "consume_timestamp_ms": (_NEAR_THE_END, "reset the group with Admin"),
+    "strategy": ("the proxy assigns the messages", ""),
+    "max_reconsume_times": ("", "set the group's retryMaxTimes"),
+    "post_subscription_when_pull": ("each receive request has its filter anyway", ""),
+    "unit_mode": ("", ""),
+    "client_ip": (_GENERATED_IDS, ""),
+    "instance_name": (_GENERATED_IDS, ""),
+    "unit_name": (_GENERATED_IDS, ""),
+}
+#: The methods of Consumer that need offsets -> what to do instead.
+_NEEDS_OFFSETS: Final = {
+    "commit": "leave it out: a message is acknowledged when its listener returns",
+    "lag": "ask Admin.lag, with name servers",
+    "offsets": "ask Admin.lag, with name servers",
+    "running_info": "see queues()",
+    "seek": "reset the group with Admin, with name servers",
+}
 
 
 @dataclass(slots=True)
@@ -157,8 +186,8 @@ class _Job:
     is_cancelled: bool = False
 
 
-class ProxyMember:
-    """See the module. `on_end` is called in the thread rmq-proxy after the close."""
+class ProxyBackend:
+    """Implements `ConsumerBackend`. `on_end` is called in the thread rmq-proxy."""
 
     def __init__(
         self,
@@ -171,6 +200,16 @@ class ProxyMember:
         clock: Clock,
         on_end: Callable[[], None],
     ) -> None:
+        _check_settings(config)
+        if listener.on_start is not None:
+            raise UnsupportedError(
+                "a proxy does not report where queues begin, so on_start is not"
+                " supported",
+                hint="leave on_start out, or use namesrv",
+            )
+        #: None until `start` has made the session
+        self.client_id: str | None = None
+        self.has_begun = False
         self._client_config = client_config
         self._group = group
         self._subscriptions = dict(subscriptions)
@@ -179,7 +218,7 @@ class ProxyMember:
         self._clock = clock
         self._on_end = on_end
         self._threads = ConsumeThreads(config.consume_threads, listener, clock)
-        self._session = self._make_session()
+        self._session: Session
         self._held: HeldMessages
         #: assigned queue -> its receives
         self._sources: dict[MessageQueue, _Source] = {}
@@ -187,7 +226,8 @@ class ProxyMember:
         self._jobs = 0
         self._is_paused = False
         self._is_closing = False
-        self._has_begun = False
+        #: whether the proxy has answered the settings, and the consume threads run
+        self._is_ready = False
         #: ends when all brokers have answered SQL expressions, or one refuses its own
         self._filters: tasks.Pending[None] = tasks.Pending()
         #: whether the member has left: then messages cannot be acknowledged any more
@@ -197,11 +237,6 @@ class ProxyMember:
         self._idle: tasks.Pending[None] = tasks.Pending()
         #: ends as soon as no ack or change is left, during a close
         self._settled: tasks.Pending[None] = tasks.Pending()
-
-    @property
-    def client_id(self) -> str:
-        """The id under which the proxy knows this member."""
-        return self._session.client_id
 
     # --- for other threads ---
 
@@ -220,6 +255,7 @@ class ProxyMember:
         With `wait_for_cluster` it waits for a missing proxy or topic.
         """
         deadline = Deadline(self._clock, timeout_ms)
+        self._make_session()
         while True:
             try:
                 self._session.open(
@@ -231,7 +267,7 @@ class ProxyMember:
                     raise
             self._session.run(tasks.Sleep(_START_AGAIN_MS)).result()
             self._session.close()
-            self._session = self._make_session()
+            self._make_session()
         in_order = self._session.settings.fifo
         if self._listener.is_orderly and not in_order:
             raise UnsupportedError(
@@ -244,54 +280,80 @@ class ProxyMember:
             self._config, self._session.settings.retry, in_order=in_order
         )
         self._threads.start()
-        self._has_begun = True
+        self._is_ready = True
         self._session.run(self._scan(is_first=True)).result()
         limit_ms = min(
             max(1, deadline.left_ms()), self._client_config.timeout_ms // _FILTER_SHARE
         )
         self._session.run(self._filters_answered(limit_ms)).result()
+        self.has_begun = True
 
-    def post(self, action: Callable[[], None]) -> None:
-        """Call `action` in the thread rmq-proxy."""
-        self._session.post(action)
-
-    def is_inside(self) -> bool:
-        """Whether the caller runs in a thread that a close would wait for."""
-        return self._session.in_io_thread() or self._threads.is_current()
-
-    def begin_close(self, wait_ms: int) -> None:
-        """Begin to close. Listeners may run for up to `wait_ms`. Never blocks."""
-        self._session.post(lambda: self._close(wait_ms))
-
-    def abort(self) -> None:
-        """Undo a `start` that failed, and give received messages back."""
-        if self._has_begun:
+    def abort(self) -> bool:
+        """See ConsumerBackend. Gives received messages back, and leaves."""
+        if self._is_ready:
             self._session.run(self._abandon()).result()
         self._is_closing = True
-        self._threads.let_end()
-        self._session.close()
+        if self.client_id is not None:
+            self._session.close()
+        return False
 
-    def join(self, timeout_ms: int) -> None:
-        """Wait for the end of the consume threads, after `on_end`."""
-        self._threads.stop(timeout_ms)
+    def begin_close(self, wait_ms: int) -> None:
+        """See ConsumerBackend."""
+        self._session.post(lambda: self._close(wait_ms))
+
+    def release(self) -> None:
+        """See ConsumerBackend."""
+        self._threads.let_end()
+
+    def join(self) -> None:
+        """See ConsumerBackend."""
+        if not self.is_inside():
+            self._threads.stop(_JOIN_MS)
+
+    def is_inside(self) -> bool:
+        """See ConsumerBackend."""
+        is_in_io_thread = self.client_id is not None and self._session.in_io_thread()
+        return is_in_io_thread or self._threads.is_current()
+
+    def forget_after_fork(self) -> None:
+        """See ConsumerBackend. The thread rmq-proxy has stayed with the parent."""
+
+    def pause(self) -> None:
+        """See ConsumerBackend. Open receives still bring messages."""
+        self._set_paused(is_paused=True)
+
+    def resume(self) -> None:
+        """See ConsumerBackend."""
+        self._set_paused(is_paused=False)
+
+    def queues(self) -> list[MessageQueue]:
+        """See ConsumerBackend. Queue id -1 stands for all queues of a broker."""
+        if self.client_id is None:
+            raise not_started()
+        return sorted(self._sources)
+
+    def offsets_for(self, method: str) -> Offsets:
+        """See ConsumerBackend. A proxy has no offsets."""
+        raise UnsupportedError(
+            f"{method} is not possible through a proxy, which does not expose offsets",
+            hint=_NEEDS_OFFSETS[method],
+        )
+
+    def _set_paused(self, *, is_paused: bool) -> None:
+        if self.client_id is None:
+            raise not_started()
+
+        def change() -> None:
+            self._is_paused = is_paused
+            if not is_paused and self._is_ready:
+                self._go_on()
+
+        self._session.post(change)
 
     # --- inside ---
 
-    def pause(self) -> None:
-        """Send no more receives until `resume`."""
-        self._is_paused = True
-
-    def resume(self) -> None:
-        """Continue to receive after `pause`."""
-        self._is_paused = False
-        self._go_on()
-
-    def queues(self) -> list[MessageQueue]:
-        """The assigned queues; queue id -1 stands for all queues of a broker."""
-        return sorted(self._sources)
-
-    def _make_session(self) -> Session:
-        return Session(
+    def _make_session(self) -> None:
+        self._session = Session(
             self._client_config,
             client_type=PUSH_CONSUMER,
             group=self._group,
@@ -304,9 +366,10 @@ class ProxyMember:
             on_settings=self._take_settings,
             clock=self._clock,
         )
+        self.client_id = self._session.client_id
 
     def _take_settings(self, settings: ServerSettings) -> None:
-        if not self._has_begun:
+        if not self._is_ready:
             return
         self._held.retry = settings.retry
         if settings.fifo != self._held.in_order:
@@ -636,7 +699,7 @@ class ProxyMember:
     def _verify(self, message: ProxyMessage, answer: Callable[[bool], None]) -> None:
         """Consume a message at the proxy's request, without acknowledging it."""
         listener = self._listener
-        if not self._has_begun or self._is_closing or listener.reports_each:
+        if not self._is_ready or self._is_closing or listener.reports_each:
             answer(False)
             return
 
@@ -890,8 +953,23 @@ class ProxyMember:
         error = pending.outcome()
         if isinstance(error, RmqError):
             logger.warning("close not finished group=%s error=%s", self._group, error)
-        self._threads.let_end()
         self._on_end()
+
+
+def _check_settings(config: ConsumerConfig) -> None:
+    """Raise UnsupportedError for a setting that has no meaning through a proxy."""
+    default = ConsumerConfig()
+    for name, (reason, hint) in _NOT_BY_PROXY.items():
+        value = getattr(config, name)
+        is_default = value == getattr(default, name)
+        if name == "strategy":
+            is_default = type(value) is type(default.strategy)
+        if not is_default:
+            raise UnsupportedError(
+                f"{name} cannot be set for a consumer through a proxy"
+                + (f": {reason}" if reason else ""),
+                hint=f"{hint}, or use namesrv" if hint else "use namesrv",
+            )
 
 
 def _message(held: Held) -> ProxyMessage:
