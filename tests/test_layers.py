@@ -41,6 +41,7 @@ VALUES = (
     "futures",
     "position",
     "queue_selector",
+    "grpc_forks",
     "config",
 )
 

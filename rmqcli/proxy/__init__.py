@@ -9,6 +9,8 @@ lists what the consumers and the producer use.
 
 import os
 
+import rmqcli.grpc_forks  # noqa: F401  # before gRPC is loaded
+
 # gRPC reads this variable when it is loaded. Otherwise its C code prints each failed
 # handshake to stderr, in addition to the error that reports it.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

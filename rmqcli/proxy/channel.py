@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,7 +25,7 @@ import grpc
 import grpc.aio
 import grpc.experimental
 
-from rmqcli.errors import ConnectError, DisconnectedError, RmqError
+from rmqcli.errors import ConnectError, DisconnectedError, RmqError, UsageError
 from rmqcli.proxy.rpc import TELEMETRY, PullParser, ReceiveParser
 from rmqcli.proxy.status import grpc_error
 from rmqcli.proxy.tls import Secured, secure
@@ -70,7 +71,8 @@ class ProxyChannel:
     """The channels to the server at some endpoints.
 
     `invoke`, `receive_now` and `pull_now` may be called from any thread, the other
-    methods only from the I/O thread.
+    methods only from the I/O thread. In a forked child the channels remain its
+    parent's: calls are a UsageError, and `close` leaves them alone.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class ProxyChannel:
         self._is_tls = not config.plaintext
         #: part of the options, so that gRPC does not share another client's connection
         self._connection = next(_NUMBERS)
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._secured_made: Secured | None = None  # guarded by _lock
         #: made under _lock, read without it
@@ -111,6 +114,8 @@ class ProxyChannel:
 
     def close(self) -> None:
         """Cancel all calls and close the connections."""
+        if self._pid != os.getpid():
+            return  # gRPC would wait for threads that only the parent has
         with self._lock:
             blocking, self._blocking_made = self._blocking_made, None
             made, self._async_made = self._async_made, None
@@ -263,6 +268,8 @@ class ProxyChannel:
     # --- channels ---
 
     def _blocking(self, method: str, *, is_stream: bool = False) -> Callable[..., Any]:
+        if self._pid != os.getpid():
+            raise UsageError("the client belongs to the process that was forked")
         made = self._blocking_made
         if made is None:
             secured = self._secured()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import RmqError
 from rmqcli.futures import run_in
+from rmqcli.grpc_forks import use_grpc
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
@@ -94,7 +95,11 @@ _threads: Final[dict[int, IoThread]] = {}
 
 
 def io_thread() -> IoThread:
-    """The I/O thread of this process, started on the first call. Thread-safe."""
+    """The I/O thread of this process, started on the first call. Thread-safe.
+
+    Raises UsageError in a forked child in which gRPC would not work.
+    """
+    use_grpc()
     pid = os.getpid()
     with _lock:
         found = _threads.get(pid)

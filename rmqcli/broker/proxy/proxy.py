@@ -38,6 +38,7 @@ from rmqcli.broker.proxy.sessions import Sessions, StreamError
 from rmqcli.broker.proxy.status import ProxyError, status_of
 from rmqcli.broker.proxy.transactions import Transactions
 from rmqcli.errors import ConfigError, ConnectError, RmqError, UsageError
+from rmqcli.grpc_forks import use_grpc
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import service_pb2
@@ -109,8 +110,9 @@ _SERVER_OPTIONS: Final = (
 class Proxy:
     """A running proxy: the constructor starts it. Close it before the cluster.
 
-    Raises ConnectError when the port is taken, and ConfigError for a certificate that
-    cannot be used. Methods may be called from any thread except the proxy's own.
+    Raises ConnectError when the port is taken, ConfigError for a certificate that
+    cannot be used, and UsageError in a forked child in which gRPC does not work.
+    Methods may be called from any thread except the proxy's own.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Proxy:
         self.port = 0
         self._server = server
         self._namesrv = namesrv
+        use_grpc()
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_loop_failed)
         self._over = asyncio.Event()
