@@ -24,6 +24,7 @@ import ast
 import difflib
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -158,7 +159,8 @@ def _mutmut(copy: Path, *arguments: str) -> str:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return done.stdout
+    # Lines that begin with a braille pattern are the spinner's, thousands in a run.
+    return re.sub("^[\u2800-\u28ff] .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
 def _decisive(mutants: Path) -> dict[str, tuple[Path, str]]:

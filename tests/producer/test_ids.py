@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 
-from rmqcli.producer.ids import UniqueIds
+from rmqcli.producer.ids import ProxyMessageIds, UniqueIds
 from rmqcli.testing.clock import ManualClock
 from rmqcli.wire.ids import decode_unique_id
 
@@ -45,4 +45,27 @@ def test_two_processes_with_one_pid_and_address_differ():
     clock = ManualClock(NOW_MS)
     one = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(1))
     other = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(2))
+    assert one.next_id() != other.next_id()
+
+
+def test_an_id_for_a_proxy_has_machine_process_seconds_since_2021_and_a_number():
+    clock = ManualClock(NOW_MS)
+    ids = ProxyMessageIds(clock=clock, rng=random.Random(1))
+    first, second = ids.next_id(), ids.next_id()
+    clock.advance(1_000)
+    third = ids.next_id()
+    assert (len(first), first[:2]) == (34, "01")
+    assert first[14:18] == f"{os.getpid() & 0xFFFF:04X}"
+    assert [each[18:] for each in (first, second, third)] == [
+        "0968CEB000000000",
+        "0968CEB000000001",
+        "0968CEB100000002",
+    ]
+    assert first[:18] == second[:18] == third[:18]
+
+
+def test_ids_for_a_proxy_of_two_machines_with_one_pid_differ():
+    clock = ManualClock(NOW_MS)
+    one = ProxyMessageIds(clock=clock, rng=random.Random(1))
+    other = ProxyMessageIds(clock=clock, rng=random.Random(2))
     assert one.next_id() != other.next_id()

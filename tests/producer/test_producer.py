@@ -105,6 +105,29 @@ def test_a_queue_may_be_given_or_chosen(two):
     assert seen == [(4, b"y", 5)]
 
 
+def test_a_queue_may_be_given_for_each_way_to_send(two):
+    queue = MessageQueue("orders", "broker-b", 1)
+    with Producer(namesrv=two.namesrv) as producer:
+        for _ in range(4):  # with turns, at least three of four would miss it
+            batch = producer.send_batch([message(b"a"), message(b"b")], queue=queue)
+            assert [each.queue for each in batch] == [queue, queue]
+            assert producer.send_async(message(b"c"), queue=queue).result().queue == (
+                queue
+            )
+            producer.send_oneway(message(b"d"), queue=queue)
+        producer.send(message(b"e"), queue=queue)  # after what was not answered
+    where = {(each.store_host, each.queue_id) for each in stored(two, "orders")}
+    assert where == {(two.broker("broker-b").address, 1)}
+    assert len(stored(two, "orders")) == 17
+
+
+def test_a_batch_for_a_queue_of_another_topic_is_refused(rmq_topic, producer):
+    with pytest.raises(UsageError, match=r"queue other@b:0 does not belong to topic"):
+        producer.send_batch(
+            [ProducerMessage(rmq_topic, b"x")], queue=MessageQueue("other", "b", 0)
+        )
+
+
 @pytest.mark.parametrize(
     ("key", "queue_id"),
     # "a".hashCode() is 97; that of "polygenelubricants" is Integer.MIN_VALUE.
@@ -244,6 +267,35 @@ def test_it_is_tried_three_times_and_then_the_last_refusal_is_raised(
     assert len(tried.requests) == 3
     ids = {each.command.ext_fields["i"] for each in tried.requests}
     assert len(ids) == 1  # one message, not three
+
+
+@pytest.mark.parametrize(
+    ("code", "send", "attempts"),
+    [
+        (SEND, lambda producer, each: producer.send(each), 2),
+        (SEND, lambda producer, each: producer.send_async(each).result(), 4),
+        (
+            RequestCode.SEND_BATCH_MESSAGE,
+            lambda producer, each: producer.send_batch([each, each]),
+            2,
+        ),
+    ],
+    ids=["send", "send_async", "send_batch"],
+)
+def test_retries_come_after_the_first_attempt_and_are_a_setting(
+    rmq_cluster, rmq_topic, code, send, attempts
+):
+    rmq_cluster.faults.add(faults.answer(2, "busy"), code=code)
+    tried = rmq_cluster.faults.observe(code=code)
+    config = ProducerConfig(
+        retry_times_when_send_failed=1, retry_times_when_send_async_failed=3
+    )
+    with (
+        Producer(namesrv=rmq_cluster.namesrv, config=config) as producer,
+        pytest.raises(BusyError),
+    ):
+        send(producer, ProducerMessage(rmq_topic, b"x"))
+    assert len(tried.requests) == attempts
 
 
 def test_an_illegal_message_is_not_tried_again(rmq_cluster, rmq_topic, producer):
