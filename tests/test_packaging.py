@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -62,6 +64,30 @@ def test_the_wheel_installs_completions_where_shells_look(wheel):
         "fish/vendor_completions.d/rmq.fish",
     ):
         assert f"rmqcli-{__version__}.data/data/share/{place}" in names
+
+
+def test_the_image_is_built_of_all_files_that_the_wheel_needs():
+    """No container engine is needed: the wheel is built of what is copied."""
+    text = (ROOT / ".github" / "Containerfile").read_text(encoding="utf-8")
+    copied = {
+        Path(source)
+        for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE)
+        for source in sources.split()
+    }
+    assert [each for each in copied if not (ROOT / each).exists()] == []
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [
+        "pyproject.toml",
+        settings["project"]["readme"],
+        *settings["project"]["license-files"],
+        *wheel["packages"],
+        *wheel["shared-data"],
+    ]
+    assert [
+        each for each in needed
+        if not copied & {Path(each), *Path(each).parents}
+    ] == []  # fmt: skip
 
 
 #: What the extra `spark` installs, and what comes with it.

@@ -118,7 +118,7 @@ def run_commands(document, cluster, home, *, spark=False):
 def rmq_commands(text):
     """Return the words after each `rmq` in lines of a shell, without redirections."""
     found = []
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in text.replace("\\\n", "").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>;&")
         lexer.whitespace_split = True
         command: list[str] = []
