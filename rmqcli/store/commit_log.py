@@ -82,7 +82,10 @@ class CommitLog:
         return data if len(data) == size_bytes else None
 
     def read_units(self, units: Sequence[QueueUnit]) -> bytes:
-        """Return the records of `units`, up to the first that is missing."""
+        """Return the records of `units`, up to the first that is missing.
+
+        The record of a batch is returned once.
+        """
         if not units:
             return b""
         first, last = units[0], units[-1]
@@ -98,7 +101,11 @@ class CommitLog:
         """Read the records, each run of adjacent ones with one call."""
         parts: list[bytes] = []
         run_start = run_bytes = 0
+        last = -1
         for offset, size, _ in units:
+            if offset == last:
+                continue  # a message of the same batch
+            last = offset
             if offset == run_start + run_bytes and run_bytes + size <= _RUN_BYTES_MAX:
                 run_bytes += size
                 continue

@@ -91,10 +91,18 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def add(self, commit_log_offset: int, size_bytes: int, tags_code: int) -> None:
-        """Append an entry."""
-        self._tail += _UNIT.pack(commit_log_offset, size_bytes, tags_code)
-        self.max_offset += 1
+    def add(
+        self,
+        commit_log_offset: int,
+        size_bytes: int,
+        tags_code: int,
+        *,
+        count: int = 1,
+        store_timestamp_ms: int = 0,  # of batch queues' entries
+    ) -> None:
+        """Append an entry for each of the record's `count` messages."""
+        self._tail += _UNIT.pack(commit_log_offset, size_bytes, tags_code) * count
+        self.max_offset += count
 
     def start_at(self, queue_offset: int) -> None:
         """Let the queue begin at `queue_offset`, without any entries."""

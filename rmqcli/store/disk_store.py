@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from rmqcli.store.consume_queue import ConsumeQueue
     from rmqcli.store.message_store import QueueUnit
+    from rmqcli.store.queue_table import Queue
     from rmqcli.wire.message.encode import MessageFields
 
 logger = get_logger(__name__)
@@ -136,7 +136,13 @@ class DiskStore:
             messages, targets, places, tags_codes, strict=True
         ):
             if queue is not None:
-                add(queue, place[0], place[1], code)
+                add(
+                    queue,
+                    place[0],
+                    place[1],
+                    code,
+                    store_timestamp_ms=fields.store_timestamp_ms,
+                )
             if fields.sys_flag & _TRANSACTION_BITS != _ROLLBACK:
                 self._add_keys(fields, place[0])
         self._last_ms = messages[-1].store_timestamp_ms
@@ -144,7 +150,7 @@ class DiskStore:
         self._unsafe += len(places)
         return places
 
-    def _queue(self, fields: MessageFields) -> ConsumeQueue | None:
+    def _queue(self, fields: MessageFields) -> Queue | None:
         """Return the queue for the message's entry; None if it is in the log only."""
         if fields.store_timestamp_ms < self._checkpoint.logics_ms:
             self._move_checkpoint_back(fields.store_timestamp_ms)
@@ -160,14 +166,14 @@ class DiskStore:
         return queue
 
     def _placed(
-        self, messages: Sequence[MessageFields], targets: Sequence[ConsumeQueue | None]
+        self, messages: Sequence[MessageFields], targets: Sequence[Queue | None]
     ) -> tuple[list[Appended], list[tuple[int, bytes]], int]:
         """Return the places, the bytes to write by offset, and the log's new end."""
         log, places, parts = self._log, [], []
         at = start = log.end
         room = log.room(at)
         records: list[bytes] = []
-        taken: dict[ConsumeQueue | None, int] = {}
+        taken: dict[Queue | None, int] = {}
         for fields, queue in zip(messages, targets, strict=True):
             more = taken.get(queue, 0)
             queue_offset = 0 if queue is None else queue.max_offset + more

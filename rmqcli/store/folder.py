@@ -23,7 +23,13 @@ _held: set[tuple[int, int]] = set()
 #: A file that RocksDB has in each of its folders.
 _ROCKSDB_FILE: Final = "CURRENT"
 #: The folders that a store writes below its own.
-_OWN_FOLDERS: Final = ("commitlog", "consumequeue", "index", "config")
+_OWN_FOLDERS: Final = (
+    "commitlog",
+    "consumequeue",
+    "batchconsumequeue",
+    "index",
+    "config",
+)
 
 
 def check_layout(folder: Path) -> None:

@@ -13,6 +13,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.store.batch_queue import MESSAGES_MAX
 from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message.layout import (
     MAGIC_BLANK,
@@ -27,6 +28,7 @@ from rmqcli.wire.message.layout import (
     store_timestamp_ms,
 )
 from rmqcli.wire.message.system_flag import (
+    INNER_BATCH,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     transaction_type,
@@ -43,6 +45,8 @@ _NAMES: Final = re.compile(
     rb"(?:\A|\x02)(?:TAGS\x01([^\x02]*)|KEYS\x01([^\x02]*)|UNIQ_KEY\x01([^\x02]*))"
     rb"(?=\x02|\Z)"
 )
+#: INNER_NUM, by which a real broker knows the size of an inner batch
+_BATCH_COUNT: Final = re.compile(rb"(?:\A|\x02)INNER_NUM\x01([0-9]{1,5})(?=\x02|\Z)")
 
 
 class ScannedRecord(NamedTuple):
@@ -56,6 +60,14 @@ class ScannedRecord(NamedTuple):
     sys_flag: int
     store_timestamp_ms: int
     properties: bytes
+
+    @property
+    def batch_count(self) -> int:
+        """The number of messages of an inner batch; 0 for any other record."""
+        if not self.sys_flag & INNER_BATCH:
+            return 0
+        found = _BATCH_COUNT.search(self.properties)
+        return min(int(found[1]), MESSAGES_MAX) if found else 0
 
 
 def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:

@@ -1,5 +1,9 @@
 """All consume queues of a folder: `consumequeue/<topic>/<queue id>/`.
 
+Those of topics with queue.type=BatchCQ are in `batchconsumequeue`. Real brokers make
+them; a queue that this package makes is one of them if its first record is an inner
+batch.
+
 Source: `ConsumeQueueStore` in apache/rocketmq.
 """
 
@@ -9,10 +13,11 @@ import errno
 import os
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
+from rmqcli.store.batch_queue import BATCH_UNIT_BYTES, BatchConsumeQueue
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
 from rmqcli.store.message_store import UNIT_BYTES, StoreError
@@ -23,6 +28,10 @@ if TYPE_CHECKING:
     from rmqcli.store.fixed_files import OpenFiles
 
 logger = get_logger(__name__)
+
+Queue: TypeAlias = ConsumeQueue | BatchConsumeQueue
+
+_BATCH_FOLDER: Final = "batchconsumequeue"
 
 #: The largest queue id and queue offset for which file names exist.
 QUEUE_ID_MAX: Final = (1 << 31) - 1
@@ -42,33 +51,41 @@ class QueueTable:
 
     def __init__(self, directory: Path, file_units: int, opened: OpenFiles) -> None:
         self._directory = directory
+        self._batch_directory = directory.parent / _BATCH_FOLDER
+        self._file_units = file_units
         self._file_bytes = file_units * UNIT_BYTES
         self._opened = opened
         #: (topic, queue id) -> queue.
-        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._dirty: set[ConsumeQueue] = set()
-        self._unsynced: set[ConsumeQueue] = set()
+        self.queues: dict[tuple[str, int], Queue] = {}
+        self._dirty: set[Queue] = set()
+        self._unsynced: set[Queue] = set()
         self._reported: set[str] = set()
         self.load()
 
     def load(self) -> None:
         """Open the queues in the folder that are not open yet."""
-        for topic in self._names(str(self._directory)):
+        self._load(self._directory)
+        self._load(self._batch_directory)
+        lengths = [
+            queue.file_bytes
+            for queue in self.queues.values()
+            if queue.has_files and isinstance(queue, ConsumeQueue)
+        ]
+        if lengths:
+            self._file_bytes = max(set(lengths), key=lengths.count)
+
+    def _load(self, directory: Path) -> None:
+        for topic in self._names(str(directory)):
             fault = file_name_fault(topic)
             if fault is not None:
                 self._report(f"skipping folder of topic {topic!r}: its name {fault}")
                 continue
-            for queue_id in self._queue_ids(topic):
+            for queue_id in self._queue_ids(directory / topic):
                 if (topic, queue_id) not in self.queues:
                     try:
-                        self._open((topic, queue_id))
+                        self._open((topic, queue_id), directory)
                     except StoreError as error:
                         self._report(f"skipping queue: {error.message}")
-        lengths = [
-            queue.file_bytes for queue in self.queues.values() if queue.has_files
-        ]
-        if lengths:
-            self._file_bytes = max(set(lengths), key=lengths.count)
 
     def refresh(self) -> None:
         """Read the files of all queues again, which another process writes.
@@ -85,31 +102,46 @@ class QueueTable:
                     f"{error.message}"
                 )
 
-    def _open(self, key: tuple[str, int]) -> ConsumeQueue:
+    def _open(self, key: tuple[str, int], parent: Path) -> Queue:
         topic, queue_id = key
-        directory = self._directory / topic / str(queue_id)
-        files = FixedFiles(directory, self._file_bytes, self._opened)
-        if files.file_bytes % UNIT_BYTES:
+        directory = parent / topic / str(queue_id)
+        is_batch = parent == self._batch_directory
+        unit_bytes = BATCH_UNIT_BYTES if is_batch else UNIT_BYTES
+        file_bytes = self._file_units * unit_bytes if is_batch else self._file_bytes
+        files = FixedFiles(directory, file_bytes, self._opened)
+        if files.file_bytes % unit_bytes:
             raise StoreError(
                 f"{directory} has files of {files.file_bytes} bytes, which is not a "
-                f"multiple of {UNIT_BYTES}: these are not consume queue files"
+                f"multiple of {unit_bytes}: these are not consume queue files"
             )
-        queue = self.queues[key] = ConsumeQueue(files)
+        queue = BatchConsumeQueue(files) if is_batch else ConsumeQueue(files)
+        self.queues[key] = queue
         return queue
 
     def add(
         self,
-        queue: ConsumeQueue,
+        queue: Queue,
         commit_log_offset: int,
         size_bytes: int,
         tags_code: int,
+        *,
+        count: int = 1,
+        store_timestamp_ms: int,
     ) -> None:
-        """Append an entry to a queue of the table."""
-        queue.add(commit_log_offset, size_bytes, tags_code)
+        """Append the entries of a record with `count` messages to a queue."""
+        queue.add(
+            commit_log_offset,
+            size_bytes,
+            tags_code,
+            count=count,
+            store_timestamp_ms=store_timestamp_ms,
+        )
         self._dirty.add(queue)
 
-    def make(self, key: tuple[str, int]) -> ConsumeQueue:
+    def make(self, key: tuple[str, int], *, is_batch: bool = False) -> Queue:
         """Return the queue, after creating it if it does not exist.
+
+        One that is created has entries for batches if `is_batch` is true.
 
         Raises ValueError for a topic or a queue id that cannot be a folder's name, and
         StoreError for a queue that cannot be read.
@@ -120,9 +152,12 @@ class QueueTable:
             raise ValueError(f"topic {topic!r} cannot be stored: its name {fault}")
         if not 0 <= queue_id <= QUEUE_ID_MAX:
             raise ValueError(f"queue {queue_id} of topic {topic!r} cannot be stored")
-        return self.queues.get(key) or self._open(key)
+        directory = self._batch_directory if is_batch else self._directory
+        return self.queues.get(key) or self._open(key, directory)
 
-    def make_for(self, key: tuple[str, int], queue_offset: int) -> ConsumeQueue | None:
+    def make_for(
+        self, key: tuple[str, int], queue_offset: int, *, is_batch: bool
+    ) -> Queue | None:
         """Return the queue of a record that was found in the log.
 
         Returns None, with a warning, if no queue can have such an entry, or the queue
@@ -132,7 +167,7 @@ class QueueTable:
             self._report(f"entry {queue_offset} of queue {key} cannot be stored")
             return None
         try:
-            return self.make(key)
+            return self.make(key, is_batch=is_batch)
         except ValueError as error:
             self._report(f"messages in the log cannot be assigned to a queue: {error}")
         except StoreError as error:
@@ -188,9 +223,12 @@ class QueueTable:
             queue.close()
             self._dirty.discard(queue)
             self._unsynced.discard(queue)
-        directory = self._directory / topic
+        for parent in (self._directory, self._batch_directory):
+            self._delete(parent / topic)
+
+    def _delete(self, directory: Path) -> None:
         try:
-            for queue_id in self._queue_ids(topic):
+            for queue_id in self._queue_ids(directory):
                 shutil.rmtree(directory / str(queue_id), ignore_errors=False)
             with suppress(FileNotFoundError):  # never written out
                 directory.rmdir()
@@ -221,14 +259,14 @@ class QueueTable:
         ]
         return max(ends, default=0)
 
-    def _queue_ids(self, topic: str) -> list[int]:
+    def _queue_ids(self, directory: Path) -> list[int]:
         """Return the ids of a topic's queues that have a folder.
 
         A name with leading zeros is not that of a queue.
         """
         return [
             int(name)
-            for name in self._names(f"{self._directory}/{topic}")
+            for name in self._names(str(directory))
             if name.isascii()
             and name.isdecimal()
             and len(name) <= _QUEUE_ID_DIGITS_MAX

@@ -139,7 +139,8 @@ class ReadOnlyStore:
         if code is None:
             return
         key = self._entries.topic(record), record.queue_id
-        queue = self._queues.make_for(key, record.queue_offset)
+        count = record.batch_count
+        queue = self._queues.make_for(key, record.queue_offset, is_batch=count > 0)
         if queue is None:
             return
         if queue.max_offset < record.queue_offset:
@@ -147,7 +148,13 @@ class ReadOnlyStore:
         if queue.max_offset == 0:
             queue.start_at(record.queue_offset)
         if queue.max_offset == record.queue_offset:
-            queue.add(record.commit_log_offset, record.size_bytes, code)
+            queue.add(
+                record.commit_log_offset,
+                record.size_bytes,
+                code,
+                count=count or 1,
+                store_timestamp_ms=record.store_timestamp_ms,
+            )
 
     def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         units = self.units(topic, queue_id, queue_offset, 1)

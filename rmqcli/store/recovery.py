@@ -156,7 +156,10 @@ class Recovery:
         code = self._entries.tags_code(record)
         if code is None:
             return
-        queue = self._queues.make_for((topic, queue_id), queue_offset)
+        count = record.batch_count
+        queue = self._queues.make_for(
+            (topic, queue_id), queue_offset, is_batch=count > 0
+        )
         if queue is None:
             return
         at = queue.max_offset
@@ -176,5 +179,12 @@ class Recovery:
                     queue_offset,
                 )
             queue.start_at(queue_offset)
-        self._queues.add(queue, offset, record.size_bytes, code)
+        self._queues.add(
+            queue,
+            offset,
+            record.size_bytes,
+            code,
+            count=count or 1,
+            store_timestamp_ms=record.store_timestamp_ms,
+        )
         self.dispatched += 1

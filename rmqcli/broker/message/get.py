@@ -173,7 +173,11 @@ def _choose(
     condition = None if message_filter is None else message_filter.condition
     status, records, total_bytes = NO_MATCHED_MESSAGE, list[bytes](), 0
     log_start = store.log_bounds()[0]
+    last = None
     for taken, unit in enumerate(units):
+        if unit == last:
+            continue  # a message of the same batch, whose record was taken or passed
+        last = unit
         if records and _is_full(
             broker.settings,
             wanted.max_msg_nums,

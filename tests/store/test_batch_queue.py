@@ -1,0 +1,135 @@
+"""A batch queue has an entry for each message, and the bytes of a real broker."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rmqcli.store.batch_queue import BatchConsumeQueue
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+
+UNITS = 4  # in one file
+
+#: The file of a real 5.5.0: four inner batches of 5 messages, and one with a tag.
+REAL = bytes.fromhex(
+    "00000000000009c6" + "00000283" + "0000000000000000" + "000001a214b23fdd"
+    "0000000000000000" + "0005" + "ffffffff" + "00000000"
+    "0000000000000c49" + "00000283" + "0000000000000000" + "000001a214b23fe4"
+    "0000000000000005" + "0005" + "ffffffff" + "00000000"
+    "0000000000000ecc" + "00000284" + "0000000000000000" + "000001a214b23feb"
+    "000000000000000a" + "0005" + "ffffffff" + "00000000"
+    "0000000000001150" + "00000284" + "0000000000000000" + "000001a214b23ff1"
+    "000000000000000f" + "0005" + "ffffffff" + "00000000"
+    "00000000000013d4" + "000000d3" + "0000000000000041" + "000001a214b2400a"
+    "0000000000000014" + "0001" + "ffffffff" + "00000000"
+)
+
+
+def queue_in(directory, *, writable=True, units=UNITS):
+    return BatchConsumeQueue(
+        FixedFiles(directory, units * 46, OpenFiles(writable=writable))
+    )
+
+
+def found(queue, start=0, count=10**6):
+    return [tuple(unit) for unit in queue.units(start, count)]
+
+
+def add_as_the_real_broker(queue):
+    for at, size, code, time_ms, count in [
+        (0x9C6, 0x283, 0, 0x1A214B23FDD, 5),
+        (0xC49, 0x283, 0, 0x1A214B23FE4, 5),
+        (0xECC, 0x284, 0, 0x1A214B23FEB, 5),
+        (0x1150, 0x284, 0, 0x1A214B23FF1, 5),
+        (0x13D4, 0xD3, 65, 0x1A214B2400A, 1),
+    ]:
+        queue.add(at, size, code, count=count, store_timestamp_ms=time_ms)
+
+
+def test_the_files_have_the_bytes_of_a_real_broker(tmp_path):
+    queue = queue_in(tmp_path / "q", units=10)
+    add_as_the_real_broker(queue)
+    queue.write_out()
+    written = (tmp_path / "q" / "00000000000000000000").read_bytes()
+    assert written == REAL + bytes(5 * 46)
+
+
+def test_a_real_broker_s_queue_has_each_message_of_its_batches(tmp_path):
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "00000000000000000000").write_bytes(REAL + bytes(5 * 46))
+    queue = queue_in(tmp_path / "q", writable=False)
+    assert (queue.min_offset, queue.max_offset) == (0, 21)
+    second, last = (0xC49, 0x283, 0), (0x13D4, 0xD3, 65)
+    assert found(queue, 7, 4) == [second, second, second, (0xECC, 0x284, 0)]
+    assert found(queue, 20) == [last]
+    assert tuple(queue.last()) == last
+    assert queue.lower_bound(0xC49) == 5
+    assert queue.lower_bound(0xC4A) == 10
+    assert queue.lower_bound(0x13D5) == 21
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_queue_is_the_list_of_its_messages_whatever_is_written_cut_or_read(
+    tmp_path, seed
+):
+    rng = random.Random(seed)
+    queue = queue_in(tmp_path / "q")
+    reader = queue_in(tmp_path / "q", writable=False)
+    batches: list[tuple[tuple[int, int, int], int]] = []
+
+    def messages(of):
+        return [entry for entry, count in of for _ in range(count)]
+
+    written = made = 0
+    for _ in range(80):
+        what = rng.random()
+        if what < 0.5:
+            for _ in range(rng.choice((1, 3, 6))):
+                entry, count = (made * 100, 100, made - 7), rng.choice((1, 2, 9))
+                made += 1
+                queue.add(*entry, count=count)
+                batches.append((entry, count))
+        elif what < 0.75:
+            queue.write_out()
+            queue.sync()
+            written = len(batches)
+        elif what < 0.85 and batches:
+            kept = rng.randrange(max(0, len(batches) - 4), len(batches))
+            queue.cut(sum(count for _, count in batches[:kept]))
+            del batches[kept:]
+            written = min(written, kept)
+            reader = queue_in(tmp_path / "q", writable=False)
+        else:
+            reader.refresh()
+            assert found(reader) == messages(batches[:written])
+        expected = messages(batches)
+        assert (queue.min_offset, queue.max_offset) == (0, len(expected))
+        assert queue.pending_count == len(batches) - written
+        assert found(queue) == expected
+        start, count = rng.randrange(len(expected) + 1), rng.randrange(1, 30)
+        assert found(queue, start, count) == expected[start : start + count]
+    assert found(queue_in(tmp_path / "q")) == messages(batches[:written])
+
+
+def test_files_below_the_lower_bound_are_deleted_and_a_reader_notices(tmp_path):
+    queue = queue_in(tmp_path / "q")
+    for number in range(10):
+        queue.add(number * 100, 100, 0, count=3)
+    queue.write_out()
+    reader = queue_in(tmp_path / "q", writable=False)
+    queue.min_offset = 25
+    queue.delete_before_min()
+    names = sorted(file.name for file in (tmp_path / "q").iterdir())
+    assert names == ["00000000000000000368"]
+    assert found(queue, 25) == [(800, 100, 0)] * 2 + [(900, 100, 0)] * 3
+    reader.refresh()
+    reader.min_offset = reader.lower_bound(800)
+    assert found(reader, 24) == [(800, 100, 0)] * 3 + [(900, 100, 0)] * 3
+
+
+def test_entries_after_a_hole_are_not_those_of_the_queue(tmp_path):
+    (tmp_path / "q").mkdir()
+    damaged = REAL[: 2 * 46] + bytes(46) + REAL[3 * 46 :] + bytes(5 * 46)
+    (tmp_path / "q" / "00000000000000000000").write_bytes(damaged)
+    assert queue_in(tmp_path / "q", writable=False).max_offset == 10
