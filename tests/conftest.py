@@ -18,13 +18,15 @@ from hypothesis import HealthCheck, settings
 
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
-from tests.kit import artefacts, class_archive, java_program
+from tests.kit import artefacts, class_archive, java_program, selection
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.guard import GUARD, children, command_of, kill
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
+#: How many examples Hypothesis tries for a test that does not say it, by profile.
+EXAMPLES = {"rmq": 50, "thorough": 1_000}
 #: The default time limit for a broker's answer, which tests in this process replace by
 #: a longer one: on a busy machine healthy brokers would count as silent ones.
 USERS_TIMEOUT_MS = 5_000
@@ -32,12 +34,7 @@ ANSWER_TIMEOUT_MS = 30_000
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--rmq-versions",
-        default=os.environ.get("RMQ_TEST_VERSIONS", ",".join(artefacts.VERSIONS)),
-        help="versions of RocketMQ to test against, comma separated; `embedded` is"
-        " our own cluster",
-    )
+    selection.add_option(parser)
     parser.addoption(
         "--engine-thread",
         choices=("plain", "leasing"),
@@ -47,9 +44,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """Switch off Hypothesis's deadlines, and make sure that signals reach commands.
+    """Set Hypothesis's doses, and make sure that signals reach commands.
 
-    How long an example takes says more about a busy machine than about the code.
+    It has no deadlines: how long an example takes says more about a busy machine than
+    about the code. `--hypothesis-profile thorough` runs twenty times as many examples.
 
     A run under `nohup`, or in the background of a script, starts with signals ignored,
     and child processes inherit that: rmq would rightly ignore them, too.
@@ -57,9 +55,13 @@ def pytest_configure():
     # gRPC closes its descriptors in a forked process, even if the child only starts
     # another program. So Java did not start when gRPC was in use elsewhere.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    settings.register_profile(
-        "rmq", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    for name, examples in EXAMPLES.items():
+        settings.register_profile(
+            name,
+            deadline=None,
+            max_examples=examples,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
     settings.load_profile("rmq")
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
@@ -86,6 +88,20 @@ def _set_time_limits(*, before, after):
         function.__kwdefaults__[name] = after
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leave out what has no tests of the marker that -m asks for."""
+    is_needed = selection.may_have(collection_path, config.option.markexpr)
+    return None if is_needed else True
+
+
+def pytest_itemcollected(item):
+    """Mark the tests of some folders as quick, unless they need more than Python."""
+    if selection.is_at_home(item.path, "quick") and not any(
+        item.get_closest_marker(name) for name in ("java", "slow", "spark")
+    ):
+        item.add_marker("quick")
+
+
 @pytest.hookimpl(trylast=True)  # after -m has deselected tests
 def pytest_collection_modifyitems(config, items):
     """Deselect tests of other versions, and put those that take minutes first.
@@ -94,6 +110,14 @@ def pytest_collection_modifyitems(config, items):
     makes tests take half as long again, and code that other tests merely happen to run
     is not tested by them.
     """
+    for item in items:
+        if item.get_closest_marker("java") and not selection.is_at_home(
+            item.path, "java"
+        ):
+            raise pytest.UsageError(
+                f"`pytest -m java` would not find {item.nodeid}: add its folder to"
+                " HOMES in tests/kit/selection.py"
+            )
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
@@ -135,16 +159,14 @@ def _has_no_version(item):
 def pytest_generate_tests(metafunc):
     """Run a test that takes `rmq_version` once per version."""
     if "rmq_version" in metafunc.fixturenames:
-        versions = metafunc.config.getoption("--rmq-versions").split(",")
         only = metafunc.definition.get_closest_marker("rmq_versions")
         if only is not None and (unknown := {*only.args} - {*artefacts.VERSIONS}):
             pytest.fail(
                 f"{metafunc.definition.nodeid} names unknown RocketMQ versions:"
                 f" {', '.join(sorted(unknown))}"
             )
-        chosen = [v for v in versions if only is None or v in only.args]
-        if only is not None and EMBEDDED in versions and CLIENT_VERSION in only.args:
-            chosen.append(EMBEDDED)
+        option = metafunc.config.getoption("--rmq-versions")
+        chosen = selection.versions(option, only and only.args)
         if metafunc.definition.get_closest_marker("real_only"):
             chosen = [v for v in chosen if v != EMBEDDED]
         metafunc.parametrize(

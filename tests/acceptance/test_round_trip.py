@@ -13,9 +13,10 @@ import pytest
 
 from tests.acceptance.command import records, rmq
 from tests.acceptance.mixed import Sent, mixed_messages
+from tests.kit.artefacts import VERSIONS
 from tests.kit.records import body_of
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.rmq_versions(*VERSIONS)]
 
 COUNT = 10_000
 JAVA_BODY = "text of a Java producer, long enough to be compressed; " * 120

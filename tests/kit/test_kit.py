@@ -7,6 +7,7 @@ import base64
 import pytest
 
 from tests.kit import raw
+from tests.kit.artefacts import VERSIONS
 from tests.kit.java_program import JavaConsumer, fill, mqadmin
 
 
@@ -15,6 +16,7 @@ def spec(topic, body, **more):
     return {"topic": topic, "bodyB64": encoded, **more}
 
 
+@pytest.mark.rmq_versions(*VERSIONS)
 def test_a_java_producer_and_consumer_meet(real_cluster, new_topic, java_producer):
     topic = new_topic(queues=2)
 

@@ -24,6 +24,7 @@ from rmqcli import (
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.cli.main import run
+from tests.kit import selection
 from tests.kit.configuration import Account
 from tests.kit.waiting import wait_until
 
@@ -32,6 +33,8 @@ RIGHT = Credentials(ADMIN.name, ADMIN.secret)
 #: May send to and receive from any topic, but has no rights to groups.
 SENDER = Account("sender", "sender-secret")
 RIGHTS = {"Topic:*": "Pub,Sub"}
+#: The oldest and the newest version whose proxy knows accounts.
+WITH_ACCOUNTS = ("5.3.3", "5.5.0")
 SIGN = "calls must be signed: give the credentials argument"
 CHECK = "check the credentials argument"
 
@@ -65,8 +68,7 @@ class Guarded:
     scope="module",
     params=[
         "embedded",
-        pytest.param("5.3.3", marks=pytest.mark.java),
-        pytest.param("5.5.0", marks=pytest.mark.java),
+        *(pytest.param(each, marks=pytest.mark.java) for each in WITH_ACCOUNTS),
     ],
 )
 def cluster(request, start_shared):
@@ -78,7 +80,8 @@ def cluster(request, start_shared):
         with EmbeddedCluster(proxy=options) as made:
             yield made
         return
-    if request.param not in request.config.getoption("--rmq-versions").split(","):
+    option = request.config.getoption("--rmq-versions")
+    if request.param not in selection.versions(option, WITH_ACCOUNTS):
         pytest.skip(f"--rmq-versions does not name {request.param}")
     made = start_shared(request.param, proxy=True, superuser=ADMIN)
     made.create_account(SENDER, RIGHTS)

@@ -1,0 +1,56 @@
+"""A run has the tests that its options ask for, and reads no folder in vain."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit import selection
+
+BETWEEN = ("4.9.7",)
+
+
+@pytest.mark.parametrize(
+    ("option", "only", "chosen"),
+    [
+        (None, None, ["4.6.0", "5.5.0"]),
+        (None, BETWEEN, ["4.9.7"]),
+        ("all", None, ["4.6.0", "4.9.7", "5.3.3", "5.5.0"]),
+        ("all", BETWEEN, ["4.9.7"]),
+        ("5.3.3", None, ["5.3.3"]),
+        ("4.6.0,5.5.0", BETWEEN, []),
+        ("embedded", None, ["embedded"]),
+        ("embedded", ("5.5.0",), ["embedded"]),
+        ("embedded", BETWEEN, []),
+    ],
+)
+def test_a_test_runs_with_its_own_versions_or_the_oldest_and_the_newest(
+    option, only, chosen
+):
+    assert selection.versions(option, only) == chosen
+
+
+@pytest.mark.parametrize(
+    ("expression", "path", "may_have"),
+    [
+        ("quick", "engine/test_pull.py", True),
+        ("quick", "broker", True),
+        ("quick", "broker/server", False),
+        ("quick", "cli/test_send.py", False),
+        ("quick and not slow", "cli", False),
+        ("java", "wire", False),
+        ("java", "cli/test_send.py", True),
+        ("java or slow", "wire", True),
+        ("java and quick or slow", "wire", True),
+        ("not java", "wire", True),
+        ("not java and not slow", "wire", True),
+        ("", "wire", True),
+    ],
+)
+def test_only_the_folders_of_the_marker_that_is_asked_for_are_read(
+    expression, path, may_have
+):
+    assert selection.may_have(selection.TESTS / path, expression) == may_have
+
+
+def test_what_lies_outside_the_tests_is_always_read(tmp_path):
+    assert selection.may_have(tmp_path, "quick")
