@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
-from tests.kit import artefacts, class_archive, java_program, selection
+from tests.kit import artefacts, class_archive, doses, java_program, selection
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.guard import GUARD, children, command_of, kill
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
-#: How many examples Hypothesis tries for a test that does not say it, by profile.
-EXAMPLES = {"rmq": 50, "thorough": 1_000}
 #: The default time limit for a broker's answer, which tests in this process replace by
 #: a longer one: on a busy machine healthy brokers would count as silent ones.
 USERS_TIMEOUT_MS = 5_000
@@ -43,11 +40,8 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure():
-    """Set Hypothesis's doses, and make sure that signals reach commands.
-
-    It has no deadlines: how long an example takes says more about a busy machine than
-    about the code. `--hypothesis-profile thorough` runs twenty times as many examples.
+def pytest_configure(config):
+    """Choose how many random examples are tried, and let signals reach commands.
 
     A run under `nohup`, or in the background of a script, starts with signals ignored,
     and child processes inherit that: rmq would rightly ignore them, too.
@@ -55,14 +49,7 @@ def pytest_configure():
     # gRPC closes its descriptors in a forked process, even if the child only starts
     # another program. So Java did not start when gRPC was in use elsewhere.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    for name, examples in EXAMPLES.items():
-        settings.register_profile(
-            name,
-            deadline=None,
-            max_examples=examples,
-            suppress_health_check=[HealthCheck.too_slow],
-        )
-    settings.load_profile("rmq")
+    doses.load("quick" if config.option.markexpr == "quick" else "rmq")
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)

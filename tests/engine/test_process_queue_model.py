@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
+from tests.kit.doses import doses
 
 
 @dataclass(eq=False)
@@ -205,25 +206,25 @@ def follow(data, operations):
     assert both.queue.take_messages(1_000, 0) == rest
 
 
-@settings(max_examples=150)
+@settings(max_examples=doses(3))
 @given(st.data())
 def test_concurrent_use_is_as_with_tree_maps(data):
     follow(data, CONCURRENT)
 
 
-@settings(max_examples=150)
+@settings(max_examples=doses(3))
 @given(st.data())
 def test_orderly_use_is_as_with_tree_maps(data):
     follow(data, ORDERLY)
 
 
-@settings(max_examples=150)
+@settings(max_examples=doses(3))
 @given(st.data())
 def test_any_use_is_as_with_tree_maps(data):
     follow(data, CONCURRENT + ORDERLY)
 
 
-@settings(max_examples=100)
+@settings(max_examples=doses(2))
 @given(st.data())
 def test_the_commit_offset_never_passes_a_cached_message(data):
     """The commit offset is at most the lowest cached offset, and never decreases."""
@@ -236,7 +237,7 @@ def test_the_commit_offset_never_passes_a_cached_message(data):
             committed = found
 
 
-@settings(max_examples=100)
+@settings(max_examples=doses(2))
 @given(st.data())
 def test_counts_and_sizes_are_of_what_is_cached_or_taken(data):
     """If no offset is put twice, counts and sizes are those of the cached messages."""

@@ -16,6 +16,7 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.pull_answer import PullAnswer, PullStatus
+from tests.kit.doses import doses
 
 if TYPE_CHECKING:
     from rmqcli.admin.read.body import Chunk
@@ -82,7 +83,7 @@ class ModelQueue:
         return answer(status, window.stop, low=low, high=high, body=records(*there))
 
 
-@settings(max_examples=300)
+@settings(max_examples=doses(6))
 @given(data=st.data())
 def test_every_offset_comes_once_whatever_the_broker_answers(
     data: st.DataObject,

@@ -26,6 +26,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.admin.lag.scripted_broker import ScriptedBroker
+from tests.kit.doses import doses
 from tests.transport.peer import Peer
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def some_queues(draw: st.DrawFn) -> Queue:
     return Queue(tuple(messages), refused_at)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=doses(3), suppress_health_check=list(HealthCheck))
 @given(
     queues=st.lists(some_queues(), min_size=1, max_size=5),
     batch=st.sampled_from([1, 3, 8, 32]),

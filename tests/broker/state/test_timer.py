@@ -13,6 +13,7 @@ from rmqcli.store.memory import MemoryStore
 from rmqcli.store.message_store import TimerProgress
 from tests.broker.driving import EPOCH_MS, Driver
 from tests.broker.sending import send
+from tests.kit.doses import doses
 
 
 def restart(before: Driver, *, down_ms: int = 0, loses_ms: int | None = 0) -> Driver:
@@ -104,7 +105,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=doses(3))
 @given(steps=STEPS)
 def test_each_message_is_delivered_once_however_the_broker_ends(steps):
     """It stops, is killed with progress of some age, or loses its progress."""

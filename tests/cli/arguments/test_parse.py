@@ -17,6 +17,7 @@ from rmqcli.cli.arguments.table import COMMON
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.options import make_common
 from rmqcli.errors import UsageError
+from tests.kit.doses import doses
 
 ENTRIES = {entry.path: entry for entry in COMMANDS}
 
@@ -167,7 +168,7 @@ ADDRESSES = [None, "", "env:1;env", "::1"]
 
 
 @given(command_lines(), st.sampled_from(ADDRESSES), st.sampled_from(ADDRESSES))
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=doses(12))
 def test_whatever_is_read_is_what_typer_reads(words, namesrv, endpoints):
     given = {"NAMESRV_ADDR": namesrv, "ROCKETMQ_ENDPOINTS": endpoints}
     environ = {name: value for name, value in given.items() if value is not None}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqcli.errors import UsageError
+from tests.kit.doses import doses
 from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
 
 fastavro = pytest.importorskip("fastavro")
@@ -132,7 +133,7 @@ def test_impossible_lengths_and_numbers_make_a_body_corrupt(kind, body):
     assert is_corrupt(decoder(record(("x", kind))), body)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=doses(4))
 @given(st.binary(max_size=40))
 def test_arbitrary_bytes_never_raise(body):
     assert len(decode(decoder(record(("x", ITEM), ("y", ["null", "long"]))), body)) == 1

@@ -13,6 +13,7 @@ from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.decode.infer import BYTES_MAX, first_bodies, infer_schema
 from rmqcli.spark.decode.settings import Names
+from tests.kit.doses import doses
 from tests.spark.decode.decoding import decode, decoder_of
 from tests.spark.export.sources import MadeSource
 
@@ -91,7 +92,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=doses(4))
 @given(st.lists(st.dictionaries(st.sampled_from("xyz"), JSON, min_size=1), min_size=1))
 def test_bodies_fit_the_schema_inferred_from_them(objects):
     bodies = [json.dumps(each).encode() for each in objects]

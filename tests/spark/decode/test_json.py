@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.doses import doses
 from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
 
 DDL = (
@@ -172,7 +173,7 @@ OBJECTS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=doses(4))
 @given(st.lists(OBJECTS, max_size=6))
 def test_fields_equal_those_of_json_loads(objects):
     bodies = [json.dumps(each, ensure_ascii=False).encode() for each in objects]
@@ -195,7 +196,7 @@ def test_fields_equal_those_of_json_loads(objects):
         assert row["o"] == (None if inner is None else {"z": inner.get("z")})
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=doses(4))
 @given(st.lists(st.binary(max_size=12) | st.text(max_size=12).map(str.encode)))
 def test_arbitrary_bytes_never_raise(bodies):
     assert len(decode(DECODER, *bodies)) == len(bodies)
@@ -211,7 +212,7 @@ JSON = st.recursive(
 NAMES = ("id", "small", "d", "f", "n", "s", "b", "bin", "dt", "ts", "tn", "a", "m", "o")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=doses(4))
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3)))
 def test_a_row_does_not_depend_on_its_neighbours(objects):
     bodies = [json.dumps(each).encode() for each in objects]

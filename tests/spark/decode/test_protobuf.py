@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rmqcli.errors import UsageError
 from rmqcli.spark.decode.protobuf_body import canonical
 from rmqcli.spark.decode.schema import ddl_of
+from tests.kit.doses import doses
 from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
 from tests.spark.decode.shop import descriptor_set, message_class
 
@@ -86,7 +87,7 @@ def test_a_damaged_body_is_kept_in_corrupt_body():
     assert found[1] == (None, good[:-1])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=doses(4))
 @given(st.binary(max_size=40))
 def test_arbitrary_bytes_never_raise(body):
     assert len(decode(DECODER, body)) == 1

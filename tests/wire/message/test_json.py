@@ -15,6 +15,7 @@ from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.json import BODY_FIELDS, RECORD_FIELDS, JsonWriter
+from tests.kit.doses import doses
 from tests.wire.message.bodies import BODIES
 from tests.wire.message.records_as_dicts import record_as_dict
 
@@ -134,7 +135,7 @@ def test_a_compressed_body_is_inflated_and_a_damaged_one_is_an_error() -> None:
     assert_lines_say_what_the_messages_say(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=doses(6))
 @given(
     properties=st.one_of(
         st.dictionaries(

@@ -14,6 +14,7 @@ from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.json import JsonWriter
 from rmqcli.wire.message.json_lines import write_lines
 from rmqcli.wire.message.scan import read_columns
+from tests.kit.doses import doses
 from tests.wire.message.bodies import BODIES
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def assert_same_as_one_by_one(body: bytes) -> None:
     assert all("\n" not in line for line in lines)
 
 
-@settings(max_examples=400)
+@settings(max_examples=doses(8))
 @given(
     kinds=st.lists(
         st.tuples(

@@ -27,6 +27,7 @@ from rmqcli.wire.message.json import (
 from rmqcli.wire.message.json_lines import write_lines
 from rmqcli.wire.message.scan import read_columns
 from rmqcli.wire.protobuf import definition_pb2 as pb
+from tests.kit.doses import doses
 from tests.kit.records import SCHEMA, body_of, checked_records
 from tests.wire.message.bodies import BODIES
 
@@ -70,7 +71,7 @@ def test_the_schema_is_one_and_describes_the_fields_of_o_help_in_their_order():
     assert SCHEMA["required"] == [name for name, _ in (*RECORD_FIELDS, *BODY_FIELDS)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=doses(6))
 @given(raws=st.lists(bodies, min_size=1, max_size=4), decode=st.sampled_from(DECODES))
 def test_both_writers_print_the_same_valid_records_with_the_same_bodies(raws, decode):
     """With and without a decoder, and whatever other bodies are in the chunk."""

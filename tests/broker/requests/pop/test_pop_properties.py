@@ -16,6 +16,7 @@ from tests.broker.driving import Driver, need
 from tests.broker.popping import ack, change, handles, messages, pop
 from tests.broker.pulling import PRODUCER, driver_with_topic
 from tests.broker.sending import send_header
+from tests.kit.doses import doses
 
 if TYPE_CHECKING:
     from rmqcli.wire.receipt_handle import ReceiptHandle
@@ -111,7 +112,7 @@ class World:
         self.driver.broker.check_points.recover(self.driver.now)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=doses(3))
 @given(st.lists(STEP, max_size=40))
 def test_nothing_is_lost_and_nothing_acknowledged_comes_back(steps):
     world = World()
