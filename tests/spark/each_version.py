@@ -192,7 +192,8 @@ def test_sql(sql):
 
 def test_each_scan_of_a_query_has_its_own_conditions(session):
     with filled_cluster("orders") as cluster:
-        assert check_queries(session, cluster, seed=5, count=50) > 80
+        # Of each shape at least one.
+        assert check_queries(session, cluster, seed=7, count=12) == 30
         rule = cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic="orders")
         frame = session._spark.sql("select * from orders where queue_id = 2")
         assert len(patiently(narrow_scans(frame).collect)) == 51
