@@ -81,15 +81,14 @@ if TYPE_CHECKING:
         WireError,
     )
     from rmqcli.model import MessageQueue
+    from rmqcli.producer.backend import SendResult
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.message import ProducerMessage
-    from rmqcli.producer.producer import (
+    from rmqcli.producer.producer import Producer, select_by_hash
+    from rmqcli.producer.transactions import (
         LocalTransactionState,
-        Producer,
         TransactionSendResult,
-        select_by_hash,
     )
-    from rmqcli.producer.publish import SendResult
     from rmqcli.spark.source.data_source import RocketMQDataSource
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -156,15 +155,14 @@ _NAMES = {
         "WireError",
     ),
     "rmqcli.model": ("MessageQueue",),
+    "rmqcli.producer.backend": ("SendResult",),
     "rmqcli.producer.config": ("ProducerConfig",),
     "rmqcli.producer.message": ("ProducerMessage",),
-    "rmqcli.producer.producer": (
+    "rmqcli.producer.producer": ("Producer", "select_by_hash"),
+    "rmqcli.producer.transactions": (
         "LocalTransactionState",
-        "Producer",
         "TransactionSendResult",
-        "select_by_hash",
     ),
-    "rmqcli.producer.publish": ("SendResult",),
     "rmqcli.spark.source.data_source": ("RocketMQDataSource",),
     "rmqcli.transport.tls": ("TlsOptions",),
     "rmqcli.wire.acl": ("Credentials",),

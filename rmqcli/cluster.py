@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.producer.config import ProducerConfig
-    from rmqcli.producer.producer import LocalTransactionState, Producer
+    from rmqcli.producer.producer import Producer
+    from rmqcli.producer.transactions import LocalTransactionState
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
 

@@ -44,8 +44,8 @@ from rmqcli.units import counted, format_size
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.producer.lane import SendOutcome
+    from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.send import Sender
-    from rmqcli.producer.target import SendTarget
     from rmqcli.queue_selector import QueueSelector
 
 
@@ -513,15 +513,15 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
 
 def _broker_sender(
     client: Client, options: SendCommandOptions
-) -> tuple[Sender, SendTarget]:
+) -> tuple[Sender, PublishTarget]:
     """A sender that uses the brokers, and the topic's queues to which it sends."""
     import random
 
     from rmqcli.producer.delay import resolve_delay
     from rmqcli.producer.ids import UniqueIds
-    from rmqcli.producer.remoting import RemotingSend, SendOptions
+    from rmqcli.producer.remoting.send import RemotingSend, SendOptions
+    from rmqcli.producer.remoting.target import find_target
     from rmqcli.producer.send import Sender
-    from rmqcli.producer.target import find_target
     from rmqcli.transport.lookups import local_ip
 
     target = find_target(
@@ -704,7 +704,7 @@ class _Job:
         messages.info("--rows lists each result, -o jsonl as data")
 
     def _say_created(self, client: Client) -> None:
-        from rmqcli.producer.target import created_queues
+        from rmqcli.producer.remoting.target import created_queues
 
         found = created_queues(
             client,

@@ -17,9 +17,9 @@ from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import RmqError
 from rmqcli.producer.ids import UniqueIds
-from rmqcli.producer.remoting import RemotingSend, SendOptions
+from rmqcli.producer.remoting.send import RemotingSend, SendOptions
+from rmqcli.producer.remoting.target import find_target
 from rmqcli.producer.send import Sender
-from rmqcli.producer.target import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

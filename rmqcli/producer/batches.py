@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.model import MessageQueue
+    from rmqcli.producer.backend import SendResult
     from rmqcli.producer.producer import Producer
-    from rmqcli.producer.publish import SendResult
 
 logger = get_logger(__name__)
 

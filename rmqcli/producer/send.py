@@ -16,9 +16,9 @@ from rmqcli.producer.lane import SendOutcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from rmqcli.producer.backend import SendResult
     from rmqcli.producer.lane import Lane, Slot
     from rmqcli.producer.message import OutgoingMessage
-    from rmqcli.producer.publish import SendResult
 
 #: Messages that may wait for an answer, or for the outcome of an earlier message.
 WINDOW_MESSAGES_MAX = 8192

@@ -16,9 +16,9 @@ from rmqcli.errors import (
 from rmqcli.model import MessageQueue
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.message import OutgoingMessage
-from rmqcli.producer.remoting import DEAD_AFTER, RemotingSend, SendOptions
+from rmqcli.producer.remoting.send import DEAD_AFTER, RemotingSend, SendOptions
+from rmqcli.producer.remoting.target import PublishTarget
 from rmqcli.producer.send import Sender
-from rmqcli.producer.target import SendTarget
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.properties import parse_properties
 from tests.kit.batch import decode_batch
@@ -59,7 +59,7 @@ class Broker:
 
 def target_of(*addresses, queues=1):
     names = [f"broker-{chr(97 + index)}" for index in range(len(addresses))]
-    return SendTarget(
+    return PublishTarget(
         topic="T",
         queues=tuple(MessageQueue("T", n, q) for n in names for q in range(queues)),
         addresses=dict(zip(names, addresses, strict=True)),

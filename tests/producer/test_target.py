@@ -8,7 +8,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, NotFoundError, UsageError
 from rmqcli.producer.message import OutgoingMessage
-from rmqcli.producer.target import find_target, shard_of
+from rmqcli.producer.remoting.target import find_target, shard_of
 from rmqcli.queue_selector import QueueSelector
 from rmqcli.wire.codes import RequestCode
 from tests.transport.peer import Peer

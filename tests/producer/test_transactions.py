@@ -6,7 +6,8 @@ import pytest
 
 from rmqcli.errors import UsageError
 from rmqcli.producer.message import ProducerMessage
-from rmqcli.producer.producer import LocalTransactionState, Producer
+from rmqcli.producer.producer import Producer
+from rmqcli.producer.transactions import LocalTransactionState
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import wait_until

@@ -1,5 +1,5 @@
 """Send through a proxy, over gRPC, for `Producer` and for `rmq send`.
 
-`publisher` makes the calls, as tasks. `producer` is the part of `Producer` that needs
-endpoints, and `send` is the `SendNetwork` of a `Sender`.
+`publisher` makes the calls, as tasks. `backend` is the back end of a `Producer`, and
+`send` is the `SendNetwork` of a `Sender`.
 """

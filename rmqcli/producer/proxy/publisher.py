@@ -33,7 +33,7 @@ from rmqcli.errors import (
     UnsupportedError,
     UsageError,
 )
-from rmqcli.producer.publish import SendResult
+from rmqcli.producer.backend import SendResult
 from rmqcli.proxy import rpc as calls
 from rmqcli.proxy.status import TEXT_MAX
 from rmqcli.wire.ids import java_string_hash

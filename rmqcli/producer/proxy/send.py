@@ -19,7 +19,7 @@ from rmqcli.errors import (
 )
 from rmqcli.producer.lane import Lane, Slot, is_large
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
-from rmqcli.producer.proxy.producer import outgoing
+from rmqcli.producer.proxy.backend import outgoing
 from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
 from rmqcli.wire.message.properties import KEYS, TAGS
 

@@ -19,8 +19,8 @@ from rmqcli.errors import BrokerError, DeniedError, RmqError, TransportError
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.lane import Lane, Slot, is_large, takes_batches
 from rmqcli.producer.message import check_message
-from rmqcli.producer.publish import Prepared, Publisher, PublishTarget
-from rmqcli.producer.target import shard_of
+from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Prepared, Publisher
+from rmqcli.producer.remoting.target import shard_of
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.producer.ids import UniqueIds
     from rmqcli.producer.message import OutgoingMessage
+    from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.send import Answer
-    from rmqcli.producer.target import SendTarget
-
-#: A group that brokers know by default, so that they store nothing about this producer.
-PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
 
 RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
 
@@ -94,7 +91,7 @@ class RemotingSend:
     def __init__(
         self,
         client: Client,
-        target: SendTarget,
+        target: PublishTarget,
         *,
         options: SendOptions,
         ids: UniqueIds,
@@ -115,8 +112,7 @@ class RemotingSend:
             client_id="",
             rng=rng,
         )
-        found = PublishTarget(target.queues, target.addresses)
-        self._publisher.note_target(target.topic, found)
+        self._publisher.note_target(target)
         self.lanes = [Lane(queue) for queue in target.queues]
         # Like Java, start at a random queue, so that short runs do not all use queue 0.
         self._next_lane = rng.randrange(len(self.lanes))

@@ -37,7 +37,7 @@ _CREATED_POLL_MS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendTarget:
+class PublishTarget:
     """The writable queues of a topic, sorted, and the address of each broker.
 
     With `is_new` no name server knows the topic; the queues are those that the topic
@@ -56,7 +56,7 @@ def find_target(
     selectors: Collection[QueueSelector] = (),
     *,
     may_create: bool = False,
-) -> SendTarget:
+) -> PublishTarget:
     """Find the writable queues of `topic`; with `may_create`, also of a new topic.
 
     Raises NotFoundError when the topic does not exist and may not be created, or no
@@ -86,7 +86,7 @@ def find_target(
             hint=f"see: Admin.topic({topic!r})",
         )
     chosen = select_queues(queues, selectors)
-    return SendTarget(
+    return PublishTarget(
         topic=topic,
         queues=tuple(chosen),
         addresses={

@@ -39,7 +39,8 @@ from rmqcli.errors import (
 )
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
-from rmqcli.producer.target import queues_of_new_topic
+from rmqcli.producer.backend import SendResult
+from rmqcli.producer.remoting.target import PublishTarget, queues_of_new_topic
 from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -57,6 +58,10 @@ if TYPE_CHECKING:
     from rmqcli.wire.headers.send import EndTransactionRequestHeader
 
 logger = get_logger(__name__)
+
+#: A group that brokers know by default, so that they store nothing about a producer
+#: without a group.
+PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
 
 _API_TIMEOUT_MS: Final = 3_000  # ClientConfig.mqClientApiTimeout
 #: How long unregistering from the brokers may take.
@@ -76,28 +81,6 @@ _RETRY_CODES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendResult:
-    """Where one message was stored.
-
-    `status` is SEND_OK, or says that the broker stored the message but could not flush
-    or replicate it in time. `msg_id` is the id that the producer gave the message
-    (UNIQ_KEY), `offset_msg_id` is the broker's id. `queue_offset` is None for a delayed
-    message and for a message of a transaction, which are not in the queue yet. A proxy
-    does not tell in which queue a message is: then `queue` and `offset_msg_id` are
-    None. `recall_handle`, for a delayed message that can be recalled, is the argument
-    of `Producer.recall`.
-    """
-
-    msg_id: str
-    status: SendStatus
-    queue: MessageQueue | None
-    queue_offset: int | None
-    offset_msg_id: str | None
-    transaction_id: str | None = None
-    recall_handle: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A message or batch, encoded for sending. All attempts use the same value."""
 
@@ -112,14 +95,6 @@ class Prepared:
     is_elsewhere: bool = False
     needs_timer: bool = False
     born_timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PublishTarget:
-    """The writable queues of a topic, and the addresses of their brokers' masters."""
-
-    queues: tuple[MessageQueue, ...]
-    addresses: dict[str, str]
 
 
 class Publisher:
@@ -181,9 +156,9 @@ class Publisher:
     def _asked(self, topic: str) -> None:
         del self._asking[topic]
 
-    def note_target(self, topic: str, target: PublishTarget) -> None:
-        """Use this target for a topic instead of asking for its route."""
-        self._targets[topic] = target
+    def note_target(self, target: PublishTarget) -> None:
+        """Use this target for its topic instead of asking for the route."""
+        self._targets[target.topic] = target
 
     def is_broker(self, address: str) -> bool:
         """Whether a route contains this address."""
@@ -212,8 +187,9 @@ class Publisher:
                 hint="read the topic's permissions with Admin.topic",
             )
         target = PublishTarget(
-            tuple(queues),
-            {
+            topic=topic,
+            queues=tuple(queues),
+            addresses={
                 broker.broker_name: broker.master_address
                 for broker in route.brokers
                 if broker.master_address is not None

@@ -1,0 +1,198 @@
+"""What a `Producer` needs from its network, and the values that pass between them.
+
+`remoting.backend` talks to name servers and brokers, `proxy.backend` to a proxy over
+gRPC. A `Producer` checks arguments and delegates; it does not know which one it has.
+What a protocol cannot do is an UnsupportedError or UsageError of its back end.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from rmqcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from rmqcli.api.calls.send import SendStatus
+    from rmqcli.model import MessageQueue
+    from rmqcli.producer.message import ProducerMessage
+    from rmqcli.producer.transactions import LocalTransactionState
+
+    #: Chooses one of a topic's queues; the last argument is the `arg` of `send`.
+    MessageQueueSelector: TypeAlias = Callable[
+        [Sequence[MessageQueue], ProducerMessage, Any], MessageQueue
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """Where one message was stored.
+
+    `status` is SEND_OK, or says that the broker stored the message but could not flush
+    or replicate it in time. `msg_id` is the id that the producer gave the message
+    (UNIQ_KEY), `offset_msg_id` is the broker's id. `queue_offset` is None for a delayed
+    message and for a message of a transaction, which are not in the queue yet. A proxy
+    does not tell in which queue a message is: then `queue` and `offset_msg_id` are
+    None. `recall_handle`, for a delayed message that can be recalled, is the argument
+    of `Producer.recall`.
+    """
+
+    msg_id: str
+    status: SendStatus
+    queue: MessageQueue | None
+    queue_offset: int | None
+    offset_msg_id: str | None
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChoice:
+    """The caller's choice of a queue: a queue, a selector, or neither of them."""
+
+    queue: MessageQueue | None = None
+    selector: MessageQueueSelector | None = None
+    arg: object = None
+
+
+#: The back end chooses.
+ANY_QUEUE = QueueChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A stored half message. `end` sends the decision, and raises RmqError.
+
+    It sends nothing for UNKNOW where the protocol has no message for it.
+    """
+
+    result: SendResult
+    end: Callable[[LocalTransactionState], None]
+
+
+class ProducerBackend(Protocol):
+    """Sends the messages of one producer. Any thread may call any method.
+
+    A method that returns an outcome waits for it in the caller's thread. `timeout_ms`
+    bounds all attempts of a send together. Errors are those of `Producer.send`.
+    """
+
+    @property
+    def client_id(self) -> str:
+        """The id with which brokers or proxies know the producer."""
+
+    def start(self) -> None:
+        """Start the threads. Contacts no server before the first message."""
+
+    def close(self) -> None:
+        """Leave the group, and close threads and connections. Idempotent."""
+
+    def in_own_thread(self) -> bool:
+        """Whether the caller runs in the thread that ends sends, and must not wait."""
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The writable queues of a topic, sorted."""
+
+    def send(
+        self, message: ProducerMessage, choice: QueueChoice, timeout_ms: int
+    ) -> SendResult:
+        """Store one message."""
+
+    def submit(
+        self, message: ProducerMessage, choice: QueueChoice, timeout_ms: int
+    ) -> Future[SendResult]:
+        """Store one message; the future ends in the back end's thread."""
+
+    def send_batch(
+        self,
+        messages: Sequence[ProducerMessage],
+        queue: MessageQueue | None,
+        timeout_ms: int,
+    ) -> list[SendResult]:
+        """Store messages of one topic next to each other with one request."""
+
+    def send_oneway(self, message: ProducerMessage, choice: QueueChoice) -> None:
+        """Hand a message to the network without learning whether it is stored."""
+
+    def send_half(self, message: ProducerMessage, timeout_ms: int) -> HalfMessage:
+        """Store the half message of a transaction."""
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Recall a delayed message; return its id."""
+
+
+class SendsInFlight:
+    """The sends that have begun and not ended, for which `close` waits. Thread-safe.
+
+    A `with` statement counts a send in the caller's thread.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant, because a signal handler may close the producer in any line here.
+        self._lock = threading.RLock()
+        #: notified by `close`, by the end of an asynchronous send, and once closed by
+        #: any end
+        self._ended = threading.Condition(self._lock)
+        self._count = self._async_count = 0
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.end()
+
+    def begin(self, *, is_async: bool = False) -> None:
+        """Count a send. Raises UsageError after `close`."""
+        with self._lock:
+            if self._is_closed:
+                raise closed()
+            self._count += 1
+            self._async_count += is_async
+
+    def end(self, *, is_async: bool = False) -> None:
+        """Count the end of a send."""
+        with self._lock:
+            self._count -= 1
+            self._async_count -= is_async
+            if is_async or self._is_closed:
+                self._ended.notify_all()
+
+    def wait_for_room(self, async_max: int) -> None:
+        """Wait while `async_max` asynchronous sends are in flight; not once closed."""
+        with self._lock:
+            self._ended.wait_for(
+                lambda: self._async_count < async_max or self._is_closed
+            )
+
+    def close(self, timeout_ms: int) -> None:
+        """Refuse further sends, and wait at most `timeout_ms` for those in flight."""
+        with self._lock:
+            self._is_closed = True
+            self._ended.notify_all()
+            self._ended.wait_for(lambda: not self._count, timeout_ms / 1_000)
+
+
+def closed() -> UsageError:
+    """The error of a call to a producer that is closed."""
+    return UsageError("the producer is closed")
+
+
+def check_queue(queue: MessageQueue, topic: str) -> None:
+    """Raise UsageError for a queue of another topic."""
+    if queue.topic != topic:
+        raise UsageError(f"queue {queue} does not belong to topic {topic}")
+
+
+def one_topic_of(messages: Sequence[ProducerMessage]) -> str:
+    """The topic of a batch. Raises UsageError for no messages, and for several."""
+    topics = {each.topic for each in messages}
+    if len(topics) != 1:
+        raise UsageError(
+            f"a batch needs messages of one topic; these are of {len(topics)}"
+        )
+    return messages[0].topic

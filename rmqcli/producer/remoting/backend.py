@@ -1,0 +1,403 @@
+"""The back end of a `Producer` that talks to name servers and brokers.
+
+| thread | runs | ended by |
+|---|---|---|
+| rmq-producer | sockets, timers, callbacks of futures | close() |
+
+The caller's thread encodes a message, and hands its request over to rmq-producer.
+
+Source: DefaultMQProducerImpl in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.api.client import Client
+from rmqcli.api.task_thread import TaskThread
+from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.client_id import new_client_id
+from rmqcli.engine.message import Message, MessageItem, Origin
+from rmqcli.errors import RmqError, UnsupportedError, UsageError
+from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
+from rmqcli.producer.backend import (
+    ANY_QUEUE,
+    HalfMessage,
+    QueueChoice,
+    SendResult,
+    check_queue,
+    one_topic_of,
+)
+from rmqcli.producer.ids import UniqueIds
+from rmqcli.producer.lane import takes_batches
+from rmqcli.producer.message import (
+    OutgoingMessage,
+    check_message,
+    checked_properties,
+)
+from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Prepared, Publisher
+from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
+from rmqcli.transport.lookups import local_ip
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.command import RemotingCommand
+from rmqcli.wire.compression import deflate_zlib
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
+from rmqcli.wire.headers.send import EndTransactionRequestHeader
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.message.batch import encode_item
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+from rmqcli.wire.message.system_flag import (
+    COMPRESSED,
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.producer.backend import SendsInFlight
+    from rmqcli.producer.config import ProducerConfig
+    from rmqcli.producer.message import ProducerMessage
+
+logger = get_logger(__name__)
+
+_END_OF_STATE: Final = {
+    LocalTransactionState.COMMIT_MESSAGE: TRANSACTION_COMMIT,
+    LocalTransactionState.ROLLBACK_MESSAGE: TRANSACTION_ROLLBACK,
+    LocalTransactionState.UNKNOW: 0,
+}
+
+
+class RemotingBackend:
+    """Sends to brokers. Implements ProducerBackend.
+
+    A `group` makes heartbeats, and with `on_check` the broker's checks of transactions
+    arrive.
+    """
+
+    def __init__(
+        self,
+        client: ClientConfig,
+        config: ProducerConfig,
+        *,
+        group: str | None,
+        on_check: Callable[[Any], object] | None,
+        in_flight: SendsInFlight,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._config = config
+        self._group = group
+        self._in_flight = in_flight
+        self._clock = clock
+        self._timeout_ms = client.timeout_ms
+        ip = config.client_ip or local_ip(client.namesrv[0]) or "127.0.0.1"
+        self.client_id = new_client_id(
+            ip=ip, instance_name=config.instance_name, unit_name=config.unit_name
+        )
+        self._lock = threading.Lock()
+        self._ids = UniqueIds(ip, clock=clock, rng=rng)  # guarded by _lock
+        api = Client(client, clock=clock)
+        self._thread = TaskThread(api, "rmq-producer")
+        self._publisher = Publisher(
+            api,
+            self._thread,
+            config=config,
+            group=group,
+            producer_group=group or PRODUCER_GROUP,
+            client_id=self.client_id,
+            rng=rng,
+        )
+        self._checks: TransactionChecks | None = None
+        if on_check is not None:
+            self._checks = TransactionChecks(on_check)
+            api.remoting.set_request_handler(self._requested)
+
+    def start(self) -> None:
+        """See ProducerBackend."""
+        self._thread.start()
+        self._thread.post(self._publisher.start)
+
+    def close(self) -> None:
+        """See ProducerBackend."""
+        if self._checks is not None:
+            self._checks.close()
+        try:
+            left = self._thread.run(self._publisher.leave())
+            left.result(self._timeout_ms / 1_000)
+        except (RmqError, TimeoutError) as error:
+            logger.info(
+                "producer not unregistered group=%s error=%s", self._group, error
+            )
+        if not self._thread.end():
+            logger.error(
+                "thread rmq-producer did not end; is the callback of a future still"
+                " running?"
+            )
+
+    def in_own_thread(self) -> bool:
+        """See ProducerBackend."""
+        return self._thread.is_current()
+
+    # --- sending ---
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """See ProducerBackend."""
+        target = self._counted(self._publisher.target(topic)).result()
+        return list(target.queues)
+
+    def send(
+        self, message: ProducerMessage, choice: QueueChoice, timeout_ms: int
+    ) -> SendResult:
+        """See ProducerBackend."""
+        queue = self._chosen(message, choice)
+        return self._send(self._prepare(message), queue, timeout_ms)[0]
+
+    def submit(
+        self, message: ProducerMessage, choice: QueueChoice, timeout_ms: int
+    ) -> Future[SendResult]:
+        """See ProducerBackend."""
+        queue = self._chosen(message, choice)
+        task = self._publisher.send(
+            self._prepare(message),
+            queue=queue,
+            timeout_ms=timeout_ms,
+            retry_times=self._config.retry_times_when_send_async_failed,
+        )
+        return self._counted(_first(task), is_async=True)
+
+    def send_batch(
+        self,
+        messages: Sequence[ProducerMessage],
+        queue: MessageQueue | None,
+        timeout_ms: int,
+    ) -> list[SendResult]:
+        """See ProducerBackend."""
+        prepared = self._prepare_batch(messages)
+        if queue is not None:
+            check_queue(queue, prepared.topic)
+        return self._send(prepared, queue, timeout_ms)
+
+    def send_oneway(self, message: ProducerMessage, choice: QueueChoice) -> None:
+        """See ProducerBackend."""
+        queue = self._chosen(message, choice)
+        prepared = self._prepare(message)
+        self._counted(self._publisher.send_oneway(prepared, queue=queue)).result()
+
+    def send_half(self, message: ProducerMessage, timeout_ms: int) -> HalfMessage:
+        """See ProducerBackend. Raises UsageError without a group."""
+        if self._group is None:
+            raise UsageError("a transaction needs a producer with group and on_check")
+        more = {"TRAN_MSG": "true", "PGROUP": self._group}
+        prepared = self._prepare(message, more=more, sys_flag=TRANSACTION_PREPARED)
+        (half,) = self._send(prepared, None, timeout_ms)
+
+        def end(state: LocalTransactionState) -> None:
+            self._end(message.topic, half, state)
+
+        # The offset is in the broker's topic of half messages, not in the user's topic.
+        return HalfMessage(replace(half, queue_offset=None), end)
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Raises UnsupportedError: brokers give no handles to remoting clients."""
+        raise UnsupportedError(
+            "messages can be recalled through a proxy only",
+            hint="give the producer endpoints",
+        )
+
+    def _send(
+        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: int
+    ) -> list[SendResult]:
+        task = self._publisher.send(
+            prepared,
+            queue=queue,
+            timeout_ms=timeout_ms,
+            retry_times=self._config.retry_times_when_send_failed,
+        )
+        results: list[SendResult] = self._counted(task).result()
+        return results
+
+    def _counted(self, task: Any, *, is_async: bool = False) -> Future[Any]:  # noqa: ANN401
+        """Run a task, and count it as in flight so that `close` waits for it."""
+        self._in_flight.begin(is_async=is_async)
+        future = self._thread.run(task)
+        future.add_done_callback(lambda _: self._in_flight.end(is_async=is_async))
+        return future
+
+    def _chosen(
+        self, message: ProducerMessage, choice: QueueChoice
+    ) -> MessageQueue | None:
+        if choice is ANY_QUEUE:
+            return None
+        queue, selector = choice.queue, choice.selector
+        if selector is None:
+            if queue is not None:
+                check_queue(queue, message.topic)
+            return queue
+        if queue is not None:
+            raise UsageError("queue and selector cannot be used together")
+        check_callback(selector, "selector")
+        chosen = selector(self.queues(message.topic), message, choice.arg)
+        check_returned(chosen, "the selector")
+        if not isinstance(chosen, MessageQueue):
+            raise UsageError(f"the selector returned {chosen!r}, which is not a queue")
+        check_queue(chosen, message.topic)
+        return chosen
+
+    # --- messages to requests ---
+
+    def _prepare(
+        self,
+        message: ProducerMessage,
+        *,
+        more: dict[str, str] | None = None,
+        sys_flag: int = 0,
+    ) -> Prepared:
+        config = self._config
+        _refuse_message_group(message)
+        if not message.body:
+            raise UsageError("the message's body is empty, which brokers refuse")
+        if len(message.body) > config.max_message_size_bytes:
+            raise UsageError(
+                f"a body of {len(message.body)} bytes is larger than"
+                f" max_message_size_bytes, {config.max_message_size_bytes}"
+            )
+        msg_id = self._next_ids(1)[0]
+        properties = {**message.all_properties(), **(more or {}), UNIQ_KEY: msg_id}
+        check_message(OutgoingMessage(message.body, properties))
+        body = message.body
+        if len(body) >= config.compress_msg_body_over_howmuch_bytes:
+            body = deflate_zlib(body, level=config.compress_level)
+            sys_flag |= COMPRESSED
+        return Prepared(
+            topic=message.topic,
+            msg_ids=(msg_id,),
+            body=body,
+            properties=encode_properties(properties),
+            flag=message.flag,
+            sys_flag=sys_flag,
+            is_elsewhere=message.is_delayed,
+            needs_timer=message.needs_timer,
+            born_timestamp_ms=self._clock.epoch_ms(),
+        )
+
+    def _prepare_batch(self, messages: Sequence[ProducerMessage]) -> Prepared:
+        topic = one_topic_of(messages)
+        is_delayed = any(each.is_delayed for each in messages)
+        if not takes_batches(topic, is_delayed=is_delayed):
+            raise UsageError("delayed messages and retry topics cannot be in a batch")
+        for message in messages:
+            _refuse_message_group(message)
+        msg_ids = self._next_ids(len(messages))
+        items = []
+        for message, msg_id in zip(messages, msg_ids, strict=True):
+            properties = message.all_properties()
+            properties[UNIQ_KEY] = msg_id
+            text = checked_properties(OutgoingMessage(message.body, properties))
+            items.append(encode_item(message.body, text, flag=message.flag))
+        body = b"".join(items)
+        if len(body) > self._config.max_message_size_bytes:
+            raise UsageError(
+                f"a batch of {len(body)} bytes is larger than max_message_size_bytes,"
+                f" {self._config.max_message_size_bytes}",
+                hint="send it in several batches",
+            )
+        return Prepared(
+            topic=topic,
+            msg_ids=msg_ids,
+            body=body,
+            is_batch=True,
+            born_timestamp_ms=self._clock.epoch_ms(),
+        )
+
+    def _next_ids(self, count: int) -> tuple[str, ...]:
+        with self._lock:
+            return tuple([self._ids.next_id() for _ in range(count)])
+
+    # --- transactions ---
+
+    def _end(self, topic: str, half: SendResult, state: LocalTransactionState) -> None:
+        """Send the decision to the broker that has the half message."""
+        place = decode_offset_msg_id(half.offset_msg_id or "")
+        header = EndTransactionRequestHeader(
+            topic=topic,
+            producer_group=self._group or "",
+            tran_state_table_offset=half.queue_offset or 0,
+            commit_log_offset=place.commit_log_offset,
+            commit_or_rollback=_END_OF_STATE[state],
+            msg_id=half.msg_id,
+            transaction_id=half.transaction_id,
+        )
+        assert half.queue is not None  # noqa: S101  # a broker's answer has it
+        task = self._publisher.end_transaction(half.queue.broker_name, header)
+        self._thread.run(task).result()
+
+    def _requested(
+        self, address: str, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Handle a request of a broker. Runs in the producer's thread."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return RemotingCommand(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f"request code {command.code} is not supported",
+            )
+        header = from_ext_fields(CheckTransactionStateRequestHeader, command.ext_fields)
+        found = decode_messages(
+            command.body, record_type=Message, item_type=MessageItem
+        )
+        message = found[0] if found else None
+        reason = ""
+        if not self._publisher.is_broker(address):
+            reason = "the peer is not a broker of our topics"
+        elif not isinstance(message, Message):
+            reason = "its message cannot be decoded"
+        elif message.properties.get("PGROUP") != self._group:
+            reason = "it is for another group"
+        if reason or not isinstance(message, Message):
+            logger.warning(
+                "check of a transaction ignored address=%s: %s", address, reason
+            )
+            return None
+        broker_name = self._publisher.broker_at(address)
+        queue = MessageQueue(message.stored_topic, broker_name, message.queue_id)
+        message.origin = Origin(queue, 0, 0)
+
+        def answer(state: LocalTransactionState) -> Future[None]:
+            end = EndTransactionRequestHeader(
+                topic=message.topic,
+                producer_group=self._group or "",
+                tran_state_table_offset=header.tran_state_table_offset,
+                commit_log_offset=header.commit_log_offset,
+                commit_or_rollback=_END_OF_STATE[state],
+                from_transaction_check=True,
+                msg_id=message.msg_id or message.offset_msg_id,
+                transaction_id=header.transaction_id,
+            )
+            return self._thread.run(self._publisher.end_transaction_at(address, end))
+
+        assert self._checks is not None  # made with the handler  # noqa: S101
+        self._checks.ask(message, message.msg_id or "", answer)
+        return None
+
+
+def _first(task: Any) -> Any:  # noqa: ANN401  # tasks
+    results = yield from task
+    return results[0]
+
+
+def _refuse_message_group(message: ProducerMessage) -> None:
+    if message.message_group is not None:
+        raise UsageError(
+            "message_group needs a producer with endpoints",
+            hint="use selector=select_by_hash with name servers",
+        )

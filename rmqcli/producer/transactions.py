@@ -1,0 +1,158 @@
+"""Transactions: how a local transaction ended, and the broker's checks of it.
+
+A broker, or a proxy for it, asks a producer of the group about a half message whose
+transaction is undecided. `TransactionChecks` calls the user's `on_check` for it, one
+check after the other, in a thread of its own:
+
+| thread | runs | ended by |
+|---|---|---|
+| rmq-check-0 | `on_check`, once a check has arrived | close() |
+
+Source: TransactionMQProducer, TransactionListener and LocalTransactionState in
+apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.callbacks import check_returned
+from rmqcli.log import get_logger
+from rmqcli.producer.backend import SendResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from rmqcli.errors import RmqError
+
+logger = get_logger(__name__)
+
+_CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
+
+
+class LocalTransactionState(enum.Enum):
+    """How a local transaction ended. Members keep Java's names."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    #: undecided or unknown: the broker will ask `on_check`
+    UNKNOW = "UNKNOW"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSendResult(SendResult):
+    """A half message, and how its local transaction ended."""
+
+    local_transaction_state: LocalTransactionState
+
+
+def transaction_result(
+    half: SendResult, state: LocalTransactionState
+) -> TransactionSendResult:
+    """The result for the user."""
+    values = {each.name: getattr(half, each.name) for each in fields(half)}
+    return TransactionSendResult(**values, local_transaction_state=state)
+
+
+def decided(found: object) -> LocalTransactionState:
+    """The decision of a listener; any other value counts as UNKNOW, as in Java."""
+    if isinstance(found, LocalTransactionState):
+        return found
+    check_returned(found, "the transaction's function")
+    if found is not None:
+        logger.error(
+            "a transaction listener returned %r, which is not a LocalTransactionState",
+            found,
+        )
+    return LocalTransactionState.UNKNOW
+
+
+def warn_of_end(
+    half: SendResult, state: LocalTransactionState, error: RmqError
+) -> None:
+    """Log a decision that did not arrive."""
+    logger.warning(
+        "end of transaction not delivered msg_id=%s state=%s; the broker will ask"
+        " on_check: %s",
+        half.msg_id,
+        state.value,
+        error,
+    )
+
+
+class TransactionChecks:
+    """Calls `on_check` for half messages, in the thread rmq-check-0. Thread-safe."""
+
+    def __init__(self, on_check: Callable[[Any], object]) -> None:
+        self._on_check = on_check
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rmq-check")
+        self._lock = threading.Lock()
+        #: checks that wait, run, or have an answer on the way; guarded by _lock
+        self._open = 0
+
+    def close(self) -> None:
+        """Drop the checks that wait. Does not wait for the one that runs."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def ask(
+        self,
+        message: Any,  # noqa: ANN401  # a message of either protocol
+        msg_id: str,
+        answer: Callable[[LocalTransactionState], Future[None] | None],
+    ) -> None:
+        """Have a half message checked; `answer` is called with the decision.
+
+        `answer` returns the future of its request, or None if it sends none. When too
+        many checks are open the check is dropped, and the broker asks again.
+        """
+        with self._lock:
+            is_full = self._open >= _CHECKS_MAX
+            self._open += not is_full
+        if is_full:
+            logger.warning(
+                "check of a transaction ignored msg_id=%s: %d other checks are waiting",
+                msg_id,
+                _CHECKS_MAX,
+            )
+            return
+        try:
+            self._pool.submit(self._check, message, msg_id, answer)
+        except RuntimeError:  # the producer is being closed
+            self._ended()
+
+    def _check(
+        self,
+        message: Any,  # noqa: ANN401
+        msg_id: str,
+        answer: Callable[[LocalTransactionState], Future[None] | None],
+    ) -> None:
+        state = LocalTransactionState.UNKNOW
+        try:
+            state = decided(self._on_check(message))
+        except Exception:
+            logger.exception("on_check failed msg_id=%s", msg_id)
+        sent = answer(state)
+        if sent is None:
+            self._ended()
+            return
+
+        def done(sent: Future[None]) -> None:
+            self._ended()
+            if sent.exception() is not None:
+                logger.warning(
+                    "answer to a check not delivered msg_id=%s; the broker will ask"
+                    " again: %s",
+                    msg_id,
+                    sent.exception(),
+                )
+
+        sent.add_done_callback(done)
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._open -= 1
