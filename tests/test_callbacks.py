@@ -183,7 +183,7 @@ def test_a_producer_refuses_asynchronous_functions_where_they_are_given(rmq_clus
         with pytest.raises(TypeError, match=r"execute .*async def"):
             producer.send_in_transaction(message, coroutine)
         assert bodies(rmq_cluster, topic) == []
-        future = producer.send_async(message)
+        future = producer.submit(message)
         with pytest.raises(TypeError, match=r"callback .*async def"):
             future.add_done_callback(coroutine)
         future.result()

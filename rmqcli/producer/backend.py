@@ -88,6 +88,9 @@ class ProducerBackend(Protocol):
     def start(self) -> None:
         """Start the threads. Contacts no server before the first message."""
 
+    def hurry(self) -> None:
+        """Let no submitted message linger from now on, because `close` waits for it."""
+
     def close(self) -> None:
         """Leave the group, and close threads and connections. Idempotent."""
 
@@ -105,7 +108,11 @@ class ProducerBackend(Protocol):
     def submit(
         self, message: ProducerMessage, choice: QueueChoice, timeout_ms: int
     ) -> Future[SendResult]:
-        """Store one message; the future ends in the back end's thread."""
+        """Store one message; the future ends in the back end's thread.
+
+        The caller has counted the message with `begin_async`; its end is counted here,
+        unless this raises an error.
+        """
 
     def send_batch(
         self,
@@ -134,8 +141,7 @@ class SendsInFlight:
     def __init__(self) -> None:
         # Reentrant, because a signal handler may close the producer in any line here.
         self._lock = threading.RLock()
-        #: notified by `close`, by the end of an asynchronous send, and once closed by
-        #: any end
+        #: notified by `close`, when submitted sends end, and once closed by any end
         self._ended = threading.Condition(self._lock)
         self._count = self._async_count = 0
         self._is_closed = False
@@ -146,28 +152,43 @@ class SendsInFlight:
     def __exit__(self, *exc_info: object) -> None:
         self.end()
 
-    def begin(self, *, is_async: bool = False) -> None:
+    def begin(self) -> None:
         """Count a send. Raises UsageError after `close`."""
         with self._lock:
             if self._is_closed:
                 raise closed()
             self._count += 1
-            self._async_count += is_async
 
-    def end(self, *, is_async: bool = False) -> None:
+    def end(self) -> None:
         """Count the end of a send."""
         with self._lock:
             self._count -= 1
-            self._async_count -= is_async
-            if is_async or self._is_closed:
+            if self._is_closed:
                 self._ended.notify_all()
 
-    def wait_for_room(self, async_max: int) -> None:
-        """Wait while `async_max` asynchronous sends are in flight; not once closed."""
+    def begin_async(self, async_max: int | None) -> None:
+        """Count a submitted send, once fewer than `async_max` are in flight.
+
+        None does not wait. Raises UsageError after `close`, which ends the wait.
+        """
         with self._lock:
-            self._ended.wait_for(
-                lambda: self._async_count < async_max or self._is_closed
-            )
+            while (
+                async_max is not None
+                and self._async_count >= async_max
+                and not self._is_closed
+            ):
+                self._ended.wait()
+            if self._is_closed:
+                raise closed()
+            self._count += 1
+            self._async_count += 1
+
+    def end_async(self, count: int) -> None:
+        """Count the end of submitted sends."""
+        with self._lock:
+            self._count -= count
+            self._async_count -= count
+            self._ended.notify_all()
 
     def close(self, timeout_ms: int) -> None:
         """Refuse further sends, and wait at most `timeout_ms` for those in flight."""

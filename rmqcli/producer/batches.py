@@ -133,7 +133,7 @@ class BatchSender:
         This is for delayed messages, which cannot be in a batch. Raises the errors of
         `send`, but only after all messages were tried.
         """
-        futures = [self._producer.send_async(each) for each in messages]
+        futures = [self._producer.submit(each) for each in messages]
         failed = []
         for message, future in zip(messages, futures, strict=True):
             error = future.exception()

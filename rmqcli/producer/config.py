@@ -23,6 +23,7 @@ _RANGES: Final = {
     "compress_level": (0, 9),
     "default_topic_queue_nums": (1, 65_535),
     "async_messages_max": (1, 1_000_000),
+    "linger_ms": (0, 60_000),
     "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
     "heartbeat_broker_interval_ms": (100, 100_000),  # brokers forget a client at 120 s
     "await_termination_ms": (0, 60 * 60 * 1_000),
@@ -41,7 +42,9 @@ class ProducerConfig:
     the topic from which a broker takes the number of queues when it creates a topic;
     with None a send to an unknown topic is an error, whatever brokers allow.
     `async_messages_max` is the number of messages that may wait for an answer before
-    `send_async` blocks. `await_termination_ms` is how long `close` waits for them.
+    `submit` blocks. A submitted message waits at most `linger_ms` for others that can
+    share its request; with 0 only while requests are in flight.
+    `await_termination_ms` is how long `close` waits for messages in flight.
 
     Raises ConfigError for a value out of its range.
     """
@@ -57,6 +60,7 @@ class ProducerConfig:
     default_topic_queue_nums: int = 4
     create_topic_key: str | None = "TBW102"
     async_messages_max: int = 1_024  # backPressureForAsyncSendNum
+    linger_ms: int = 0  # ProduceAccumulator.holdMs, which is 10 in Java
     poll_namesrv_interval_ms: int = 30_000
     heartbeat_broker_interval_ms: int = 30_000
     await_termination_ms: int = 10_000

@@ -1,4 +1,4 @@
-"""The messages that wait for one queue, and how they are cut into requests. Pure.
+"""The messages that wait for one destination, and how they are cut into requests. Pure.
 
 Small messages share a batch; messages that a batch cannot hold are sent alone. A lane
 has at most one request in flight, so its messages keep their order.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 
@@ -77,17 +77,37 @@ class Slot:
         return len(self.message.body) + self.properties_bytes + MESSAGE_OVERHEAD_BYTES
 
 
-class Lane:
-    """The messages that wait for one queue, in order.
+class Sendable(Protocol):
+    """A message that waits in a lane."""
 
-    The queue is None when a proxy chooses it.
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other message may share its request."""
+
+    @property
+    def cost_bytes(self) -> int:
+        """The approximate size of the message in memory and on the wire."""
+
+
+M = TypeVar("M", bound=Sendable)
+
+
+class Lane(Generic[M]):
+    """The messages that wait for one destination, in order.
+
+    The queue is None when it is not known, or chosen by a proxy.
     """
 
-    def __init__(self, queue: MessageQueue | None) -> None:
+    def __init__(self, queue: MessageQueue | None = None) -> None:
         self.queue = queue
-        self.in_flight: list[Slot] = []
-        self._backlog: deque[Slot] = deque()
+        self.in_flight: list[M] = []
+        self._backlog: deque[M] = deque()
         self._backlog_bytes = 0
+
+    @property
+    def first(self) -> M:
+        """The message that has waited longest. Raises IndexError without messages."""
+        return self._backlog[0]
 
     @property
     def is_empty(self) -> bool:
@@ -102,21 +122,20 @@ class Lane:
             or self._backlog[0].is_alone
         )
 
-    def put(self, slot: Slot) -> None:
+    def put(self, slot: M) -> None:
         """Add a message at the end."""
-        slot.queue = self.queue
         self._backlog.append(slot)
         self._backlog_bytes += slot.cost_bytes
 
-    def put_back(self, slots: Iterable[Slot]) -> None:
+    def put_back(self, slots: Iterable[M]) -> None:
         """Return `slots` to the front, in their order."""
         returned = list(slots)
         self._backlog.extendleft(reversed(returned))
         self._backlog_bytes += sum(slot.cost_bytes for slot in returned)
 
-    def take(self) -> list[Slot]:
+    def take(self) -> list[M]:
         """Remove and return the messages of the next request: one alone, or a batch."""
-        slots: list[Slot] = []
+        slots: list[M] = []
         size = 0
         while self._backlog and len(slots) < BATCH_MESSAGES_MAX:
             slot = self._backlog[0]
@@ -130,7 +149,13 @@ class Lane:
                 break
         return slots
 
-    def take_all(self) -> list[Slot]:
+    def take_one(self) -> M:
+        """Remove and return the first message."""
+        slot = self._backlog.popleft()
+        self._backlog_bytes -= slot.cost_bytes
+        return slot
+
+    def take_all(self) -> list[M]:
         """Remove and return all waiting messages."""
         slots = list(self._backlog)
         self._backlog.clear()

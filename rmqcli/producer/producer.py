@@ -8,7 +8,7 @@ with Producer(namesrv="127.0.0.1:9876") as producer:
     print(result.msg_id, result.queue, result.queue_offset)
 ```
 
-`send` waits until the broker has stored the message, `send_async` returns a future, and
+`send` waits until the broker has stored the message, `submit` returns a future, and
 `send_oneway` gets no answer. `send_batch` stores several messages of one topic with one
 request. `send_in_transaction` stores a message that consumers see only when the local
 transaction is committed. For transactions the producer needs a group and `on_check`:
@@ -37,11 +37,10 @@ from __future__ import annotations
 import os
 import random
 import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 from rmqcli.api.calls.send import SendStatus
-from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.callbacks import check_callback
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RmqError, UsageError
@@ -66,6 +65,7 @@ from rmqcli.wire.ids import java_string_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
 
     from rmqcli.clock import Clock
     from rmqcli.model import MessageQueue
@@ -225,6 +225,8 @@ class Producer:
 
     def _close(self, timeout_ms: int) -> None:
         """Wait for the sends in flight, and give threads and connections back."""
+        if self._backend is not None:
+            self._backend.hurry()
         self._in_flight.close(timeout_ms)
         if self._backend is not None:
             self._backend.close()
@@ -259,7 +261,7 @@ class Producer:
         choice = _choice(queue, selector, arg)
         return backend.send(message, choice, self._timeout_ms(timeout_ms))
 
-    def send_async(
+    def submit(
         self,
         message: ProducerMessage,
         *,
@@ -272,28 +274,23 @@ class Producer:
 
         Messages of one thread to one queue are stored in order, as long as none of them
         is retried. Callbacks of the future run in the thread rmq-producer: they must
-        return quickly, and may call send_async but not send. Blocks while
+        return quickly, and may call submit but not send. Blocks while
         `async_messages_max` messages wait for their answers, except in a callback. The
         future cannot be cancelled.
         """
         backend = self._opened()
         choice = _choice(queue, selector, arg)
         timeout_ms = self._timeout_ms(timeout_ms)
-        if not backend.in_own_thread():
-            self._in_flight.wait_for_room(self.config.async_messages_max)
-        inner = backend.submit(message, choice, timeout_ms)
-        outer: Future[SendResult] = _SendFuture()
-        outer.set_running_or_notify_cancel()
-
-        def ended(done: Future[SendResult]) -> None:
-            error = done.exception()
-            if error is not None:
-                outer.set_exception(error)
-            else:
-                outer.set_result(done.result())
-
-        inner.add_done_callback(ended)
-        return outer
+        # In the back end's own thread a wait would never end.
+        is_inside = backend.in_own_thread()
+        self._in_flight.begin_async(
+            None if is_inside else self.config.async_messages_max
+        )
+        try:
+            return backend.submit(message, choice, timeout_ms)
+        except BaseException:
+            self._in_flight.end_async(1)
+            raise
 
     def send_batch(
         self,
@@ -407,7 +404,7 @@ class Producer:
         if backend.in_own_thread():
             raise UsageError(
                 "a callback must not wait for the producer whose thread runs it",
-                hint="use send_async in callbacks",
+                hint="use submit in callbacks",
             )
         return backend
 
@@ -418,14 +415,3 @@ def _choice(
     if queue is None and selector is None:
         return ANY_QUEUE
     return QueueChoice(queue, selector, arg)
-
-
-class _SendFuture(Future[SendResult]):
-    """The future of `send_async`, which takes only functions that a call runs."""
-
-    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
-        """See Future. Raises TypeError for an `async def`."""
-        check_callback(fn, "the callback")
-        super().add_done_callback(
-            lambda done: check_returned(fn(done), "the callback of a send's future")
-        )

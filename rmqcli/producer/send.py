@@ -37,17 +37,17 @@ class SendNetwork(Protocol):
     """Sends the requests of a Sender. Used only in the thread of the Sender."""
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[Lane[Slot]]:
         """The lanes; each may have one request in flight."""
 
-    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
+    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane[Slot], Slot]:
         """Return the lane of a message, and the slot to put there.
 
         Raises UsageError for a message that cannot be sent.
         """
 
     def submit(
-        self, lane: Lane, slots: list[Slot], on_done: Callable[[Answer], None]
+        self, lane: Lane[Slot], slots: list[Slot], on_done: Callable[[Answer], None]
     ) -> None:
         """Send a request; `on_done` may be called in any thread, and at once."""
 
@@ -72,7 +72,7 @@ class Sender:
         #: in the order of the input, from the first whose outcome was not yielded
         self._slots: deque[Slot] = deque()
         #: requests that have ended, with their answers; any thread adds to it
-        self._ended: deque[tuple[Lane, list[Slot], Answer]] = deque()
+        self._ended: deque[tuple[Lane[Slot], list[Slot], Answer]] = deque()
         self._next_number = 0
         self._unanswered = 0
         self._unanswered_bytes = 0
@@ -182,7 +182,7 @@ class Sender:
             self._slots.popleft()
         return ready
 
-    def _submit(self, lane: Lane) -> None:
+    def _submit(self, lane: Lane[Slot]) -> None:
         """Send the next request of `lane`, which has no request in flight."""
         if self.given_up is not None:
             for slot in lane.take_all():
@@ -193,7 +193,7 @@ class Sender:
             slot.is_sent = True
         self._network.submit(lane, slots, partial(self._note_end, lane, slots))
 
-    def _note_end(self, lane: Lane, slots: list[Slot], answer: Answer) -> None:
+    def _note_end(self, lane: Lane[Slot], slots: list[Slot], answer: Answer) -> None:
         self._ended.append((lane, slots, answer))
 
     def _stored(self, slots: list[Slot], results: list[SendResult]) -> None:
@@ -211,7 +211,7 @@ class Sender:
                 ),
             )
 
-    def _refused(self, lane: Lane, slots: list[Slot], error: RmqError) -> None:
+    def _refused(self, lane: Lane[Slot], slots: list[Slot], error: RmqError) -> None:
         """Send each message of a refused batch alone if that may help, or record it."""
         if isinstance(error, TransportError):
             self._failed_in_a_row += 1

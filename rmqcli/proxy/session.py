@@ -470,7 +470,7 @@ class Session:
         if self._io.is_current():
             raise UsageError(
                 "a callback must not wait for the thread that runs it",
-                hint="use send_async in callbacks",
+                hint="use submit in callbacks",
             )
 
     def settings_command(self, endpoints: Endpoints) -> service.TelemetryCommand:

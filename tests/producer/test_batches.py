@@ -11,6 +11,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.producer.batches import BatchSender, Gathered, SentCounts
 from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.wire.codes import RequestCode
+from tests.kit.waiting import wait_until
 from tests.producer.stored import bodies, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -117,9 +118,10 @@ def test_messages_apart_are_stored_each_by_itself(cluster, producer):
     cluster.faults.next(faults.answer(2, "busy"), code=SEND)
     cluster.faults.next(faults.drop_answer(), code=SEND)
     sender = BatchSender(producer, retry_for_ms=30_000)
-    sender.send_apart([message(b"%d" % n) for n in range(5)])
+    sender.send_apart([message(b"%d" % n, delay_ms=1) for n in range(5)])
     assert sender.counts == SentCounts(stored=5, unsure=1, weak=0)
-    assert set(bodies(cluster, "orders")) == {b"0", b"1", b"2", b"3", b"4"}
+    all_five = {b"0", b"1", b"2", b"3", b"4"}
+    wait_until(lambda: set(bodies(cluster, "orders")) == all_five)
     cluster.faults.add(faults.answer(13, "illegal"), code=SEND)
     with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
         sender.send_apart([message()])

@@ -28,7 +28,7 @@ def slot(number, size=10, *, is_alone=False, properties_bytes=0):
 
 
 def lane_of(*slots):
-    lane = Lane(QUEUE)
+    lane: Lane[Slot] = Lane(QUEUE)
     for each in slots:
         lane.put(each)
     return lane

@@ -112,9 +112,7 @@ def test_a_queue_may_be_given_for_each_way_to_send(two):
         for _ in range(4):  # with turns, at least three of four would miss it
             batch = producer.send_batch([message(b"a"), message(b"b")], queue=queue)
             assert [each.queue for each in batch] == [queue, queue]
-            assert producer.send_async(message(b"c"), queue=queue).result().queue == (
-                queue
-            )
+            assert producer.submit(message(b"c"), queue=queue).result().queue == (queue)
             producer.send_oneway(message(b"d"), queue=queue)
         producer.send(message(b"e"), queue=queue)  # after what was not answered
     where = {(each.store_host, each.queue_id) for each in stored(two, "orders")}
@@ -201,7 +199,7 @@ def test_futures_end_in_any_thread_and_keep_the_order_of_a_queue(
     queue = MessageQueue(rmq_topic, "broker-a", 2)
     called: list[object] = []
     futures = [
-        producer.send_async(
+        producer.submit(
             ProducerMessage(rmq_topic, b"%d" % n), queue=queue, timeout_ms=60_000
         )
         for n in range(3_000)
@@ -220,16 +218,16 @@ def test_a_callback_may_send_but_not_wait(rmq_cluster, rmq_topic, producer):
             producer.send(ProducerMessage(rmq_topic, b"waits"))
         except UsageError as error:
             errors.append(error.hint)
-        sent = producer.send_async(ProducerMessage(rmq_topic, b"second"))
+        sent = producer.submit(ProducerMessage(rmq_topic, b"second"))
         sent.add_done_callback(lambda _: ended.set())
 
     broker = rmq_cluster.broker()
     broker.hang()  # once answered, the callback would run in this thread
-    sent = producer.send_async(ProducerMessage(rmq_topic, b"first"), timeout_ms=60_000)
+    sent = producer.submit(ProducerMessage(rmq_topic, b"first"), timeout_ms=60_000)
     sent.add_done_callback(then)
     broker.resume()
     assert ended.wait(60)
-    assert errors == ["use send_async in callbacks"]
+    assert errors == ["use submit in callbacks"]
     assert bodies(rmq_cluster, rmq_topic) == [b"first", b"second"]
 
 
@@ -274,14 +272,14 @@ def test_it_is_tried_three_times_and_then_the_last_refusal_is_raised(
     ("code", "send", "attempts"),
     [
         (SEND, lambda producer, each: producer.send(each), 2),
-        (SEND, lambda producer, each: producer.send_async(each).result(), 4),
+        (SEND, lambda producer, each: producer.submit(each).result(), 4),
         (
             RequestCode.SEND_BATCH_MESSAGE,
             lambda producer, each: producer.send_batch([each, each]),
             2,
         ),
     ],
-    ids=["send", "send_async", "send_batch"],
+    ids=["send", "submit", "send_batch"],
 )
 def test_retries_come_after_the_first_attempt_and_are_a_setting(
     rmq_cluster, rmq_topic, code, send, attempts
@@ -514,7 +512,7 @@ def test_a_closed_producer_refuses_and_waits_for_what_was_sent(rmq_cluster, rmq_
     with pytest.raises(UsageError, match="is not started"):
         producer.send(message())
     producer.start()
-    future = producer.send_async(ProducerMessage(rmq_topic, b"x"))
+    future = producer.submit(ProducerMessage(rmq_topic, b"x"))
     producer.close()
     producer.close()
     assert future.result(0).status is SendStatus.SEND_OK
@@ -532,7 +530,7 @@ def close_at_line(producer, number, send):
     there are so many lines.
     """
     lines = itertools.count(1)
-    source = str(Path(sys.modules[Producer.__module__].__file__).parent)
+    source = str(Path(sys.modules[Producer.__module__].__file__ or "").parent)
     is_closed = False
 
     def trace(frame, event, _):
@@ -573,7 +571,7 @@ def test_a_close_that_does_not_wait_fails_what_is_under_way(rmq_cluster, rmq_top
     rmq_cluster.faults.add(faults.drop_answer(), code=SEND)
     producer = Producer(namesrv=rmq_cluster.namesrv)
     producer.start()
-    future = producer.send_async(ProducerMessage(rmq_topic, b"x"), timeout_ms=60_000)
+    future = producer.submit(ProducerMessage(rmq_topic, b"x"), timeout_ms=60_000)
     sent = rmq_cluster.faults.observe(code=SEND)
     assert sent is not None
     producer.close(timeout_ms=100)
@@ -610,7 +608,7 @@ def test_queues_that_a_topic_gets_later_are_used(rmq_cluster_factory):
         wait_until(lambda: producer.send(message()).queue == third)
 
 
-def test_send_async_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq_topic):
+def test_submit_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq_topic):
     config = ProducerConfig(async_messages_max=2)
     with Producer(namesrv=rmq_cluster.namesrv, config=config) as producer:
         for _ in range(5):  # these are not asynchronous, and do not count
@@ -618,9 +616,7 @@ def test_send_async_waits_while_the_most_messages_are_in_flight(rmq_cluster, rmq
         rmq_cluster.faults.add(faults.delay(300), code=SEND, topic=rmq_topic)
         futures = []
         for number in range(6):
-            futures.append(
-                producer.send_async(ProducerMessage(rmq_topic, b"%d" % number))
-            )
+            futures.append(producer.submit(ProducerMessage(rmq_topic, b"%d" % number)))
             # Two, and one that has ended and whose result is just being set.
             assert sum(not future.done() for future in futures) <= 3
         assert [future.result().status for future in futures] == [
@@ -656,11 +652,11 @@ def test_a_callback_may_close_the_producer_which_returns_at_once(rmq_cluster):
     futures = []
 
     def close(_done):
-        futures.append(producer.send_async(ProducerMessage(topic, b"b")))
+        futures.append(producer.submit(ProducerMessage(topic, b"b")))
         producer.close(timeout_ms=PATIENCE_S * 1_000)
         closed.set()
 
-    producer.send_async(ProducerMessage(topic, b"a")).add_done_callback(close)
+    producer.submit(ProducerMessage(topic, b"a")).add_done_callback(close)
     assert closed.wait(PATIENCE_S)
     assert futures[0].result(PATIENCE_S).msg_id
     wait_until(lambda: "rmq-producer" not in {t.name for t in threading.enumerate()})

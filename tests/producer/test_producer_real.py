@@ -46,9 +46,7 @@ def test_messages_arrive_as_they_were_sent(real_cluster):
             [ProducerMessage(topic, b"batch %d" % n, keys=f"k{n}") for n in range(10)]
         )
         futures = [
-            producer.send_async(
-                ProducerMessage(topic, b"async %d" % n), timeout_ms=60_000
-            )
+            producer.submit(ProducerMessage(topic, b"async %d" % n), timeout_ms=60_000)
             for n in range(100)
         ]
         assert {each.result().status for each in futures} == {SendStatus.SEND_OK}

@@ -119,7 +119,7 @@ def test_an_account_sends_and_receives(guarded):
     config = guarded.config(RIGHT)
     with Producer(client=config) as producer:
         producer.send(ProducerMessage(guarded.topic, b"a"))
-        producer.send_async(ProducerMessage(guarded.topic, b"b")).result()
+        producer.submit(ProducerMessage(guarded.topic, b"b")).result()
     bodies = []
     with SimpleConsumer(guarded.group, guarded.topic, client=config) as consumer:
 

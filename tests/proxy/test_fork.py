@@ -29,7 +29,7 @@ def outcome(action):
 def child():
     for action in (
         lambda: producer.send(message),
-        lambda: producer.send_async(message),
+        lambda: producer.submit(message),
         lambda: simple.receive(1),
         lambda: reader.route("orders"),
         reader.__exit__,

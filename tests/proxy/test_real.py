@@ -112,7 +112,7 @@ def test_what_is_sent_is_received(cluster, client, open_consumer):
         )
         producer.send(ProducerMessage(topic, b"other", tags="Open"))
         futures = [
-            producer.send_async(ProducerMessage(topic, b"%d" % n, tags="Paid"))
+            producer.submit(ProducerMessage(topic, b"%d" % n, tags="Paid"))
             for n in range(50)
         ]
         for each in futures:

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.errors import UnsupportedError, UsageError
+from rmqcli.errors import (
+    BrokerError,
+    DeniedError,
+    RmqError,
+    UnsupportedError,
+    UsageError,
+)
+from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
 from rmqcli.producer.backend import (
     HalfMessage,
     QueueChoice,
@@ -18,6 +25,7 @@ from rmqcli.producer.backend import (
     one_topic_of,
 )
 from rmqcli.producer.ids import ProxyMessageIds
+from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import OutgoingMessage, check_message
 from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
 from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
@@ -28,7 +36,7 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from concurrent.futures import Future
 
     from rmqcli import tasks
@@ -46,6 +54,10 @@ if TYPE_CHECKING:
 _NORMAL: Final = int(pb.MessageType.NORMAL)
 _FIFO: Final = int(pb.MessageType.FIFO)
 _DELAY: Final = int(pb.MessageType.DELAY)
+
+#: Calls for submitted messages of one topic that may be in flight, apart from those of
+#: message groups.
+_CALLS_MAX: Final = 16
 
 
 class ProxyBackend:
@@ -79,11 +91,23 @@ class ProxyBackend:
         self.client_id = self._session.client_id
         self._ids = ProxyMessageIds(clock=clock, rng=rng)
         self._publisher = ProxyPublisher(self._session, rng=rng)
+        self._accumulator = Accumulator(
+            _Calls(self._session, self._publisher),
+            self._session.via,
+            post=self._session.post,
+            in_flight=in_flight,
+            linger_ms=config.linger_ms,
+            clock=clock,
+        )
         self._host = config.client_ip or local_ip(client.endpoints[0]) or "127.0.0.1"
 
     def start(self) -> None:
         """See ProducerBackend."""
         self._session.start()
+
+    def hurry(self) -> None:
+        """See ProducerBackend."""
+        self._accumulator.hurry()
 
     def close(self) -> None:
         """See ProducerBackend."""
@@ -118,17 +142,22 @@ class ProxyBackend:
     ) -> Future[SendResult]:
         """See ProducerBackend."""
         _refuse_choice(choice)
-        messages = [self._prepared(message)]
-
-        def run() -> tasks.Task[SendResult]:
-            found = yield from self._publisher.send(
-                messages, timeout_ms=timeout_ms, via=self._session.via
+        prepared = self._prepared(message)
+        size_bytes = len(prepared.body)
+        future = SendFuture()
+        self._accumulator.put(
+            Entry(
+                message.topic,
+                message.message_group,
+                prepared,
+                msg_id=prepared.msg_id,
+                size_bytes=size_bytes,
+                is_alone=message.is_delayed or size_bytes >= ALONE_BYTES,
+                timeout_ms=timeout_ms,
+                now_ms=self._clock.monotonic_ms(),
+                future=future,
             )
-            return found[0][0]
-
-        self._in_flight.begin(is_async=True)
-        future: Future[SendResult] = self._session.run(run())
-        future.add_done_callback(lambda _: self._in_flight.end(is_async=True))
+        )
         return future
 
     def send_batch(
@@ -159,7 +188,7 @@ class ProxyBackend:
         """Raises UnsupportedError: the gRPC protocol has no such call."""
         raise UnsupportedError(
             "a proxy answers every send; there is no send_oneway with endpoints",
-            hint="use send_async and ignore its future",
+            hint="use submit and ignore its future",
         )
 
     def send_half(self, message: ProducerMessage, timeout_ms: int) -> HalfMessage:
@@ -264,6 +293,41 @@ class ProxyBackend:
 
         assert self._checks is not None  # made with on_check  # noqa: S101
         self._checks.ask(message, message.msg_id, answer)
+
+
+class _Calls:
+    """The calls for submitted messages. Implements AccumulatorNetwork.
+
+    The places of messages without a message group are numbers: so many calls may be in
+    flight at the same time.
+    """
+
+    def __init__(self, session: Session, publisher: ProxyPublisher) -> None:
+        self._session = session
+        self._publisher = publisher
+
+    def open(self, topic: str) -> tasks.Task[bool]:
+        """See AccumulatorNetwork."""
+        return self._publisher.can_batch(topic, self._session.via)
+
+    def places(self, topic: str) -> Sequence[int]:
+        """See AccumulatorNetwork."""
+        return range(_CALLS_MAX)
+
+    def request(
+        self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
+    ) -> tasks.Task[list[SendResult]]:
+        """See AccumulatorNetwork."""
+        found = yield from self._publisher.send(
+            [entry.content for entry in entries],
+            timeout_ms=timeout_ms,
+            via=self._session.via,
+        )
+        return [result for result, _ in found]
+
+    def may_be_one_message(self, error: RmqError) -> bool:
+        """See AccumulatorNetwork."""
+        return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
 
 
 def _refuse_choice(choice: QueueChoice) -> None:

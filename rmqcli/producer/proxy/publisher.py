@@ -6,7 +6,7 @@ the proxy was too busy. The proxy's settings say how often and after which pause
 that gets no answer raises SendUnknownError.
 
 The same tasks run in the caller's thread for `send` and in the I/O thread for
-`send_async`.
+`submit`.
 
 Source: ProducerImpl in apache/rocketmq-clients, SendMessageActivity in apache/rocketmq.
 """
@@ -197,7 +197,7 @@ class ProxyPublisher:
             raise UnsupportedError(
                 f"the proxy {endpoints} is too old for batches: it would give all"
                 " messages the first one's id, tag, keys and properties",
-                hint="send them one by one, with send_async",
+                hint="send them one by one, with submit",
             )
 
     def _pick(

@@ -73,7 +73,7 @@ class ProxySend:
         self._publisher = ProxyPublisher(session, rng=rng)
         self._takes_batches = False
         calls_max = 1 if options.message_group is not None else _CALLS_MAX
-        self.lanes = [Lane(None) for _ in range(calls_max)]
+        self.lanes: list[Lane[Slot]] = [Lane(None) for _ in range(calls_max)]
         self._filling = 0
         #: set when a call has ended
         self._news = threading.Event()
@@ -86,7 +86,7 @@ class ProxySend:
         )
         self._takes_batches = can_batch and self._options.delay_ms is None
 
-    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
+    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane[Slot], Slot]:
         """See SendNetwork. Fills one lane after the other."""
         content = self._outgoing(message)
         slot = Slot(
@@ -101,7 +101,7 @@ class ProxySend:
         return self.lanes[self._filling], slot
 
     def submit(
-        self, lane: Lane, slots: list[Slot], on_done: Callable[[Answer], None]
+        self, lane: Lane[Slot], slots: list[Slot], on_done: Callable[[Answer], None]
     ) -> None:
         """See SendNetwork. `on_done` is called in the thread rmq-proxy."""
         session = self._session

@@ -15,6 +15,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli import tasks
 from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
 from rmqcli.callbacks import check_callback, check_returned
@@ -23,6 +24,7 @@ from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.errors import RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
+from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
 from rmqcli.producer.backend import (
     ANY_QUEUE,
     HalfMessage,
@@ -32,13 +34,14 @@ from rmqcli.producer.backend import (
     one_topic_of,
 )
 from rmqcli.producer.ids import UniqueIds
-from rmqcli.producer.lane import takes_batches
-from rmqcli.producer.message import (
-    OutgoingMessage,
-    check_message,
-    checked_properties,
+from rmqcli.producer.lane import ALONE_BYTES, takes_batches
+from rmqcli.producer.message import OutgoingMessage, checked_properties
+from rmqcli.producer.remoting.publisher import (
+    PRODUCER_GROUP,
+    Prepared,
+    Publisher,
+    may_be_one_message,
 )
-from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Prepared, Publisher
 from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -50,7 +53,7 @@ from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import encode_item
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+from rmqcli.wire.message.properties import UNIQ_KEY
 from rmqcli.wire.message.system_flag import (
     COMPRESSED,
     TRANSACTION_COMMIT,
@@ -60,7 +63,7 @@ from rmqcli.wire.message.system_flag import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from concurrent.futures import Future
 
     from rmqcli.clock import Clock
@@ -118,6 +121,14 @@ class RemotingBackend:
             client_id=self.client_id,
             rng=rng,
         )
+        self._accumulator = Accumulator(
+            _Requests(self._publisher, config),
+            self._thread,
+            post=self._thread.post,
+            in_flight=in_flight,
+            linger_ms=config.linger_ms,
+            clock=clock,
+        )
         self._checks: TransactionChecks | None = None
         if on_check is not None:
             self._checks = TransactionChecks(on_check)
@@ -127,6 +138,10 @@ class RemotingBackend:
         """See ProducerBackend."""
         self._thread.start()
         self._thread.post(self._publisher.start)
+
+    def hurry(self) -> None:
+        """See ProducerBackend."""
+        self._accumulator.hurry()
 
     def close(self) -> None:
         """See ProducerBackend."""
@@ -168,13 +183,52 @@ class RemotingBackend:
     ) -> Future[SendResult]:
         """See ProducerBackend."""
         queue = self._chosen(message, choice)
+        prepared = self._prepare(message)
+        future = SendFuture()
+        if prepared.is_elsewhere:
+            # The broker decides its order by time, so nothing has to wait for it.
+            self._thread.post(
+                lambda: self._send_apart(prepared, queue, timeout_ms, future)
+            )
+            return future
+        body_bytes = len(prepared.body)
+        self._accumulator.put(
+            Entry(
+                message.topic,
+                queue,
+                prepared,
+                msg_id=prepared.msg_ids[0],
+                size_bytes=body_bytes + len(prepared.properties),
+                is_alone=bool(prepared.sys_flag) or body_bytes >= ALONE_BYTES,
+                timeout_ms=timeout_ms,
+                now_ms=self._clock.monotonic_ms(),
+                future=future,
+            )
+        )
+        return future
+
+    def _send_apart(
+        self,
+        prepared: Prepared,
+        queue: MessageQueue | None,
+        timeout_ms: int,
+        future: SendFuture,
+    ) -> None:
+        def ended(pending: tasks.Pending[list[SendResult]]) -> None:
+            outcome = pending.outcome()
+            self._in_flight.end_async(1)
+            if isinstance(outcome, RmqError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome[0])
+
         task = self._publisher.send(
-            self._prepare(message),
+            prepared,
             queue=queue,
             timeout_ms=timeout_ms,
             retry_times=self._config.retry_times_when_send_async_failed,
         )
-        return self._counted(_first(task), is_async=True)
+        tasks.start(task, self._thread).on_done(ended)
 
     def send_batch(
         self,
@@ -227,11 +281,11 @@ class RemotingBackend:
         results: list[SendResult] = self._counted(task).result()
         return results
 
-    def _counted(self, task: Any, *, is_async: bool = False) -> Future[Any]:  # noqa: ANN401
+    def _counted(self, task: Any) -> Future[Any]:  # noqa: ANN401
         """Run a task, and count it as in flight so that `close` waits for it."""
-        self._in_flight.begin(is_async=is_async)
+        self._in_flight.begin()
         future = self._thread.run(task)
-        future.add_done_callback(lambda _: self._in_flight.end(is_async=is_async))
+        future.add_done_callback(lambda _: self._in_flight.end())
         return future
 
     def _chosen(
@@ -274,7 +328,7 @@ class RemotingBackend:
             )
         msg_id = self._next_ids(1)[0]
         properties = {**message.all_properties(), **(more or {}), UNIQ_KEY: msg_id}
-        check_message(OutgoingMessage(message.body, properties))
+        text = checked_properties(OutgoingMessage(message.body, properties)).decode()
         body = message.body
         if len(body) >= config.compress_msg_body_over_howmuch_bytes:
             body = deflate_zlib(body, level=config.compress_level)
@@ -283,7 +337,7 @@ class RemotingBackend:
             topic=message.topic,
             msg_ids=(msg_id,),
             body=body,
-            properties=encode_properties(properties),
+            properties=text,
             flag=message.flag,
             sys_flag=sys_flag,
             is_elsewhere=message.is_delayed,
@@ -390,9 +444,60 @@ class RemotingBackend:
         return None
 
 
-def _first(task: Any) -> Any:  # noqa: ANN401  # tasks
-    results = yield from task
-    return results[0]
+class _Requests:
+    """The requests of submitted messages. Implements AccumulatorNetwork.
+
+    The places are queues.
+    """
+
+    def __init__(self, publisher: Publisher, config: ProducerConfig) -> None:
+        self._publisher = publisher
+        self._retry_times = config.retry_times_when_send_async_failed
+
+    def open(self, topic: str) -> tasks.Task[bool]:
+        """See AccumulatorNetwork."""
+        yield from self._publisher.target(topic)
+        return takes_batches(topic, is_delayed=False)
+
+    def places(self, topic: str) -> Sequence[MessageQueue]:
+        """See AccumulatorNetwork."""
+        return self._publisher.known_queues(topic)
+
+    def request(
+        self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
+    ) -> tasks.Task[list[SendResult]]:
+        """See AccumulatorNetwork. With a chosen queue no other queue is tried."""
+        assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
+        return self._publisher.send(
+            _together([entry.content for entry in entries]),
+            queue=place if entries[0].key is not None else None,
+            first=place,
+            timeout_ms=timeout_ms,
+            retry_times=self._retry_times,
+        )
+
+    def may_be_one_message(self, error: RmqError) -> bool:
+        """See AccumulatorNetwork."""
+        return may_be_one_message(error)
+
+
+def _together(prepared: list[Prepared]) -> Prepared:
+    """One request for messages of one topic."""
+    first = prepared[0]
+    if len(prepared) == 1:
+        return first
+    return Prepared(
+        topic=first.topic,
+        msg_ids=tuple([each.msg_ids[0] for each in prepared]),
+        body=b"".join(
+            [
+                encode_item(each.body, each.properties.encode(), flag=each.flag)
+                for each in prepared
+            ]
+        ),
+        is_batch=True,
+        born_timestamp_ms=first.born_timestamp_ms,
+    )
 
 
 def _refuse_message_group(message: ProducerMessage) -> None:

@@ -80,9 +80,16 @@ _RETRY_CODES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+#: Codes after which each message of a batch is sent alone, as one may be at fault.
+_SPLIT_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
+
+
+@dataclass(slots=True, kw_only=True)
 class Prepared:
-    """A message or batch, encoded for sending. All attempts use the same value."""
+    """A message or batch, encoded for sending. Treat as immutable.
+
+    All attempts use the same value.
+    """
 
     topic: str
     msg_ids: tuple[str, ...]
@@ -159,6 +166,10 @@ class Publisher:
     def note_target(self, target: PublishTarget) -> None:
         """Use this target for its topic instead of asking for the route."""
         self._targets[target.topic] = target
+
+    def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The writable queues of a topic whose target is known."""
+        return self._targets[topic].queues
 
     def is_broker(self, address: str) -> bool:
         """Whether a route contains this address."""
@@ -474,6 +485,15 @@ def _is_worth_retrying(error: RmqError) -> bool:
         is_acl = isinstance(error, DeniedError) and error.code == 1
         return error.code in _RETRY_CODES and not is_acl
     return isinstance(error, ConnectError | DisconnectedError | DeadlineError)
+
+
+def may_be_one_message(error: RmqError) -> bool:
+    """Whether a broker may have refused a batch because of one message in it."""
+    return (
+        isinstance(error, BrokerError)
+        and not isinstance(error, DeniedError)
+        and error.code in _SPLIT_CODES
+    )
 
 
 def _what(prepared: Prepared) -> str:

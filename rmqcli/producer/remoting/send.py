@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
 from rmqcli.api.runner import ClientRunner
-from rmqcli.errors import BrokerError, DeniedError, RmqError, TransportError
+from rmqcli.errors import BrokerError, RmqError, TransportError
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.lane import Lane, Slot, is_large, takes_batches
 from rmqcli.producer.message import check_message
-from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Prepared, Publisher
+from rmqcli.producer.remoting.publisher import (
+    PRODUCER_GROUP,
+    Prepared,
+    Publisher,
+    may_be_one_message,
+)
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.batch import BatchItem, encode_batch
@@ -43,9 +48,6 @@ DEAD_AFTER: Final = 5
 MAX_MESSAGE_SIZE_DEFAULT: Final = 4 << 20  # maxMessageSize of brokers
 #: The limit in the text of brokers from 5.0 on.
 _LIMIT: Final = re.compile(r"body length limit ([0-9]+)B")
-
-#: Codes after which each message of a batch is sent alone, as one may be at fault.
-_SPLIT_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +115,11 @@ class RemotingSend:
             rng=rng,
         )
         self._publisher.note_target(target)
-        self.lanes = [Lane(queue) for queue in target.queues]
+        self.lanes: list[Lane[Slot]] = [Lane(queue) for queue in target.queues]
         # Like Java, start at a random queue, so that short runs do not all use queue 0.
         self._next_lane = rng.randrange(len(self.lanes))
 
-    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
+    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane[Slot], Slot]:
         """See SendNetwork. Queues take turns, or a field of the message decides."""
         properties_bytes = check_message(message)
         lane = self._choose_lane(message)
@@ -134,11 +136,12 @@ class RemotingSend:
             is_alone=not self._takes_batches or is_large(message),
             content=properties,
             properties_bytes=properties_bytes,
+            queue=lane.queue,
         )
         return lane, slot
 
     def submit(
-        self, lane: Lane, slots: list[Slot], on_done: Callable[[Answer], None]
+        self, lane: Lane[Slot], slots: list[Slot], on_done: Callable[[Answer], None]
     ) -> None:
         """See SendNetwork. `on_done` is called in the Sender's thread."""
         options = self._options
@@ -169,17 +172,13 @@ class RemotingSend:
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See SendNetwork."""
-        return (
-            isinstance(error, BrokerError)
-            and not isinstance(error, DeniedError)
-            and error.code in _SPLIT_CODES
-        )
+        return may_be_one_message(error)
 
     def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
         """See SendNetwork. One of several brokers may be unreachable for a while."""
         return failed_in_a_row >= DEAD_AFTER
 
-    def _choose_lane(self, message: OutgoingMessage) -> Lane:
+    def _choose_lane(self, message: OutgoingMessage) -> Lane[Slot]:
         shard_by = self._options.shard_by
         if shard_by is not None:
             return self.lanes[shard_of(message, shard_by, shards=len(self.lanes))]

@@ -62,8 +62,7 @@ def test_a_batch_keeps_its_messages_apart(cluster):
 def test_futures_end_with_what_is_stored(cluster):
     with producer_of(cluster) as producer:
         futures = [
-            producer.send_async(message(b"%d" % n), timeout_ms=60_000)
-            for n in range(100)
+            producer.submit(message(b"%d" % n), timeout_ms=60_000) for n in range(100)
         ]
         ids = {each.result().msg_id for each in futures}
     assert {each.msg_id for each in stored(cluster, "orders")} == ids

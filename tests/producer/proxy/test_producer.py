@@ -78,7 +78,7 @@ def test_a_message_arrives_with_all_it_has(proxy, producer):
 
 
 def test_a_future_ends_with_the_same(proxy, producer):
-    futures = [producer.send_async(message(b"%d" % n)) for n in range(5)]
+    futures = [producer.submit(message(b"%d" % n)) for n in range(5)]
     ids = [each.result().msg_id for each in futures]
     found = {each.system_properties.message_id: each.body for each in sent(proxy)}
     assert [found[each] for each in ids] == [b"0", b"1", b"2", b"3", b"4"]
@@ -209,7 +209,7 @@ def test_what_may_be_stored_is_not_sent_again(proxy, producer, is_async):
     )
     send = producer.send
     if is_async:
-        send = producer.send_async(message()).result
+        send = producer.submit(message()).result
     arguments = () if is_async else (message(),)
     with pytest.raises(SendUnknownError, match="may or may not be stored") as failure:
         send(*arguments)
@@ -332,14 +332,14 @@ def test_a_callback_may_send_but_not_wait(proxy, wait):
 
     with producer_of(proxy, on_check=lambda _: COMMIT) as producer:
         proxy.answers["SendMessage"] = answer_later
-        sent = producer.send_async(message())
+        sent = producer.submit(message())
         sent.add_done_callback(then)  # before the answer, so it runs in rmq-proxy
         answered.set()
         assert called.wait(PATIENCE_S)
-    assert hints == ["use send_async in callbacks"]
+    assert hints == ["use submit in callbacks"]
 
 
-def test_send_async_waits_while_the_most_messages_are_in_flight(proxy):
+def test_submit_waits_while_the_most_messages_are_in_flight(proxy):
     """The proxy holds each answer for 0.2 s."""
     never = threading.Event()
 
@@ -356,14 +356,14 @@ def test_send_async_waits_while_the_most_messages_are_in_flight(proxy):
         proxy.answers["SendMessage"] = answer_late
         futures = []
         for _ in range(6):
-            futures.append(producer.send_async(message()))
+            futures.append(producer.submit(message()))
             # Two, and one that has ended and whose result is just being set.
             assert sum(not future.done() for future in futures) <= 3
         assert [each.result().status for each in futures] == [SendStatus.SEND_OK] * 6
 
 
 def test_closing_ends_the_wait_for_room(proxy):
-    """A send_async that waits for other answers is refused before they come."""
+    """A submit that waits for other answers is refused before they come."""
     answered, refused = threading.Event(), threading.Event()
 
     def answer_later(_request, _context):
@@ -374,7 +374,7 @@ def test_closing_ends_the_wait_for_room(proxy):
 
     def send_second():
         try:
-            closed.send_async(message(b"second"))
+            closed.submit(message(b"second"))
         except UsageError:
             refused.set()
 
@@ -383,7 +383,7 @@ def test_closing_ends_the_wait_for_room(proxy):
         async_messages_max=1, await_termination_ms=PATIENCE_S * 1_000
     )
     with producer_of(proxy, config=config) as closed:
-        first = closed.send_async(message(b"first"), timeout_ms=PATIENCE_S * 1_000)
+        first = closed.submit(message(b"first"), timeout_ms=PATIENCE_S * 1_000)
         second = threading.Thread(target=send_second)
         second.start()
         closing = threading.Thread(target=closed.close)

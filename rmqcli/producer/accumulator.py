@@ -1,0 +1,380 @@
+"""Gathers submitted messages into requests: the one way from `submit` to the network.
+
+Messages wait in lanes: those with the same key, such as a chosen queue, in one of their
+own, and the others of a topic together. A request takes what has gathered in a lane as
+soon as a place of it is free, so a message that finds a free place is sent at once, and
+under load requests become full batches. A place (a queue of a broker, or a call to a
+proxy) has one request in flight, so its messages keep their order, as long as none of
+them is retried. A key is itself the only place of its messages.
+
+A batch that a broker refuses because of one of its messages is sent again as single
+messages, so that only that one fails.
+
+| thread | calls |
+|---|---|
+| any | put |
+| the back end's, in which tasks run | everything else |
+
+Source: ProduceAccumulator of the client in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqcli import tasks
+from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.errors import DeadlineError, RmqError, SendUnknownError, TimeLimitError
+from rmqcli.producer.backend import SendResult
+from rmqcli.producer.lane import MESSAGE_OVERHEAD_BYTES, Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from rmqcli.clock import Clock
+    from rmqcli.producer.backend import SendsInFlight
+
+
+class SendFuture(Future[SendResult]):
+    """The future of `submit`, which takes only functions that a call runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
+        """See Future. Raises TypeError for an `async def`."""
+        check_callback(fn, "the callback")
+        super().add_done_callback(
+            lambda done: check_returned(fn(done), "the callback of a send's future")
+        )
+
+
+class Entry:
+    """A submitted message, in the form that the network sends, until its outcome."""
+
+    __slots__ = (
+        "content",
+        "cost_bytes",
+        "deadline_ms",
+        "future",
+        "is_alone",
+        "is_awaited",
+        "key",
+        "msg_id",
+        "put_ms",
+        "timeout_ms",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        key: Hashable,
+        content: Any,  # noqa: ANN401  # the network's
+        *,
+        msg_id: str,
+        size_bytes: int,
+        is_alone: bool,
+        timeout_ms: int,
+        now_ms: int,
+        future: Future[SendResult],
+    ) -> None:
+        self.topic = topic
+        self.key = key
+        self.content = content
+        self.msg_id = msg_id
+        self.cost_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES
+        self.is_alone = is_alone
+        self.timeout_ms = timeout_ms
+        #: this and the next one on the clock's monotonic time
+        self.put_ms = now_ms
+        self.deadline_ms = now_ms + timeout_ms
+        self.future = future
+        #: whether a timer is set for the end of its lingering
+        self.is_awaited = False
+
+
+class AccumulatorNetwork(Protocol):
+    """Sends the requests of an Accumulator, in the back end's thread."""
+
+    def open(self, topic: str) -> tasks.Task[bool]:
+        """Learn the places of a topic. Raises the errors of a send.
+
+        Returns whether messages of the topic may share a request.
+        """
+
+    def places(self, topic: str) -> Sequence[Hashable]:
+        """The places of an open topic, for messages without a key."""
+
+    def request(
+        self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
+    ) -> tasks.Task[list[SendResult]]:
+        """Store the messages with one request; return a result for each."""
+
+    def may_be_one_message(self, error: RmqError) -> bool:
+        """Whether a batch may have been refused because of one message in it."""
+
+
+class _Topic:
+    """The messages of one topic that wait, and the places that are taken."""
+
+    __slots__ = (
+        "busy",
+        "is_open",
+        "is_opening",
+        "is_sending",
+        "keyed",
+        "name",
+        "rest",
+        "takes_batches",
+        "turn",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_open = self.is_opening = self.is_sending = False
+        self.takes_batches = True
+        #: the messages without a key
+        self.rest: Lane[Entry] = Lane()
+        #: the other messages; a key without waiting messages is not in it
+        self.keyed: dict[Hashable, Lane[Entry]] = {}
+        #: places with a request in flight
+        self.busy: set[Hashable] = set()
+        #: how many requests without a key were sent
+        self.turn = 0
+
+    def lanes(self) -> list[Lane[Entry]]:
+        return [*self.keyed.values(), self.rest]
+
+
+class Accumulator:
+    """Sends what any thread puts into it. See the module.
+
+    A message waits at most `linger_ms` for others to share its request, even if a place
+    is free.
+    """
+
+    def __init__(
+        self,
+        network: AccumulatorNetwork,
+        runner: tasks.Runner,
+        *,
+        post: Callable[[Callable[[], None]], None],
+        in_flight: SendsInFlight,
+        linger_ms: int,
+        clock: Clock,
+    ) -> None:
+        self._network = network
+        self._runner = runner
+        self._post = post
+        self._in_flight = in_flight
+        self._linger_ms = linger_ms
+        self._clock = clock
+        #: appended to by any thread
+        self._inbox: deque[Entry] = deque()
+        self._is_posted = False
+        self._topics: dict[str, _Topic] = {}
+
+    def put(self, entry: Entry) -> None:
+        """Take over a message; its future will end. Safe from any thread."""
+        self._inbox.append(entry)
+        if not self._is_posted:
+            self._is_posted = True
+            self._post(self._take_in)
+
+    def hurry(self) -> None:
+        """From now on no message lingers. Safe from any thread."""
+        self._linger_ms = 0
+        self._post(self._send_every)
+
+    def _send_every(self) -> None:
+        for topic in list(self._topics.values()):
+            self._send_all(topic)
+
+    def _take_in(self) -> None:
+        self._is_posted = False  # before the inbox is emptied: no message is left there
+        touched: dict[_Topic, None] = {}
+        topics, inbox = self._topics, self._inbox
+        topic: _Topic | None = None
+        while inbox:
+            entry = inbox.popleft()
+            if topic is None or topic.name != entry.topic:
+                topic = topics.get(entry.topic)
+                if topic is None:
+                    topic = topics[entry.topic] = _Topic(entry.topic)
+                touched[topic] = None
+            lane = topic.rest
+            if entry.key is not None:
+                lane = topic.keyed.get(entry.key) or Lane()
+                topic.keyed[entry.key] = lane
+            lane.put(entry)
+        for topic in touched:
+            self._send_all(topic)
+
+    # --- learning where a topic is ---
+
+    def _open(self, topic: _Topic) -> None:
+        if topic.is_opening:
+            return
+        waiting = [lane.first for lane in topic.lanes() if not lane.is_empty]
+        if not waiting:
+            return
+        topic.is_opening = True
+        left_ms = min(each.deadline_ms for each in waiting)
+        left_ms -= self._clock.monotonic_ms()
+        step = tasks.Within(self._network.open(topic.name), max(1, left_ms))
+
+        def opened(pending: tasks.Pending[bool]) -> None:
+            topic.is_opening = False
+            outcome = pending.outcome()
+            if isinstance(outcome, RmqError):
+                self._not_opened(topic, outcome)
+            else:
+                topic.is_open, topic.takes_batches = True, outcome
+                self._send_all(topic)
+
+        tasks.start(step, self._runner).on_done(opened)
+
+    def _not_opened(self, topic: _Topic, error: RmqError) -> None:
+        """Fail what waits; after a time limit, only what has no time left."""
+        now_ms = self._clock.monotonic_ms()
+        lanes = topic.lanes()
+        topic.keyed = {}
+        for lane in lanes:
+            for entry in lane.take_all():
+                if isinstance(error, TimeLimitError) and entry.deadline_ms > now_ms:
+                    self.put(entry)
+                else:
+                    self._fail(entry, _worded(entry, error))
+
+    # --- sending ---
+
+    def _send_all(self, topic: _Topic) -> None:
+        """Send requests while there are messages and free places for them."""
+        if not topic.is_open:
+            self._open(topic)
+            return
+        if topic.is_sending:
+            return  # a request has failed at once; the loop that sent it goes on
+        topic.is_sending = True
+        try:
+            for key in list(topic.keyed):
+                self._send_key(topic, key)
+            self._send_rest(topic)
+        finally:
+            topic.is_sending = False
+
+    def _send_key(self, topic: _Topic, key: Hashable) -> None:
+        lane = topic.keyed.get(key)
+        while lane is not None and key not in topic.busy and self._is_due(topic, lane):
+            self._send_next(topic, lane, key)
+            if lane.is_empty:
+                topic.keyed.pop(key, None)
+                return
+
+    def _send_rest(self, topic: _Topic) -> None:
+        lane = topic.rest
+        places = self._network.places(topic.name)
+        while self._is_due(topic, lane):
+            for _ in places:
+                place = places[topic.turn % len(places)]
+                topic.turn += 1
+                if place not in topic.busy:
+                    break
+            else:
+                return
+            self._send_next(topic, lane, place)
+
+    def _is_due(self, topic: _Topic, lane: Lane[Entry]) -> bool:
+        """Whether to send from a lane now; otherwise the time for it is noted."""
+        if lane.is_empty:
+            return False
+        if not self._linger_ms or lane.is_full:
+            return True
+        first = lane.first
+        left_ms = first.put_ms + self._linger_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            return True
+        if not first.is_awaited:
+            first.is_awaited = True
+            self._runner.call_later(left_ms, lambda: self._send_all(topic))
+        return False
+
+    def _send_next(self, topic: _Topic, lane: Lane[Entry], place: Hashable) -> None:
+        """Send the next request of a lane; none if it has only messages out of time."""
+        now_ms = self._clock.monotonic_ms()
+        taken = lane.take() if topic.takes_batches else [lane.take_one()]
+        entries = [each for each in taken if each.deadline_ms > now_ms]
+        if len(entries) < len(taken):
+            for entry in taken:
+                if entry.deadline_ms <= now_ms:
+                    self._fail(entry, _out_of_time(entry))
+        if not entries:
+            return
+        topic.busy.add(place)
+
+        def ended(pending: tasks.Pending[list[SendResult]]) -> None:
+            topic.busy.discard(place)
+            self._ended(topic, entries, pending)
+
+        left_ms = min([each.deadline_ms for each in entries]) - now_ms
+        task = self._network.request(entries, place, left_ms)
+        tasks.start(task, self._runner).on_done(ended)
+
+    def _ended(
+        self,
+        topic: _Topic,
+        entries: list[Entry],
+        pending: tasks.Pending[list[SendResult]],
+    ) -> None:
+        outcome = pending.outcome()
+        if not isinstance(outcome, RmqError):
+            self._in_flight.end_async(len(entries))
+            for entry, result in zip(entries, outcome, strict=True):
+                entry.future.set_result(result)
+        elif len(entries) > 1 and self._network.may_be_one_message(outcome):
+            key = entries[0].key
+            lane = topic.rest
+            if key is not None:
+                lane = topic.keyed.setdefault(key, Lane())
+            for entry in entries:
+                entry.is_alone = True
+            lane.put_back(entries)
+        else:
+            for entry in entries:
+                self._fail(entry, _worded(entry, outcome))
+        self._send_all(topic)
+
+    def _fail(self, entry: Entry, error: RmqError) -> None:
+        self._in_flight.end_async(1)
+        entry.future.set_exception(error)
+
+
+def _worded(entry: Entry, error: RmqError) -> RmqError:
+    """The error of a request as that of one of its messages."""
+    if isinstance(error, TimeLimitError):
+        return _out_of_time(entry)
+    if isinstance(error, SendUnknownError) and len(error.msg_ids) > 1:
+        cause = error.__cause__
+        why = cause.message if isinstance(cause, RmqError) else error.message
+        one = SendUnknownError(
+            f"message {entry.msg_id} to topic {entry.topic} may or may not be stored:"
+            f" {why}",
+            address=error.address,
+            msg_ids=(entry.msg_id,),
+            hint=error.hint,
+        )
+        one.__cause__ = cause
+        return one
+    return error
+
+
+def _out_of_time(entry: Entry) -> DeadlineError:
+    return DeadlineError(
+        f"message {entry.msg_id} to topic {entry.topic} was not sent within"
+        f" {entry.timeout_ms} ms",
+        address="",
+    )
