@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.clock import Clock
-    from rmqcli.consumer.simple.proxy import ProxyPop
+    from rmqcli.consumer.simple.receiver import PopBackend
     from rmqcli.consumer.subscriptions import Topics
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -141,7 +141,7 @@ class SimpleConsumer:
         self._clock = clock
         self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
         self._pid = os.getpid()
-        self._network: RemotingPop | ProxyPop
+        self._network: PopBackend
         self._receiver: Receiver
         self._is_started = False
         self._is_closed = False
@@ -195,7 +195,7 @@ class SimpleConsumer:
             raise
         OPEN_CLIENTS.add(self)
 
-    def _make_network(self) -> RemotingPop | ProxyPop:
+    def _make_network(self) -> PopBackend:
         config, clock = self._client_config, self._clock
         if config.endpoints:
             from rmqcli.consumer.simple.proxy import ProxyPop  # loads gRPC

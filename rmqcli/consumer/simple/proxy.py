@@ -1,6 +1,6 @@
 """Receives, acks and changes through a proxy (gRPC), for `SimpleConsumer`.
 
-Implements `receiver.PopNetwork`. The proxy filters by tag, and moves a message to the
+Implements `receiver.PopBackend`. The proxy filters by tag, and moves a message to the
 dead-letter queue after its last delivery. It holds a request for at least 5 s: a
 shorter receive leaves its request open, and the next receive uses it.
 
@@ -43,7 +43,7 @@ _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
 
 
 class ProxyPop:
-    """The network of one consumer; see `remoting.RemotingPop` for the methods.
+    """Implements `receiver.PopBackend`.
 
     Tasks run in the thread rmq-proxy, which all clients of proxies in this process
     share.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmqcli import tasks
 from rmqcli.clock import Deadline
@@ -33,7 +33,8 @@ from rmqcli.errors import (
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from concurrent.futures import Future
 
     from rmqcli.clock import Clock
     from rmqcli.consumer.simple.received import ReceivedMessage
@@ -95,6 +96,40 @@ class PopNetwork(Protocol):
         self, message: ReceivedMessage, invisible_ms: int
     ) -> tasks.Task[None]:
         """Hide a message for `invisible_ms` from now on, and renew its lease."""
+
+
+class PopBackend(PopNetwork, Protocol):
+    """The network of one consumer, and the thread in which its tasks run.
+
+    Any thread may call `start`, `run`, `post`, `subscribed` and `end`. The other
+    methods may only be called inside that thread.
+    """
+
+    @property
+    def client_id(self) -> str:
+        """The id under which servers know the consumer."""
+
+    @property
+    def runner(self) -> tasks.Runner:
+        """What runs its tasks inside the thread."""
+
+    def start(self) -> None:
+        """Start the thread, or ask the proxy for routes and settings."""
+
+    def run(self, part: tasks.Part) -> Future[Any]:
+        """Run a task in the thread; the future has its result or its RmqError."""
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Call `action` in the thread."""
+
+    def subscribed(self) -> None:
+        """Note that the subscriptions have changed."""
+
+    def leave(self) -> tasks.Task[None]:
+        """Tell the servers that this member leaves."""
+
+    def end(self) -> bool:
+        """End the thread and the connections; return whether it ended in time."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""POP over remoting, for `SimpleConsumer`; implements `receiver.PopNetwork`.
+"""POP over remoting, for `SimpleConsumer`; implements `receiver.PopBackend`.
 
 The broker distributes the messages, so there is no rebalance. A broker of 5.x leaves
 two things to its clients, which this module does as the proxy does them: a message
@@ -76,11 +76,7 @@ _TO_DEAD_LETTERS: Final = -1
 
 
 class RemotingPop:
-    """The network of one consumer, with the consumer's thread.
-
-    Any thread may call `start`, `run`, `post`, `subscribed` and `end`. The other
-    methods may only be called inside the consumer's thread.
-    """
+    """Implements `receiver.PopBackend`, with a thread of its own: rmq-simple."""
 
     poll_ms_max = _POLL_MS_MAX
     poll_ms_min = 0
