@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,11 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
 from tests.kit.documents import ROOT, examples
+from tests.kit.guard import MARK
 from tests.kit.waiting import PATIENCE_S
+
+#: For all commands of a document; a hang of one of them reaches it.
+_LIMIT_S = 2 * PATIENCE_S
 
 NAMESRV = "127.0.0.1:9876"
 ENDPOINTS = "127.0.0.1:8081"
@@ -96,8 +101,8 @@ def run_commands(document, cluster, home, *, spark=False):
     script = script.replace(NAMESRV, cluster.namesrv)
     if ENDPOINTS in script:
         script = script.replace(ENDPOINTS, cluster.endpoints)
-    kept = ("LANG", "JAVA_HOME", "VIRTUAL_ENV", "SPARK_SUBMIT_OPTS")
-    return subprocess.run(
+    kept = ("LANG", "JAVA_HOME", "VIRTUAL_ENV", "SPARK_SUBMIT_OPTS", MARK)
+    with subprocess.Popen(
         ["bash", "-c", script],
         cwd=home,
         env={
@@ -108,11 +113,17 @@ def run_commands(document, cluster, home, *, spark=False):
             "PYTHONPATH": str(ROOT),
             "NAMESRV_ADDR": cluster.namesrv,
         },
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=_LIMIT_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def rmq_commands(text):
