@@ -50,9 +50,13 @@ def pytest_configure(config):
     # another program. So Java did not start when gRPC was in use elsewhere.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     doses.load("quick" if config.option.markexpr == "quick" else "rmq")
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
         if signal.getsignal(signum) is signal.SIG_IGN:
-            signal.signal(signum, signal.SIG_DFL)
+            signal.signal(signum, usual)
     _set_time_limits(before=USERS_TIMEOUT_MS, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
 

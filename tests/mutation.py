@@ -8,8 +8,8 @@ Needs the extra `mutation`.
 
 Mutants do not count, killed or not, that change nothing but
 
-- a text, such as the message of an error, a log line or the name of a thread: texts are
-  for readers to judge;
+- a text, such as the message or the hint of an error, a log line or the name of a
+  thread: texts are for readers to judge;
 - a type, which is the first argument of `cast`;
 - a clock or a source of random numbers that a caller passes on: programs use the
   default, and only tests pass others.
@@ -64,7 +64,15 @@ SCOPES = {
         ("rmqcli/producer/*.py",),
         ("tests/producer", "tests/cli/test_send*.py", "tests/test_callbacks.py"),
     ),
-    "proxy": Scope(("rmqcli/proxy/*.py",), ("tests/proxy", "tests/producer/proxy")),
+    "proxy": Scope(
+        ("rmqcli/proxy/*.py",),
+        (
+            "tests/proxy",
+            "tests/producer/proxy",
+            "tests/consumer/test_consumer_proxy.py",
+            "tests/consumer/simple/test_proxy.py",
+        ),
+    ),
     "spark": Scope(("rmqcli/spark/*.py",), ("tests/spark",)),
     "store": Scope(("rmqcli/store/*.py",), ("tests/store",)),
     "transport": Scope(("rmqcli/transport/*.py",), ("tests/transport",)),
@@ -203,6 +211,10 @@ class _WithoutTexts(ast.NodeTransformer):
             node.exc = node.exc.func
         return node
 
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        is_hint = ast.unparse(node.targets[0]).endswith(".hint")
+        return ast.Pass() if is_hint else self.generic_visit(node)
+
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         text = ast.unparse(node)
         is_log = text.startswith(("logger.", "_log."))
@@ -212,7 +224,7 @@ class _WithoutTexts(ast.NodeTransformer):
         called = ast.unparse(node.func).rpartition(".")[2]
         if called == "cast":
             node.args = node.args[-1:]
-        ignored = {"clock", "rng"}
+        ignored = {"clock", "hint", "rng"}
         if called in ("Thread", "ThreadPoolExecutor"):
             ignored |= {"name", "thread_name_prefix"}
         node.keywords = [each for each in node.keywords if each.arg not in ignored]

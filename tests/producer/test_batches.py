@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli import Producer, ProducerConfig, ProducerMessage
 from rmqcli.broker import faults
-from rmqcli.errors import BrokerError, BusyError, SendUnknownError
+from rmqcli.errors import BrokerError, BusyError, DeniedError, SendUnknownError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.batches import BatchSender, Gathered, SentCounts
 from rmqcli.producer.lane import ALONE_BYTES
@@ -111,6 +111,18 @@ def test_what_cannot_help_is_not_tried_again(cluster, producer):
     tried = cluster.faults.add(faults.answer(13, "illegal"), code=BATCH)
     with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
         BatchSender(producer).send([message()])
+    assert tried.hits == 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_broker_that_denies_a_topic_is_not_asked_again(cluster, producer, is_known):
+    """A route without a master may come back; the permission of a broker does not."""
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    if is_known:
+        sender.send([message()])
+    tried = cluster.faults.add(faults.answer(16, "not permitted"), code=BATCH)
+    with pytest.raises(DeniedError, match="not permitted"):
+        sender.send([message()])
     assert tried.hits == 1
 
 

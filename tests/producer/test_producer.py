@@ -554,6 +554,25 @@ def close_at_line(producer, number, send):
     return is_closed
 
 
+def test_a_producer_leaves_once_and_is_not_started_again(rmq_cluster, rmq_topic):
+    left = rmq_cluster.faults.observe(code=RequestCode.UNREGISTER_CLIENT)
+    producer = Producer("shop", namesrv=rmq_cluster.namesrv)
+    with producer:
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+    producer.close()
+    assert len(left.requests) == 1
+    assert (
+        repr(producer)
+        == f"Producer(group='shop', namesrv='{rmq_cluster.namesrv}', closed)"
+    )
+    with pytest.raises(UsageError, match="can be started only once"):
+        producer.start()
+    never_opened = Producer("shop", namesrv=rmq_cluster.namesrv)
+    never_opened.close()
+    with pytest.raises(UsageError, match="can be started only once"):
+        never_opened.start()
+
+
 def test_a_signal_handler_may_close_at_any_line_of_a_send(rmq_cluster, rmq_topic):
     """It ends, with a result or an error, also where the send holds a lock."""
     one = ProducerMessage(rmq_topic, b"x")

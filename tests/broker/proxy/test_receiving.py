@@ -280,6 +280,22 @@ def test_in_order_a_queue_waits_for_its_open_batch(still, connect):
     assert client.receive("G", "F").bodies == [b"2"]
 
 
+def test_in_order_each_message_counts_its_own_deliveries(still, connect):
+    still.create_topic("F", queues=1, attributes={"message.type": "FIFO"})
+    still.create_group("G", consume_message_orderly=True)
+    client = connect(still)
+    client.telemetry(consumer_settings("G", "F"))
+    for n in range(2):
+        client.send(message("F", b"%d" % n, message_group="g"))
+    first = client.receive("G", "F", batch_size=1, invisible_ms=10_000)
+    assert first.bodies == [b"0"]
+    still.advance(11_000)
+    both = client.receive("G", "F", batch_size=2)
+    assert both.bodies == [b"0", b"1"]
+    attempts = [each.system_properties.delivery_attempt for each in both.messages]
+    assert attempts == [2, 1]
+
+
 def test_the_proxy_renews_what_a_living_client_holds(still, consumer, clock):
     consumer.send(message("T", b"1"))
     received = consumer.receive("G", "T", auto_renew=True)
