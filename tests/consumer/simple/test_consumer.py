@@ -207,6 +207,26 @@ def test_operators_see_what_a_member_consumes_until_it_closes(rmq_cluster, topic
         assert admin.group("billing").members == []
 
 
+def test_a_new_choice_of_tags_misses_no_message_while_a_receive_is_open(
+    rmq_cluster, topic
+):
+    """A broker that still holds a receive with the old tags would count a message of
+    the new ones as read."""
+    rmq_cluster.create_topic("payments", queues=1)
+    with consumer_of(rmq_cluster, {topic: "*", "payments": "Old"}) as consumer:
+        held = rmq_cluster.faults.observe(
+            code=RequestCode.POP_MESSAGE, topic="payments"
+        )
+        rmq_cluster.send(topic, ["x"])
+        (message,) = consumer.receive(1, await_ms=2_000)
+        assert message.body == b"x"
+        wait_until(lambda: held.seen)
+        consumer.subscribe("payments", "New")
+        rmq_cluster.send("payments", ["paid"], tags="New")
+        (paid,) = wait_until(consumer.receive)
+        assert paid.body == b"paid"
+
+
 def test_an_ack_whose_answer_is_lost_is_repeated(rmq_cluster, topic):
     rmq_cluster.send(topic, ["a", "b"])
     with consumer_of(rmq_cluster) as consumer:
