@@ -146,11 +146,13 @@ class DecodeError(WireError):
 class TransportError(RmqError):
     """A peer could not be reached or did not answer.
 
-    `address` is the peer's, or several addresses separated by semicolons.
+    `address` is the peer's, or several addresses separated by semicolons. `is_grpc` is
+    whether the peer's first bytes were those of a gRPC server.
     """
 
     exit_code = ExitCode.UNREACHABLE
     retriable = True
+    is_grpc: bool = False
 
     def __init__(self, message: str, *, address: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -63,6 +63,14 @@ _OF_EVERY_NAMESRV = frozenset(
 )
 
 
+def _not_a_namesrv(message: str, *, other: str) -> ConfigError:
+    return ConfigError(
+        message,
+        hint=f"give the address of a name server, not of a {other}; its port is 9876 by"
+        " default",
+    )
+
+
 class PendingCall(Reply[T]):
     """The result of one call. It always ends, because every request has a deadline.
 
@@ -266,16 +274,28 @@ class Client:
             try:
                 answer: T = yield Request(address, call, share_ms)
             except TransportError as error:
+                if error.is_grpc:
+                    raise _not_a_namesrv(
+                        f"{address} is a gRPC server, as proxies are, not a name"
+                        " server",
+                        other="proxy",
+                    ) from error
                 errors.append(error)
             except UnsupportedError as error:
                 if call.code not in _OF_EVERY_NAMESRV:
                     raise
-                raise ConfigError(
-                    f"{address} is not a name server: it does not know the request"
-                    f" for {call.what}",
-                    hint="give the address of a name server, not of a broker; its port"
-                    " is 9876 by default",
-                ) from error
+                from rmqcli.api.calls.config import get_broker_runtime_info
+
+                try:
+                    yield Request(address, get_broker_runtime_info(), share_ms)
+                except RmqError:
+                    what = (
+                        f"{address} is not a name server: it does not know the"
+                        f" request for {call.what}"
+                    )
+                else:
+                    what = f"{address} is a broker, not a name server"
+                raise _not_a_namesrv(what, other="broker") from error
             except RmqError as error:
                 self._prefer(address)
                 if not needs_all_for_not_found or not isinstance(error, NotFoundError):

@@ -26,12 +26,13 @@ from rmqcli.cli.ui.messages import Messages, color_is_on
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import ClientConfig
-from rmqcli.errors import NotFoundError, TextError, UsageError
+from rmqcli.errors import NotFoundError, TextError, TransportError, UsageError
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.cli.declaration import Declaration
+    from rmqcli.errors import RmqError
     from rmqcli.transport.tls import TlsOptions
 
 
@@ -177,6 +178,16 @@ class Common:
 
         with self.open_client() as client:
             return explain_missing(client, error)
+
+    def explain_endpoints(
+        self, error: TransportError, endpoints: Sequence[str]
+    ) -> RmqError:
+        """Return the error, or what else than a proxy is at one of the endpoints."""
+        from rmqcli.admin.peers import not_a_proxy
+
+        if error.address.split(";")[0] not in endpoints:
+            return error
+        return not_a_proxy(endpoints[0], tls=self.tls) or error
 
 
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
@@ -575,6 +586,8 @@ class Command(NamedTuple):
             if error.missing is None or own.get("store") is not None:
                 raise
             raise common.explain_missing(error) from error
+        except TransportError as error:
+            raise common.explain_endpoints(error, own.get("endpoints") or ()) from error
 
 
 def command_options(

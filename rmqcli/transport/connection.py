@@ -558,6 +558,7 @@ class Connection:
         self._failure = ConnectError(
             error.message, address=error.address, hint=error.hint
         )
+        self._failure.is_grpc = error.is_grpc
         self._back_off()
         self._drop_unsent()
         self._fail_all(error)
@@ -602,6 +603,7 @@ def _copy(error: TransportError) -> TransportError:
     """Return a copy of the error for another request: each has its own traceback."""
     copy = type(error)(error.message, address=error.address, hint=error.hint)
     copy.__cause__ = error.__cause__
+    copy.is_grpc = error.is_grpc
     return copy
 
 

@@ -9,6 +9,7 @@ from rmqcli.errors import DisconnectedError
 if TYPE_CHECKING:
     from rmqcli.errors import WireError
 
+_GRPC = "HTTP/2 (gRPC?)"
 #: Enough to tell protocols apart; errors show no more bytes than this.
 FIRST_BYTES_MAX = 16
 
@@ -28,7 +29,7 @@ def guess_protocol(first: bytes) -> tuple[str, str]:
         return "TLS", _TLS_HINT
     # A server's first HTTP/2 frame: SETTINGS (type 4) on stream 0.
     if len(first) >= 9 and first[3] == 4 and first[4] < 2 and not any(first[5:9]):
-        return "HTTP/2 (gRPC?)", "gRPC is served on a proxy's other port; " + _PORT_HINT
+        return _GRPC, "gRPC is served on a proxy's other port; " + _PORT_HINT
     if first.startswith(b"SSH-"):
         return "SSH", _PORT_HINT
     return "", _PORT_HINT
@@ -49,6 +50,7 @@ def not_remoting(address: str, first: bytes, error: WireError) -> DisconnectedEr
         address=address,
         hint=hint,
     )
+    found.is_grpc = protocol == _GRPC
     found.__cause__ = error
     return found
 

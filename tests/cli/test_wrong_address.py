@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.cli.main import run
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "brokers",
-        "groups",
-        "lag",
-        "lag G",
-        "send T x",
-        "tail T --no-follow",
-        "topic show T",
-        "topics",
-    ],
-)
+@pytest.fixture
+def proxied(rmq_cluster_factory, monkeypatch):
+    for name in ("ROCKETMQ_ENDPOINTS", "NAMESRV_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    return rmq_cluster_factory(proxy=ProxyOptions())
+
+
+#: Commands that ask a name server.
+BY_NAMESRV = [
+    "brokers",
+    "consume T --group G",
+    "groups",
+    "lag",
+    "lag G",
+    "send T x",
+    "tail T --no-follow",
+    "topic show T",
+    "topics",
+]
+#: Commands that can use a proxy.
+BY_PROXY = ["consume T --group G", "send T x", "tail T --no-follow", "topic show T"]
+
+
+@pytest.mark.parametrize("command", BY_NAMESRV)
 def test_a_broker_in_place_of_a_name_server_is_said_to_be_none(
     rmq_cluster, capfd, command
 ):
@@ -27,8 +39,55 @@ def test_a_broker_in_place_of_a_name_server_is_said_to_be_none(
     assert run([*command.split(), "-n", address]) == 2
     out, err = capfd.readouterr()
     assert out == ""
-    assert f"error: {address} is not a name server: it does not know the request" in err
+    assert f"error: {address} is a broker, not a name server" in err
     assert err.splitlines()[-1] == (
         "hint: give the address of a name server, not of a broker; its port is 9876 by"
         " default"
     )
+
+
+@pytest.mark.parametrize("command", BY_NAMESRV)
+def test_a_proxy_in_place_of_a_name_server_is_called_that(proxied, capfd, command):
+    assert run([*command.split(), "-n", proxied.endpoints]) == 2
+    out, err = capfd.readouterr()
+    address = proxied.endpoints
+    assert out == ""
+    assert err == (
+        f"error: {address} is a gRPC server, as proxies are, not a name server\n"
+        "hint: give the address of a name server, not of a proxy; its port is 9876 by"
+        " default\n"
+    )
+
+
+@pytest.mark.parametrize("words", [["--plaintext"], []], ids=["plaintext", "TLS"])
+@pytest.mark.parametrize("kind", ["name server", "broker"])
+@pytest.mark.parametrize("command", BY_PROXY)
+def test_a_server_that_is_no_proxy_in_place_of_a_proxy_is_called_what_it_is(
+    proxied, capfd, command, kind, words
+):
+    address = proxied.broker().address if kind == "broker" else proxied.namesrv
+    assert run([*command.split(), "--endpoints", address, *words]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == (
+        f"error: {address} is a {kind}, not a proxy\n"
+        f"hint: give the address of a proxy, not of a {kind}; its port for gRPC is 8081"
+        " by default\n"
+    )
+
+
+def test_a_proxy_that_does_not_run_is_not_called_anything_else(capfd):
+    assert run(["send", "T", "x", "--endpoints", "127.0.0.1:1", "--plaintext"]) == 5
+    assert capfd.readouterr().err.startswith("error: cannot connect to 127.0.0.1:1")
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("words", [["--plaintext"], []], ids=["plaintext", "TLS"])
+@pytest.mark.parametrize("kind", ["name server", "broker"])
+def test_real_servers_in_place_of_a_proxy_are_called_what_they_are(
+    real_cluster, capfd, kind, words
+):
+    broker = real_cluster.broker_address()
+    address = broker if kind == "broker" else real_cluster.namesrv
+    assert run(["send", "T", "x", "--endpoints", address, *words]) == 2
+    assert f"error: {address} is a {kind}, not a proxy\n" in capfd.readouterr().err
