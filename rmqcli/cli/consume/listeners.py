@@ -35,6 +35,7 @@ from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.failed import FailedDeliveries
@@ -57,7 +58,7 @@ _LOOK_MS = 20
 
 
 class Printer:
-    """A listener that prints messages. `before_write` is called before each write.
+    """A listener that prints messages. It writes within `around_write()`.
 
     `as_record` makes the record of a message; None if messages are records.
     """
@@ -66,14 +67,14 @@ class Printer:
         self,
         writer: Writer,
         counts: Counts,
-        before_write: Callable[[], None],
+        around_write: Callable[[], AbstractContextManager[None]],
         *,
         as_record: AsRecord | None = None,
     ) -> None:
         self._writer = writer
         self._batcher = writer.batcher(make_filter(), TailCounts())
         self._counts = counts
-        self._before_write = before_write
+        self._around_write = around_write
         self._as_record = as_record
         self._lock = threading.Lock()
 
@@ -121,8 +122,9 @@ class Printer:
         try:
             with self._lock:
                 if self._counts.error is None:
-                    self._before_write()
-                    self._writer.write(self._items(queue, messages))
+                    items = self._items(queue, messages)
+                    with self._around_write():
+                        self._writer.write(items)
                     is_written = True
         except Exception as error:  # noqa: BLE001  # raised again where the command ends
             self._counts.end(error)

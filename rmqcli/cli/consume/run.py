@@ -194,7 +194,9 @@ class _Run:
                 color=self._common.use_color,
                 decode=options.decode,
             )
-            return Printer(writer, self._counts, self.status.clear, as_record=as_record)
+            return Printer(
+                writer, self._counts, self.status.paused, as_record=as_record
+            )
         if not options.shell:
             program = shlex.split(options.exec_)[0]
             if shutil.which(program) is None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import shutil
 import sys
 import threading
-from itertools import groupby
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.ui.messages import Messages
@@ -29,28 +30,6 @@ if TYPE_CHECKING:
 
 #: The rate is the average over this many updates.
 _RATE_LOOKS: Final = 4
-
-
-def queue_ranges(queues: Sequence[MessageQueue]) -> str:
-    """Format sorted queues briefly: `T@broker-a:0-3,5; T@broker-b:0`.
-
-    Queue id -1, which stands for all queues of a broker, gives `T@broker-a`.
-    """
-    parts = []
-    for (topic, broker), some in groupby(queues, lambda q: (q.topic, q.broker_name)):
-        ids = [queue.queue_id for queue in some]
-        if ids == [-1]:
-            parts.append(f"{topic}@{broker}")
-            continue
-        spans: list[list[int]] = []
-        for queue_id in ids:
-            if spans and spans[-1][1] == queue_id - 1:
-                spans[-1][1] = queue_id
-            else:
-                spans.append([queue_id, queue_id])
-        text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
-        parts.append(f"{topic}@{broker}:{text}")
-    return "; ".join(parts)
 
 
 class Status:
@@ -73,6 +52,7 @@ class Status:
         self._counts = counts
         self._threshold = pull_threshold_for_queue
         self._in_place = in_place and is_terminal(sys.stderr)
+        self._shares_screen = self._in_place and is_terminal(sys.stdout)
         self._by_proxy = by_proxy
         self._clock = clock
         self._lock = threading.Lock()
@@ -96,6 +76,16 @@ class Status:
             with self._lock:
                 self._messages.clear_progress()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep the line in place off the screen while data is written to it."""
+        if not self._shares_screen:
+            yield
+            return
+        with self._lock:
+            self._messages.clear_progress()
+            yield
+
     def look(self, consumer: Consumer) -> None:
         """Write a line if the queues have changed, and redraw the line in place."""
         queues = consumer.queues()
@@ -106,8 +96,13 @@ class Status:
             text = self._line(None if self._by_proxy else consumer.running_info())
             columns = shutil.get_terminal_size().columns
             # An interrupt in between would leave a line that is never cleared.
-            with interrupts.deferred(), self._lock:
-                self._messages.progress(text[: max(1, columns - 1)])
+            with interrupts.deferred():
+                # Data may be written for long: a screen can be stopped with Ctrl-S.
+                if self._lock.acquire(blocking=False):
+                    try:
+                        self._messages.progress(text[: max(1, columns - 1)])
+                    finally:
+                        self._lock.release()
 
     def summary(self) -> str:
         """Return the summary for the end of the run."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.cli.consume.counts import Counts
-from rmqcli.cli.consume.status import Status, queue_ranges
+from rmqcli.cli.consume.status import Status
 from rmqcli.cli.ui.messages import Messages
+from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.engine.reports import Fate
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
@@ -115,3 +116,22 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
         "500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
         " · flow control on 1 · 2 failed: 2 retries"
     )
+
+
+def test_the_line_stays_off_the_screen_while_a_message_is_written(
+    make_status, monkeypatch
+):
+    """It was drawn between being erased and the message, which then followed it."""
+    written = []
+    monkeypatch.setattr("rmqcli.cli.consume.status.is_terminal", lambda _: True)
+    monkeypatch.setattr(Messages, "_write", lambda _, text: written.append(text))
+    monkeypatch.setattr("rmqcli.cli.ui.messages.is_terminal", lambda _: True)
+    status = make_status(Counts(None), in_place=True)
+    consumer = Queues(info=ConsumerRunningInfo(properties={}))
+    status.look(consumer)
+    with status.paused():
+        written.clear()
+        status.look(consumer)
+        assert written == []
+    status.look(consumer)
+    assert written == ["\r\x1b[K0 consumed · 0/s · 0 queues · cached 0 (0 MiB)"]
