@@ -55,7 +55,7 @@ from rmqcli.position import (
     Position,
 )
 from rmqcli.tasks import All, Request, start
-from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, counted, format_duration
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 
@@ -214,21 +214,14 @@ def _run_for_each(
     return {queue: results[queue] for queue in queues}
 
 
-def format_ranges(ranges: Mapping[MessageQueue, ResolvedRange | RmqError]) -> list[str]:
-    """Describe each queue's range in a line for the user, with any remarks."""
-    lines = []
-    for queue in sorted(ranges):
-        found = ranges[queue]
-        if isinstance(found, RmqError):
-            lines.append(f"{queue}: unknown: {found.message}")
-            continue
-        offsets = found.offsets
-        count = len(offsets)
-        noun = "message" if count == 1 else "messages"
-        line = f"{queue}: {offsets.start} to {offsets.end}, {count} {noun}"
-        notes = dict.fromkeys(n for n in (found.start.note, found.end.note) if n)
-        lines.append("; ".join((line, *notes)))
-    return lines
+def format_range(found: ResolvedRange | RmqError) -> str:
+    """Describe the range of a queue for the user, with any remarks."""
+    if isinstance(found, RmqError):
+        return f"unknown: {found.message}"
+    offsets = found.offsets
+    text = f"{offsets.start} to {offsets.end}, {counted(len(offsets), 'message')}"
+    notes = dict.fromkeys(n for n in (found.start.note, found.end.note) if n)
+    return "; ".join((text, *notes))
 
 
 def _offset_or_min(found: ResolvedPosition) -> int:

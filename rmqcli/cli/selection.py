@@ -10,8 +10,9 @@ import shlex
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import option
-from rmqcli.errors import RmqError, UsageError
+from rmqcli.errors import BrokerError, FilterError, RmqError, UsageError
 from rmqcli.units import format_duration
+from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,18 +101,34 @@ def parse_template(text: str) -> str:
 
 def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
     """Return the readable queues of a topic. Raises RmqError if there are none."""
-    queues = client.route(topic).read_queues()
+    route = client.route(topic)
+    queues = route.read_queues()
     if not queues:
+        words = "see its permissions with: rmq topic show", ""
+        if not any(each.is_readable for each in route.queues):  # as dead letters are
+            words = "make it readable with: rmq topic update", " --perm rw"
         raise RmqError(
             f"topic {topic} has no readable queue",
-            hint=f"see its permissions with: rmq topic show {topic}",
+            hint=f"{words[0]} {shlex.quote(topic)}{words[1]}",
         )
     return queues
 
 
 def explain_sql(error: RmqError) -> RmqError:
-    """Return the error, with a hint on how to enable SQL92 if it is disabled."""
-    if "SQL92" in getattr(error, "remark", "") and not error.hint:
+    """Say in the error what is wrong with `--sql`, if a broker refused it."""
+    if not isinstance(error, BrokerError):
+        return error
+    if error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+        reason = error.remark.partition("ParseException: ")[2].partition("\n")[0]
+        return FilterError(
+            f"--sql is not valid SQL92: {reason.rstrip('.') or error.remark}",
+            code=error.code,
+            name=error.name,
+            remark=error.remark,
+            address=error.address,
+        )
+    if "SQL92" in error.remark:
+        error.message = f"the broker {error.address} does not filter by SQL92"
         error.hint = "set enablePropertyFilter=true on the broker, or use --tag"
     return error
 

@@ -12,7 +12,7 @@ from rmqcli.admin.positions import (
     ResolvedPosition,
     ResolvedRange,
     broker_clock,
-    format_ranges,
+    format_range,
     resolve,
     resolve_each,
     resolve_ranges,
@@ -152,10 +152,10 @@ def test_positions_that_need_no_search(client):
 def test_ranges_are_pinned_and_counted_from_their_start(client):
     full, empty, batch = queues_of(client)
     ranges = resolve_ranges(client, [full, empty, batch], LastN(20), PlusN(5))
-    assert format_ranges(ranges) == [
-        "P@broker-a:0: 40 to 45, 5 messages",
-        "P@broker-a:1: 0 to 0, 0 messages; 5 is beyond the end (0)",
-        "P@broker-a:2: 33 to 38, 5 messages",
+    assert [format_range(ranges[queue]) for queue in (full, empty, batch)] == [
+        "40 to 45, 5 messages",
+        "0 to 0, 0 messages; 5 is beyond the end (0)",
+        "33 to 38, 5 messages",
     ]
     backwards = resolve_ranges(client, [full], Latest(), Earliest())[full]
     assert len(backwards.offsets) == 0
@@ -251,15 +251,10 @@ def test_a_broker_that_does_not_tell_its_time(answer):
 
 
 def test_lines_for_people():
-    a, b = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+    queue = MessageQueue("T", "b", 0)
     start = ResolvedPosition(offset=None, min_offset=2, max_offset=9, note="odd")
     end = ResolvedPosition(offset=9, min_offset=2, max_offset=9)
     gone = ConnectError("a:1 refused the connection", address="a:1")
-    ranges: dict[MessageQueue, ResolvedRange | RmqError] = {
-        b: ResolvedRange(b, start, end),
-        a: gone,
-    }
-    assert format_ranges(ranges) == [
-        "T@a:0: unknown: a:1 refused the connection",
-        "T@b:0: 2 to 9, 7 messages; odd",
-    ]
+    assert format_range(gone) == "unknown: a:1 refused the connection"
+    found = ResolvedRange(queue, start, end)
+    assert format_range(found) == "2 to 9, 7 messages; odd"

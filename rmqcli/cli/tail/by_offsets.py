@@ -20,6 +20,7 @@ from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import make_filter
 from rmqcli.cli.selection import check_queue_starts
 from rmqcli.cli.tail.resume import resume_command, same_command
+from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import (
@@ -141,6 +142,8 @@ class OffsetTail:
         self._missing = 0
         self._queues: list[ProxyQueue] = []
         self._ranges: list[_Range] = []
+        #: what stderr shows about the range of each queue
+        self._texts: dict[MessageQueue, str] = {}
         #: group -> whether it has committed an offset in any queue so far
         self._groups: dict[str, bool] = {}
         self._is_cut_short = True
@@ -179,6 +182,8 @@ class OffsetTail:
             )
             if found is not None:
                 self._ranges.append(found)
+        for line in lines_about(self._texts):
+            self._messages.info(line)
         for group, has_offsets in self._groups.items():
             if not has_offsets:
                 raise NotFoundError(
@@ -239,9 +244,9 @@ class OffsetTail:
             back = wanted if wanted is not None else plan.look_back
             start = low if back is None else max(low, end - back)
         count = max(0, end - start)
-        words = f"{queue.queue}: {start} to {end}, {counted(count, 'message')}"
+        words = f"{start} to {end}, {counted(count, 'message')}"
         notes = dict.fromkeys(each for each in (note, end_note) if each)
-        self._messages.info("; ".join((words, *notes)))
+        self._texts[queue.queue] = "; ".join((words, *notes))
         return _Range(queue, start, end)
 
     def _around(self, queue: ProxyQueue, around: Around) -> _Range | None:
@@ -249,16 +254,16 @@ class OffsetTail:
         low, high = self._reader.min_offset(queue), self._reader.max_offset(queue)
         committed = self._committed(queue, around.group)
         if committed is None:
-            self._messages.info(f"{queue.queue}: {around.group} has committed nothing")
+            self._texts[queue.queue] = f"{around.group} has committed nothing"
             return None
         at = bounded(committed, low, high)
         assert at.offset is not None  # as it was committed  # noqa: S101
         start = max(low, at.offset - around.before)
         end = max(start, min(high, at.offset + around.after))
         note = f"; {at.note}" if at.note else ""
-        self._messages.info(
-            f"{queue.queue}: committed offset of {around.group} is {at.offset}, showing"
-            f" {start} to {end}{note}"
+        self._texts[queue.queue] = (
+            f"committed offset of {around.group} is {at.offset}, showing {start} to"
+            f" {end}{note}"
         )
         return _Range(queue, start, end)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.positions import (
     check_groups,
-    format_ranges,
+    format_range,
     resolve_each,
     resolve_ranges_each,
 )
@@ -24,6 +24,7 @@ from rmqcli.cli.selection import check_queue_starts, explain_sql, readable_queue
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.tail.resume import resume_command, same_command
 from rmqcli.cli.ui.messages import is_screen
+from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.errors import BrokerError, ExitCode, RmqError
 from rmqcli.model import OffsetRange
@@ -182,10 +183,11 @@ def _find_ranges(
         }
         client.raise_if_none_answers(_errors_of(found))
         if options.shown_last is None:
-            for line in format_ranges(resolved):
-                common.messages.info(line)
-        if options.shown_last is not None:
-            _tell_ends(common, found)
+            texts = {queue: format_range(each) for queue, each in resolved.items()}
+        else:
+            texts = {queue: _ends(each) for queue, each in found.items()}
+        for line in lines_about(texts):
+            common.messages.info(line)
     ranges = [each for each in found.values() if not isinstance(each, RmqError)]
     lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
     if lost and not ranges:
@@ -198,19 +200,10 @@ def _errors_of(found: Mapping[MessageQueue, OffsetRange | RmqError]) -> list[Rmq
     return [each for each in found.values() if isinstance(each, RmqError)]
 
 
-def _tell_ends(
-    common: Common, found: Mapping[MessageQueue, OffsetRange | RmqError]
-) -> None:
-    for queue, each in sorted(found.items()):
-        if isinstance(each, RmqError):
-            common.messages.info(f"{queue}: unknown: {each.message}")
-        else:
-            what = (
-                f"offsets {each.start}-{each.end - 1}"
-                if each.end > each.start
-                else "empty"
-            )
-            common.messages.info(f"{queue}: {what}")
+def _ends(found: OffsetRange | RmqError) -> str:
+    if isinstance(found, RmqError):
+        return f"unknown: {found.message}"
+    return f"offsets {found.start}-{found.end - 1}" if len(found) else "empty"
 
 
 def _around_group(
@@ -220,20 +213,23 @@ def _around_group(
     before = BEFORE_DEFAULT if options.before is None else options.before
     after = AFTER_DEFAULT if options.after is None else options.after
     found: dict[MessageQueue, OffsetRange | RmqError] = {}
+    texts: dict[MessageQueue, str] = {}
     for queue, at in resolve_each(client, queues, AtGroup(group)).items():
         if isinstance(at, RmqError):
             found[queue] = at
         elif at.offset is None:
-            common.messages.info(f"{queue}: {group} has committed nothing")
+            texts[queue] = f"{group} has committed nothing"
         else:
             start = max(at.min_offset, at.offset - before)
             end = min(at.max_offset, at.offset + after)
             found[queue] = OffsetRange(queue, start, max(start, end))
             note = f"; {at.note}" if at.note else ""
-            common.messages.info(
-                f"{queue}: committed offset of {group} is {at.offset}, showing {start}"
-                f" to {end}{note}"
+            texts[queue] = (
+                f"committed offset of {group} is {at.offset}, showing {start} to"
+                f" {end}{note}"
             )
+    for line in lines_about(texts):
+        common.messages.info(line)
     return found
 
 

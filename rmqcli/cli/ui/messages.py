@@ -138,11 +138,10 @@ class Messages:
             self._write(ERASE_LINE)
 
     def _labelled(self, label: str, color: str, text: str) -> None:
+        line = _wrapped(f"{label}: {safe(text)}")
         if color_is_on(self.color, sys.stderr):
-            label = f"{color}{label}:{_RESET}"
-        else:
-            label = f"{label}:"
-        self.write_line(_wrapped(f"{label} {safe(text)}"))
+            line = f"{color}{label}:{_RESET}{line.removeprefix(f'{label}:')}"
+        self.write_line(line)
 
     def write_line(self, text: str) -> None:
         """Write `text`, which must be escaped already, as a line."""

@@ -26,6 +26,7 @@ from rmqcli.producer.remoting.publisher import (
     may_be_one_message,
 )
 from rmqcli.producer.remoting.target import shard_of
+from rmqcli.units import format_duration
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
@@ -46,8 +47,9 @@ RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
 DEAD_AFTER: Final = 5
 
 MAX_MESSAGE_SIZE_DEFAULT: Final = 4 << 20  # maxMessageSize of brokers
-#: The limit in the text of brokers from 5.0 on.
+#: The limits in the texts of brokers from 5.0 on.
 _LIMIT: Final = re.compile(r"body length limit ([0-9]+)B")
+_DELAY_LIMIT: Final = re.compile(r"bigger than the max delay ([0-9]+)ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +69,18 @@ class SendOptions:
         return bool(self.extra_properties)
 
 
-def explain_size(error: BrokerError, body_bytes: int) -> None:
-    """Say in the error that the body is too large, if that is why it was refused.
+def explain_limit(error: BrokerError, body_bytes: int) -> None:
+    """Say in the error that the body or the delay is above the limit, if it is.
 
     Brokers refuse other messages with the same code and text. Up to 4.9 the limit in
     the text is not the one that they apply.
     """
     if error.code != ResponseCode.MESSAGE_ILLEGAL:
+        return
+    if found := _DELAY_LIMIT.search(error.remark):
+        limit = format_duration(int(found[1]))
+        error.message = f"the delay is longer than the limit of the broker, {limit}"
+        error.hint = "raise timerMaxDelaySec on the broker, or use a shorter delay"
         return
     found = _LIMIT.search(error.remark)
     limit_bytes = int(found[1]) if found else MAX_MESSAGE_SIZE_DEFAULT
@@ -157,7 +164,7 @@ class RemotingSend:
         def ended(pending: tasks.Pending[Answer]) -> None:
             answer = pending.outcome()
             if isinstance(answer, BrokerError) and len(slots) == 1:
-                explain_size(answer, len(slots[0].message.body))
+                explain_limit(answer, len(slots[0].message.body))
             if isinstance(answer, BrokerError) and not slots[0].message.body:
                 answer.hint = (
                     answer.hint or "give the message a body: this broker may need one"

@@ -121,8 +121,7 @@ def test_ranges_and_counts_are_told(cluster, tail):
     cluster.send("T", seeds(6))
     _, err = tail(cluster, "--from", "1", "--to", "latest", "-o", "raw")
     assert err.splitlines() == [
-        "T@broker-a:0: 1 to 3, 2 messages",
-        "T@broker-a:1: 1 to 3, 2 messages",
+        "T@broker-a:0-1: each 1 to 3, 2 messages",
         "4 shown, 4 read, nothing missing",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def test_a_range_is_merged_by_store_time(tail):
     for queue_id in (0, 1):
         mine = [r["queue_offset"] for r in records if r["queue_id"] == queue_id]
         assert mine == list(range(50))
-    assert "T@b-a:0: 0 to 50, 50 messages" in err
+    assert "T@b-a:0-1: each 0 to 50, 50 messages\n" in err
     assert "100 shown, 100 read, nothing missing" in err
 
 
@@ -208,7 +209,23 @@ def test_sql_that_is_off_says_how_to_switch_it_on(tail):
     broker = ScriptedBroker({0: 5}, override=lambda *_: off)
     code, _, err = tail(broker, "--sql", "a > 5", "--no-follow")
     assert code == 1
-    assert "enablePropertyFilter" in err
+    assert re.search(r"error: the broker \S+ does not filter by SQL92\n", err)
+    hint = "hint: set enablePropertyFilter=true on the broker, or use --tag"
+    assert err.splitlines()[-1] == hint
+
+
+def test_sql_that_cannot_be_read_is_a_usage_error_without_names_of_classes(tail):
+    remark = (
+        'org.apache.rocketmq.filter.parser.ParseException: Encountered "<EOF>" at'
+        " line 1, column 3.\nWas expecting one of:\n    <DECIMAL_LITERAL> ..."
+    )
+    refused = {"code": 23, "remark": remark, "ext_fields": {}, "body": b""}
+    broker = ScriptedBroker({0: 5}, override=lambda *_: refused)
+    code, _, err = tail(broker, "--sql", "a >", "--no-follow")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        'error: --sql is not valid SQL92: Encountered "<EOF>" at line 1, column 3'
+    )
 
 
 def test_an_undecodable_message_is_a_record_and_hides_no_other(tail):

@@ -71,6 +71,13 @@ def test_a_long_line_breaks_between_words_on_a_terminal(terminal, monkeypatch):
     )
 
 
+def test_colours_take_no_room_in_a_line(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    with redirect_stderr(terminal):
+        Messages().error("no broker")
+    assert terminal.getvalue() == "\x1b[31merror:\x1b[0m no broker\n"
+
+
 @pytest.mark.parametrize("stream", [None, io.StringIO()])
 def test_no_colour_where_there_is_no_terminal(stream):
     assert not color_is_on("auto", stream)

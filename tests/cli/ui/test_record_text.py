@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from rmqcli.cli.ui.records.text import Pretty
+from rmqcli.cli.ui.records.text import Pretty, Table
 from rmqcli.decode import DECODERS
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
@@ -91,3 +91,45 @@ def test_an_error_of_the_decoder_follows_the_body():
         "  text",
         "decode error: not JSON: expecting value: line 1 column 1 (char 0)",
     ]
+
+
+def table_lines(width, *labels):
+    """Return the lines of a table of messages with these tags, keys and bodies."""
+    data = b"".join(
+        encode_message(
+            MessageFields(
+                topic="orders",
+                body=body.encode(),
+                queue_offset=7,
+                store_timestamp_ms=1_700_000_000_000,
+                properties={"TAGS": tags, "KEYS": keys} if tags else {},
+            )
+        )
+        for tags, keys, body in labels
+    )
+    table = Table(width=width)
+    rows = table.rows(QUEUE, decode_messages(data))
+    return [table.heading(), *rows]
+
+
+def test_a_table_fits_the_screen():
+    assert table_lines(80, ("paid", "K1", "x" * 60), ("", "", "short")) == [
+        "STORED           BROKER    QUEUE  OFFSET  TAGS  KEYS  BODY",
+        "11-14T22:13:20Z  broker-a      3       7  paid  K1    " + "x" * 23 + "...",
+        "11-14T22:13:20Z  broker-a      3       7  -     -     short",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 80, 99, 100, 200])
+@pytest.mark.parametrize("text", ["x", "\N{CJK UNIFIED IDEOGRAPH-7528}", "\x1b[31m"])
+def test_no_line_of_a_table_is_wider_than_the_screen(width, text):
+    lines = table_lines(width, (text * 40, text * 40, text * 90), ("a", "b", text))
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_a_table_in_a_file_has_full_times_and_keys():
+    assert table_lines(None, ("paid", "k" * 40, "body"))[1] == (
+        "2023-11-14T22:13:20.000Z  broker-a              3           7  paid          "
+        + "k" * 40
+        + "  body"
+    )

@@ -98,15 +98,16 @@ def make_writer(
             return _CsvWriter(JsonWriter(decode, body_bytes_max=body_bytes_max))
     from rmqcli.cli.ui.records import text as tail_text
 
+    width = screen_size(sys.stdout).columns if is_terminal(sys.stdout) else None
     if output == "pretty":
-        width = screen_size(sys.stdout).columns if is_terminal(sys.stdout) else None
         pretty = tail_text.Pretty(color=color, width=width, decode=decode)
         return _TextWriter(pretty.blocks)
     if output == "hex" and is_terminal(sys.stdout):
         return _TextWriter(tail_text.hex_blocks_cut)
     if output == "hex":
         return _TextWriter(tail_text.hex_blocks)
-    return _TextWriter(tail_text.table_rows, heading=tail_text.table_heading())
+    table = tail_text.Table(width=width)
+    return _TextWriter(table.rows, heading=table.heading)
 
 
 class _RenderingWriter:
@@ -131,14 +132,14 @@ class _TextWriter(_RenderingWriter):
         self,
         render: Callable[[MessageQueue, Messages], list[Any]],
         *,
-        heading: str | None = None,
+        heading: Callable[[], str] | None = None,
     ) -> None:
         super().__init__(render)
         self._heading = heading
 
     def write(self, items: list[str]) -> None:
         if self._heading is not None:
-            items, self._heading = [self._heading, *items], None
+            items, self._heading = [self._heading(), *items], None
         _write_text("\n".join(items) + "\n")
 
 

@@ -16,7 +16,7 @@ from rmqcli.wire.message.json import cut_at
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
@@ -30,6 +30,12 @@ TABLE_BODY_BYTES_MAX = 80
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 _TABLE_ROW = "{:<24}  {:<16}  {:>5}  {:>10}  {:<12}  {:<20}  {}"
+_TABLE_HEADINGS = ("STORED", "BROKER", "QUEUE", "OFFSET", "TAGS", "KEYS", "BODY")
+#: On a screen: the fewest and the most cells of the columns before the body.
+_TABLE_WIDTHS = ((24, 24), (6, 16), (5, 5), (6, 20), (4, 12), (4, 20))
+#: On a narrower screen times have no year and no milliseconds: `11-25T21:00:15Z`.
+_WIDE = 100
+_SHORT_TIME_CELLS = 15
 _HEX_WIDTH = 16
 #: What stands before each line of a body, and before what continues a line of ours.
 _OF_BODY, _CONTINUED = "  ", "+ "
@@ -202,36 +208,68 @@ def cut_text(body: bytes, limit_bytes: int) -> str:
     return text
 
 
-def table_heading() -> str:
-    """Return the heading of `table_rows`."""
-    return _TABLE_ROW.format(
-        "STORED", "BROKER", "QUEUE", "OFFSET", "TAGS", "KEYS", "BODY"
-    )
+class Table:
+    """A line for each message; bodies are cut, names never are.
+
+    On a screen, which has `width`, each line fits it. There the first messages decide
+    how wide the columns are, and only the body and long keys or tags are cut.
+    """
+
+    def __init__(self, *, width: int | None = None) -> None:
+        self._width = width
+        self._widths: list[int] = []
+
+    def heading(self) -> str:
+        """Return the line above the rows. Ask for rows first."""
+        return self._line(_TABLE_HEADINGS)
+
+    def rows(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
+        """Return a line for each message."""
+        rows = [_table_cells(queue, message) for message in messages]
+        if self._width is not None and self._width < _WIDE:
+            rows = [(_short_time(stored), *rest) for stored, *rest in rows]
+        if rows and not self._widths:
+            self._widths = [
+                min(most, max(fewest, *(display_width(row[at]) for row in rows)))
+                for at, (fewest, most) in enumerate(_TABLE_WIDTHS)
+            ]
+            if self._width is not None and self._width < _WIDE:
+                self._widths[0] = _SHORT_TIME_CELLS
+        return [self._line(row) for row in rows]
+
+    def _line(self, cells: Sequence[str]) -> str:
+        if self._width is None:
+            return _TABLE_ROW.format(*cells)
+        parts = []
+        for at, width in enumerate(self._widths or [most for _, most in _TABLE_WIDTHS]):
+            cell = _cut(cells[at], width) if at > 3 else cells[at]
+            padding = " " * (width - display_width(cell))
+            parts.append(padding + cell if at in (2, 3) else cell + padding)
+        return _cut("  ".join([*parts, cells[-1]]), self._width).rstrip()
 
 
-def table_rows(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
-    """Return a line for each message; bodies are cut, names never are."""
-    return [_table_row(queue, message) for message in messages]
-
-
-def _table_row(queue: MessageQueue, message: Record) -> str:
-    broker, offset = safe(queue.broker_name), _offset(message, "-")
+def _table_cells(queue: MessageQueue, message: Record) -> tuple[str, ...]:
+    place = (safe(queue.broker_name), str(queue.queue_id), _offset(message, "-"))
     if isinstance(message, DecodeFailure):
-        error = f"error: {safe(message.error)}"
-        return _TABLE_ROW.format("-", broker, queue.queue_id, offset, "-", "-", error)
+        return ("-", *place, "-", "-", f"error: {safe(message.error)}")
     try:
         body = cut_text(message.body, TABLE_BODY_BYTES_MAX)
     except DecodeError as error:
         body = f"error: {safe(error.message)}"
-    return _TABLE_ROW.format(
-        _stored_at(message),
-        broker,
-        queue.queue_id,
-        offset,
-        safe(message.tags or "-"),
-        safe(message.keys or "-"),
-        body,
-    )
+    labels = (safe(message.tags or "-"), safe(message.keys or "-"))
+    return (_stored_at(message), *place, *labels, body)
+
+
+def _short_time(stored: str) -> str:
+    """Leave the year and the milliseconds out of a time in RFC 3339."""
+    return stored if stored == "-" else f"{stored[5:19]}Z"
+
+
+def _cut(text: str, cells: int) -> str:
+    """Return the start of an escaped text that fits, with dots where it was cut."""
+    if display_width(text) <= cells:
+        return text
+    return _broken(text, max(1, cells - 3))[0] + "..."
 
 
 def hex_blocks(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
