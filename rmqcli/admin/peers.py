@@ -1,30 +1,33 @@
 """Finds out what a server is that does not answer as a proxy does.
 
 A name server and a broker speak the remoting protocol, and a proxy gRPC, so that an
-address of the wrong kind only breaks connections. Nobody is asked before that.
+address of the wrong kind only breaks connections. The server is asked after an error.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.namesrv import get_broker_cluster_info
 from rmqcli.api.client import Client
-from rmqcli.config import ClientConfig
 from rmqcli.errors import ConfigError, RmqError, TransportError
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
-    from rmqcli.transport.tls import TlsOptions
+    from rmqcli.config import ClientConfig
 
 #: The error must not come much later because of this.
 _TIMEOUT_MS = 1_000
 
 
-def not_a_proxy(address: str, *, tls: TlsOptions | None = None) -> ConfigError | None:
-    """Return the error for a name server or a broker at `address`; None for others."""
-    config = ClientConfig(namesrv=(address,), timeout_ms=_TIMEOUT_MS, tls=tls)
+def not_a_proxy(address: str, config: ClientConfig) -> ConfigError | None:
+    """Return the error for a name server or a broker at `address`; None for others.
+
+    `config` has the TLS settings.
+    """
+    config = replace(config, namesrv=(address,), endpoints=(), timeout_ms=_TIMEOUT_MS)
     calls: tuple[Call[Any], ...] = (
         get_broker_cluster_info(),
         get_broker_runtime_info(),

@@ -187,7 +187,7 @@ class Common:
 
         if error.address.split(";")[0] not in endpoints:
             return error
-        return not_a_proxy(endpoints[0], tls=self.tls) or error
+        return not_a_proxy(endpoints[0], ClientConfig(tls=self.tls)) or error
 
 
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
