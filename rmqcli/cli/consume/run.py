@@ -159,6 +159,7 @@ class _Run:
         self._counts = counts = Counts(options.count, failures_max=options.failures_max)
         self._client_config = common.client_config()
         self._by_proxy = bool(common.endpoints)
+        self._has_joined = False
         self._failed = FailedDeliveries(options.group, counts, self._client_config)
         config = config_of(options)
         # A line that is redrawn would disturb the output of a command on a terminal.
@@ -245,6 +246,7 @@ class _Run:
             if options.sql is not None:
                 raise explain_sql(error) from None
             raise
+        self._has_joined = True
         by = f" through {self._common.endpoints[0]}" if self._by_proxy else ""
         status.say(f"joined group {options.group} as {self._consumer.client_id}{by}")
         while not counts.ended.is_set():
@@ -288,7 +290,7 @@ class _Run:
         if self._starts is not None:
             self._starts.say(status, is_last=True)
         self._failed.close(status)
-        if self._consumer.client_id is not None:
+        if self._has_joined:
             status.say(status.summary())
         if is_stuck:
             status.warn(
