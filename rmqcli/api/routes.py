@@ -77,6 +77,14 @@ class RouteCache:
                 return found
         return None
 
+    def has_broker_at(self, address: str) -> bool:
+        """Whether a broker in any route has this address. Called for each request."""
+        return any(
+            address in broker.addresses.values()
+            for route in self._routes.values()
+            for broker in route.brokers
+        )
+
     def addresses_by_broker(self) -> dict[str, list[str]]:
         """Broker name -> its addresses in all routes, the master's first.
 

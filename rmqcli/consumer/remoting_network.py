@@ -108,10 +108,7 @@ class RemotingNetwork:
 
     def is_broker(self, address: str) -> bool:
         """See Network."""
-        return any(
-            address in addresses
-            for addresses in self._routes.addresses_by_broker().values()
-        )
+        return self._routes.has_broker_at(address)
 
     def consumer_ids(self, group: str, broker_name: str) -> Task[list[str]]:
         """See Network."""

@@ -21,8 +21,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.callbacks import check_returned
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.flood import FloodLimit
 from rmqcli.log import get_logger
 from rmqcli.producer.backend import SendResult
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
+#: Most bytes of checks that wait. Java bounds only their number.
+_CHECKS_BYTES_MAX: Final = 64 << 20
 
 
 class LocalTransactionState(enum.Enum):
@@ -92,8 +97,10 @@ class TransactionChecks:
         self._on_check = on_check
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rmq-check")
         self._lock = threading.Lock()
-        #: checks that wait, run, or have an answer on the way; guarded by _lock
-        self._open = 0
+        #: checks that wait, run, or have an answer on the way, and their bytes; guarded
+        #: by _lock
+        self._open = self._open_bytes = 0
+        self._ignored = FloodLimit()  # for the log only; guarded by _lock
 
     def close(self) -> None:
         """Drop the checks that wait. Does not wait for the one that runs."""
@@ -104,32 +111,46 @@ class TransactionChecks:
         message: Any,  # noqa: ANN401  # a message of either protocol
         msg_id: str,
         answer: Callable[[LocalTransactionState], Future[None] | None],
+        *,
+        body_bytes: int,
     ) -> None:
         """Have a half message checked; `answer` is called with the decision.
 
         `answer` returns the future of its request, or None if it sends none. When too
-        many checks are open the check is dropped, and the broker asks again.
+        many checks or bytes are open the check is dropped, and the broker asks again.
         """
         with self._lock:
-            is_full = self._open >= _CHECKS_MAX
-            self._open += not is_full
+            others, others_bytes = self._open, self._open_bytes
+            is_full = others >= _CHECKS_MAX or (
+                others > 0 and others_bytes + body_bytes > _CHECKS_BYTES_MAX
+            )
+            if not is_full:
+                self._open += 1
+                self._open_bytes += body_bytes
         if is_full:
-            logger.warning(
-                "check of a transaction ignored msg_id=%s: %d other checks are waiting",
-                msg_id,
-                _CHECKS_MAX,
+            self.ignore(
+                f"msg_id={msg_id}: {counted(others, 'other check')} with"
+                f" {counted(others_bytes, 'byte')} in total wait for on_check"
             )
             return
         try:
-            self._pool.submit(self._check, message, msg_id, answer)
+            self._pool.submit(self._check, message, msg_id, answer, body_bytes)
         except RuntimeError:  # the producer is being closed
-            self._ended()
+            self._ended(body_bytes)
+
+    def ignore(self, why: str) -> None:
+        """Log that a check is ignored, once in a flood; the broker will ask again."""
+        with self._lock:
+            is_news = self._ignored.is_news(SYSTEM_CLOCK.monotonic_ms())
+        if is_news:
+            logger.warning("check of a transaction ignored %s", why)
 
     def _check(
         self,
         message: Any,  # noqa: ANN401
         msg_id: str,
         answer: Callable[[LocalTransactionState], Future[None] | None],
+        body_bytes: int,
     ) -> None:
         state = LocalTransactionState.UNKNOW
         try:
@@ -138,11 +159,11 @@ class TransactionChecks:
             logger.exception("on_check failed msg_id=%s", msg_id)
         sent = answer(state)
         if sent is None:
-            self._ended()
+            self._ended(body_bytes)
             return
 
         def done(sent: Future[None]) -> None:
-            self._ended()
+            self._ended(body_bytes)
             if sent.exception() is not None:
                 logger.warning(
                     "answer to a check not delivered msg_id=%s; the broker will ask"
@@ -153,6 +174,7 @@ class TransactionChecks:
 
         sent.add_done_callback(done)
 
-    def _ended(self) -> None:
+    def _ended(self, body_bytes: int) -> None:
         with self._lock:
             self._open -= 1
+            self._open_bytes -= body_bytes

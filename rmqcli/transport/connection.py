@@ -109,6 +109,9 @@ def _encode(
 _CHUNK_BYTES = 256 * 1024
 #: Most reads in one turn, so that a flood from one peer does not starve the others.
 _READS_PER_TURN = 8
+#: After so many requests of the peer there is no further read: they cost more than
+#: answers, and a turn must not keep deadlines waiting.
+_SERVED_PER_TURN = 64
 #: After this silence the socket is read before a send: the peer may have closed it.
 _SILENCE_MS = 1_000
 #: An incomplete frame shorter than this is copied, so that another connection can use
@@ -418,6 +421,8 @@ class Connection:
             self._loop.give_buffer_back(frames)
 
     def _read_into(self, frames: FrameBuffer, stream: Stream) -> None:
+        counters = self._loop.counters
+        served_before = counters.peer_requests
         for _ in range(_READS_PER_TURN):
             room = frames.writable()
             size = len(room)
@@ -439,6 +444,8 @@ class Connection:
                 return
             if count < size and stream.short_read_is_all:
                 return
+            if counters.peer_requests - served_before >= _SERVED_PER_TURN:
+                break
         if stream.more_at_once:
             self._loop.again.add(self)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from rmqcli.errors import UsageError
@@ -10,6 +12,8 @@ from rmqcli.producer.producer import Producer
 from rmqcli.producer.transactions import LocalTransactionState
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
+from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.kit.waiting import wait_until
 from tests.producer.stored import bodies, stored
 
@@ -186,3 +190,53 @@ def test_only_an_end_that_is_decided_waits_for_an_answer(rmq_cluster, rmq_topic)
         (each.command.ext_fields["commitOrRollback"], each.command.is_oneway)
         for each in ends.requests
     ] == [("8", False), ("0", True), ("12", False)]
+
+
+def push_checks(cluster, producer, count, *, body=b"x", group="shop"):
+    """Let the broker ask for so many transactions; return once all were received."""
+    core = cluster.broker().core
+    properties = {"PGROUP": group, "UNIQ_KEY": "7F00000100002A9F0000000000000000"}
+    data = encode_message(
+        MessageFields(topic="orders", body=body, properties=properties)
+    )
+    header = CheckTransactionStateRequestHeader(
+        tran_state_table_offset=0, commit_log_offset=0
+    )
+
+    def push():
+        peer = core.clients.any_producer_peer("shop")
+        for _ in range(count):
+            core.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=data)
+
+    producer.send(ProducerMessage("orders", b"connect"))
+    cluster.call(push)
+    producer.send(ProducerMessage("orders", b"its answer comes after the checks"))
+
+
+def test_a_flood_of_checks_for_another_group_is_logged_once(rmq_cluster, caplog):
+    rmq_cluster.create_topic("orders")
+    with Producer(
+        "shop", namesrv=rmq_cluster.namesrv, on_check=never_asked
+    ) as producer:
+        push_checks(rmq_cluster, producer, 500, group="another")
+    (line,) = [line for line in caplog.messages if "check of a transaction" in line]
+    assert line.endswith(": it is for another group")
+
+
+def test_checks_that_wait_are_bounded_in_bytes(rmq_cluster, caplog):
+    rmq_cluster.create_topic("orders")
+    may_end, asked = threading.Event(), []
+
+    def on_check(message):
+        may_end.wait()
+        asked.append(message)
+        return COMMIT
+
+    with Producer("shop", namesrv=rmq_cluster.namesrv, on_check=on_check) as producer:
+        for _ in range(17):  # a broker gives up a client that it has 64 MiB for
+            push_checks(rmq_cluster, producer, 4, body=bytes(1 << 20))
+        assert "63 other checks with 66," in caplog.text
+        may_end.set()
+        wait_until(lambda: len(asked) == 63, timeout_s=60)
+        push_checks(rmq_cluster, producer, 1)
+        wait_until(lambda: len(asked) == 64, timeout_s=60)

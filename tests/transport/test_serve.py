@@ -205,3 +205,24 @@ def test_a_peer_that_asks_and_takes_no_answers_is_left():
         client.invoke(peer.address, PULL, timeout_ms=5000)
         with pytest.raises(DisconnectedError, match="send queue of"):
             client.invoke(peer.address, PULL, timeout_ms=20_000)
+
+
+def test_a_flood_of_requests_does_not_keep_a_turn_from_ending():
+    """A consumer's deadlines, those of its close too, are looked at between turns."""
+    question = encode_command(RemotingCommand(40, flag=ONEWAY_FLAG))
+
+    def flood(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        while True:
+            connection.send(question * 20_000)
+
+    seen: list[int] = []
+    most = 0
+    with Peer(flood) as peer, RemotingClient(TransportOptions()) as client:
+        client.set_request_handler(lambda _, command: seen.append(command.code))
+        client.invoke(peer.address, PULL, timeout_ms=20_000)
+        while len(seen) < 40_000:
+            before = len(seen)
+            client.poll(1_000)
+            most = max(most, len(seen) - before)
+    assert most * len(question) <= 512 * 1024

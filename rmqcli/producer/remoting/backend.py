@@ -405,6 +405,7 @@ class RemotingBackend:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 remark=f"request code {command.code} is not supported",
             )
+        assert self._checks is not None  # made with the handler  # noqa: S101
         header = from_ext_fields(CheckTransactionStateRequestHeader, command.ext_fields)
         found = decode_messages(
             command.body, record_type=Message, item_type=MessageItem
@@ -418,9 +419,7 @@ class RemotingBackend:
         elif message.properties.get("PGROUP") != self._group:
             reason = "it is for another group"
         if reason or not isinstance(message, Message):
-            logger.warning(
-                "check of a transaction ignored address=%s: %s", address, reason
-            )
+            self._checks.ignore(f"address={address}: {reason}")
             return None
         broker_name = self._publisher.broker_at(address)
         queue = MessageQueue(message.stored_topic, broker_name, message.queue_id)
@@ -439,8 +438,9 @@ class RemotingBackend:
             )
             return self._thread.run(self._publisher.end_transaction_at(address, end))
 
-        assert self._checks is not None  # made with the handler  # noqa: S101
-        self._checks.ask(message, message.msg_id or "", answer)
+        self._checks.ask(
+            message, message.msg_id or "", answer, body_bytes=len(command.body)
+        )
         return None
 
 
