@@ -214,7 +214,10 @@ def _options_page() -> str:
         )
     ]
     sections: dict[str, list[tuple[str, str]]] = {}
-    output = ("-o, --output FORMAT", "Output format; the help of a command lists its.")
+    output = (
+        "-o, --output FORMAT",
+        "Output format; a command's help lists those it has.",
+    )
     for each in common_parameters():
         is_access = each.name.startswith(("tls", "acl"))
         title = "Access and TLS" if is_access else COMMON_SECTION

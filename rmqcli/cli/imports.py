@@ -98,7 +98,7 @@ class ImportCommandOptions:
 
 @command_options(ImportCommandOptions, formats=FORMATS, fields=FIELDS)
 def import_(common: Common, options: ImportCommandOptions) -> None:
-    """Send the messages of an export to a topic, in the order of each queue.
+    """Send the messages of an export to a topic, in queue order.
 
     Example: rmq import orders-copy --from-parquet ./orders
 

@@ -1,4 +1,4 @@
-"""Help describes a parameter's value by upper-case nouns or by its choices."""
+"""Help describes values by upper-case nouns or choices, and fits a screen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.declared import parameters_of
+from rmqcli.cli.main import run
 
 #: The words that stand for a value in the help.
 NOUNS = {
@@ -67,3 +68,11 @@ def test_what_a_parameter_takes_is_an_upper_case_noun_or_its_choices():
 def test_other_forms_would_be_found():
     wrong = ["<int range>", "topic", "T", "POS", "<str>", "N/s", "CMD", ""]
     assert not [each for each in wrong if is_well_named(each)]
+
+
+def test_each_command_has_one_line_in_the_help_of_a_screen_of_80_columns(capsys):
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for entry in COMMANDS:
+        if " " not in entry.path:
+            assert [line for line in lines if line.endswith(f"  {entry.help}")]

@@ -416,7 +416,7 @@ class ExportCommandOptions:
 
 @command_options(ExportCommandOptions, formats=FORMATS, fields=FIELDS)
 def export(common: Common, options: ExportCommandOptions) -> int:
-    """Write a range of a topic to Parquet files or a table through Spark.
+    """Write a range of a topic to Parquet files or a table.
 
     Example: rmq export orders --to-parquet ./orders --from -1d --to latest
     """
