@@ -74,7 +74,7 @@ def _decode_each(
 
 
 def _decode_columns(
-    bodies: list[bytes], bodies_per_batch: int, with_properties: bool
+    bodies: list[bytes], bodies_per_batch: int, columns: list[str] | None
 ) -> int:
     from rmqcli.wire.message.columns import decode_columns
 
@@ -84,7 +84,7 @@ def _decode_columns(
             bodies[start : start + bodies_per_batch],
             topic="TopicTest",
             broker_name="broker-a",
-            with_properties=with_properties,
+            columns=columns,
         )
         count += result.batch.num_rows
     return count
@@ -141,10 +141,10 @@ def main() -> None:
             lambda read=read: _decode_each(bodies, read),  # type: ignore[misc]
             rounds=args.rounds,
         )
-    for name, with_properties in (("columns", True), ("columns_no_properties", False)):
+    for name, columns in (("columns", None), ("column_of_offsets", ["queue_offset"])):
         result[name] = best_rate(
-            lambda flag=with_properties: _decode_columns(  # type: ignore[misc]
-                bodies, args.batch // args.per_body, flag
+            lambda columns=columns: _decode_columns(  # type: ignore[misc]
+                bodies, args.batch // args.per_body, columns
             ),
             rounds=args.rounds,
         )

@@ -28,7 +28,7 @@ from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import DECODE_NAMES, default_start, parse_options
 from rmqcli.spark.source.pinned import Pinned, check_trimmed, cut_ranges, data_loss, pin
 from rmqcli.spark.source.progress import behind_latest
-from rmqcli.spark.source.read import Reading
+from rmqcli.spark.source.read import Reading, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
@@ -104,7 +104,9 @@ class RocketMQDataSource(DataSource):
             self._options.check_batch()
             options = self._decoded_options()
             check_schema(schema, options)
-            return RocketMQReader(options, self._pin().of_batch(), self._pushed())
+            return RocketMQReader(
+                options, self._pin().of_batch(), self._pushed(), self._used()
+            )
 
     def streamReader(self, schema: StructType) -> RocketMQStreamReader:  # noqa: N802
         """The reader of a stream. Raises UsageError for an option only batches have."""
@@ -190,6 +192,10 @@ class RocketMQDataSource(DataSource):
         """What the scan for which Spark creates this object reads: the whole range."""
         return Pushed()
 
+    def _used(self) -> frozenset[str] | None:
+        """The columns that this scan uses; None for all."""
+        return None
+
     def _pin(self) -> Pinned:
         if self._pinned is None:
             from rmqcli.api.client import Client
@@ -212,10 +218,12 @@ class RocketMQReader(DataSourceReader):
         options: SourceOptions,
         plans: dict[MessageQueue, QueuePlan],
         pushed: Pushed,
+        used: frozenset[str] | None,
     ) -> None:
         self._options = options
         self._plans = plans
         self._pushed = pushed
+        self._used = used
 
     def partitions(self) -> list[InputPartition]:
         """One range for each partition; empty when there is nothing to read.
@@ -237,7 +245,7 @@ class RocketMQReader(DataSourceReader):
         wanted = getattr(partition, "value", None)
         if wanted is None:
             return iter(())
-        return Reading(self._options, self._pushed.tags).batches(wanted)
+        return Reading(self._options, self._pushed.tags, self._used).batches(wanted)
 
     def _ranges(self) -> list[OffsetRange]:
         plans = {
@@ -289,20 +297,6 @@ def schema_ddl(options: SourceOptions) -> str:
     return ", ".join(
         f"`{field.name}` {ddl_type(field.type)}" for field in arrow_schema(options)
     )
-
-
-def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """The schema of every batch."""
-    from rmqcli.wire.message.columns import message_schema
-
-    schema = message_schema(with_properties=options.with_properties)
-    if not options.with_body:
-        schema = schema.remove(schema.get_field_index("body"))
-    if options.decoding is not None:
-        from rmqcli.spark.decode.decoder import BodyDecoder
-
-        schema = BodyDecoder(options.decoding).schema(schema)
-    return schema
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:

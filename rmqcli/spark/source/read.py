@@ -37,11 +37,13 @@ class Reading:
     """Reads partitions. Pickled to workers.
 
     `pushed_tags` are the tags that a WHERE allows, None when it has no condition on
-    tags.
+    tags. `used` are the columns that the scan uses, None for all: the others are null.
+    Only all columns can be used with `decoding`.
     """
 
     options: SourceOptions
     pushed_tags: frozenset[str] | None = None
+    used: frozenset[str] | None = None
 
     def batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order.
@@ -62,7 +64,6 @@ class Reading:
         tags = self._tags()
         if tags is not None and not tags:
             return  # the option and WHERE have no tag in common
-        with_properties = self.options.with_properties
         decoder = None
         if self.options.decoding is not None:
             from rmqcli.spark.decode.decoder import BodyDecoder
@@ -75,7 +76,7 @@ class Reading:
                 wanted,
                 iter(RangeReader(client, [wanted], retry)),
                 decode=functools.partial(
-                    decode_columns, with_properties=with_properties
+                    decode_columns, columns=self._decoded(with_tags=bool(tags))
                 ),
                 tags=tags or frozenset(),
             )
@@ -98,12 +99,26 @@ class Reading:
             return chosen if self.pushed_tags is None else self.pushed_tags
         return chosen & self.pushed_tags
 
+    def _decoded(self, *, with_tags: bool) -> frozenset[str]:
+        """The columns to decode: those that are used, or that choose rows."""
+        from rmqcli.wire.message.columns import message_schema
+
+        every = frozenset(message_schema().names)
+        used = every if self.used is None else self.used & every
+        if not self.options.with_properties:
+            used -= {"properties"}
+        if not self.options.with_body and self.options.decoding is None:
+            used -= {"body"}
+        return used | {"queue_offset"} | ({"tags"} if with_tags else set())
+
     def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the batch with the wanted columns, in pieces small enough for Spark."""
-        if not self.options.with_body:
-            batch = batch.drop_columns(["body"])
+        """Yield the batch with all columns, in pieces small enough for Spark."""
         if not batch.num_rows:
             return
+        if not self.options.with_body and "body" in batch.schema.names:
+            batch = batch.drop_columns(["body"])  # it was decoded
+        if self.used is not None:
+            batch = _with_nulls(batch, arrow_schema(self.options))
         pieces = -(-batch.nbytes // BATCH_BYTES_MAX)
         rows = -(-batch.num_rows // pieces)
         for start in range(0, batch.num_rows, rows):
@@ -126,6 +141,38 @@ class Reading:
                 text, hint='to leave it out: .option("failOnDataLoss", "false")'
             )
         warn(text)
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """The schema of every batch."""
+    from rmqcli.wire.message.columns import message_schema
+
+    schema = message_schema()
+    for name, is_there in (
+        ("properties", options.with_properties),
+        ("body", options.with_body),
+    ):
+        if not is_there:
+            schema = schema.remove(schema.get_field_index(name))
+    if options.decoding is not None:
+        from rmqcli.spark.decode.decoder import BodyDecoder
+
+        schema = BodyDecoder(options.decoding).schema(schema)
+    return schema
+
+
+def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with all columns of a schema; those that it lacks are null."""
+    import pyarrow as pa
+
+    there = set(batch.schema.names)
+    arrays = [
+        batch.column(field.name)
+        if field.name in there
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _wait_for_broker(

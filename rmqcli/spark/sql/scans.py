@@ -1,4 +1,4 @@
-"""Give each scan of a query its own conditions, in the driver, before the query runs.
+"""Give each scan of a query its own conditions and columns, before the query runs.
 
 Spark's own push-down (`DataSourceReader.pushFilters`) cannot be used: up to 4.3,
 PythonDataSourceV2 keeps the partitions of the last scan that was planned, and every
@@ -8,10 +8,17 @@ is used twice would lose rows without an error.
 Instead, Spark is left to compare every row, and this module reads the optimized plan.
 Each scan there becomes a scan of a Python data source of its own, which is created with
 the conditions of the filter directly above the scan as an option.
+
+The columns that the scan uses are another option. Spark has no way to tell a Python
+data source about them, but its optimizer puts a projection above each scan of which
+some columns are not used. The other columns stay in the plan and are null, and nothing
+above reads them. A scan without a projection or an aggregation above it uses all.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.spark.source.filters import conditions_to_json
@@ -23,49 +30,85 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.source.filters import Condition
 
-#: The option with the conditions of a scan.
+#: The options with the conditions of a scan, and with the columns that it uses.
 CONDITIONS: Final = "conditions"
+COLUMNS: Final = "columns"
 
 _SCAN: Final = "org.apache.spark.sql.execution.datasources.v2.python.PythonScan"
 
 
 def narrow_scans(frame: DataFrame) -> DataFrame:
-    """Make every scan of a DataFrame read only what its conditions allow.
+    """Make every scan of a DataFrame read only what it needs.
 
     Returns the same DataFrame. It must be the one whose rows are fetched, because each
     DataFrame has a plan of its own. Its views must be of `source_of`.
     """
     gateway: Any = frame.sparkSession.sparkContext._gateway  # noqa: SLF001  # has no public name
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # as above
-    # A plan may contain a scan in several places, with other filters above it.
-    scans: list[tuple[Any, set[Condition]]] = []
-    for scan, condition in _scans(plan):
-        own = set() if condition is None else set(_conditions(gateway, condition))
-        for known, shared in scans:
-            if known.equals(scan):
-                shared &= own
-                break
+    # A plan may contain a scan in several places, with other parts above it.
+    scans: list[_Scan] = []
+    for place in _places(gateway, plan):
+        known = next((each for each in scans if each.scan.equals(place.scan)), None)
+        if known is None:
+            scans.append(place)
+            continue
+        known.conditions &= place.conditions
+        if known.columns is None or place.columns is None:
+            known.columns = None
         else:
-            scans.append((scan, own))
-    for scan, conditions in scans:
-        if conditions:
-            _replace_source(gateway, scan, conditions_to_json(conditions))
+            known.columns |= place.columns
+    for each in scans:
+        options = {}
+        if each.conditions:
+            options[CONDITIONS] = conditions_to_json(each.conditions)
+        if each.columns is not None:
+            options[COLUMNS] = json.dumps(sorted(each.columns))
+        if options:
+            _replace_source(gateway, each.scan, options)
     return frame
 
 
-def _scans(root: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401  # objects of the JVM
-    """Each place of a scan, with the condition of the filter above it, or None."""
-    waiting = [(root, None)]
+@dataclass(slots=True)
+class _Scan:
+    """A scan, an object of the JVM, and what is above it where it stands in the plan.
+
+    `columns` are the names of the columns that are used, None for all.
+    """
+
+    scan: Any
+    conditions: set[Condition]
+    columns: set[str] | None
+
+
+def _places(gateway: Any, root: Any) -> Iterator[_Scan]:  # noqa: ANN401  # objects of the JVM
+    """Each place of a scan."""
+    # A part of the plan, the condition of the filter above it, and the attributes that
+    # are used of it: each may be None.
+    waiting: list[tuple[Any, Any, Any]] = [(root, None, None)]
     while waiting:
-        plan, condition = waiting.pop()
+        plan, condition, used = waiting.pop()
         kind = plan.getClass().getSimpleName()
         if kind == "DataSourceV2ScanRelation":
             scan = plan.scan()
             if scan.getClass().getName() == _SCAN:
-                yield scan, condition
-        waiting += [(each, None) for each in _items(plan.subqueries())]
-        below = plan.condition() if kind == "Filter" else None
-        waiting += [(each, below) for each in _items(plan.children())]
+                columns = None
+                if used is not None:
+                    attributes = plan.outputSet().intersect(used).toSeq()
+                    columns = {each.name() for each in _items(attributes)}
+                found = () if condition is None else _conditions(gateway, condition)
+                yield _Scan(scan, set(found), columns)
+        waiting += [(each, None, None) for each in _items(plan.subqueries())]
+        below = None
+        match kind:
+            case "Project" | "Aggregate":
+                used = plan.references()
+            case "Filter":
+                below = plan.condition()
+                if used is not None:
+                    used = getattr(used, "$plus$plus")(plan.references())
+            case _:
+                used = None
+        waiting += [(each, below, used) for each in _items(plan.children())]
 
 
 def _conditions(gateway: Any, condition: Any) -> Iterator[Condition]:  # noqa: ANN401  # objects of the JVM
@@ -112,8 +155,8 @@ def _plain(value: Any) -> int | str | None:  # noqa: ANN401  # an object of the 
     return None
 
 
-def _replace_source(gateway: Any, scan: Any, conditions: str) -> None:  # noqa: ANN401  # objects of the JVM
-    """Replace the data source of a scan by a new one with the conditions as an option.
+def _replace_source(gateway: Any, scan: Any, own: dict[str, str]) -> None:  # noqa: ANN401  # objects of the JVM
+    """Replace the data source of a scan by a new one that has these options, too.
 
     Nothing public does this. Without these fields, the scan reads the whole range.
     """
@@ -128,7 +171,8 @@ def _replace_source(gateway: Any, scan: Any, conditions: str) -> None:  # noqa: 
     )
     source.setShortName(fields["shortName"].get(scan))
     options = jvm.java.util.HashMap(fields["options"].get(scan).asCaseSensitiveMap())
-    options.put(CONDITIONS, conditions)
+    for name, value in own.items():
+        options.put(name, value)
     fields["options"].set(
         scan, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
     )

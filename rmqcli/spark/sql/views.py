@@ -6,6 +6,7 @@ anything, and every part of a statement reads the same messages of a topic.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import Positions, SourceOptions
 from rmqcli.spark.source.pinned import Pinned, check_trimmed, pin
 from rmqcli.spark.source.subscription import Subscription
-from rmqcli.spark.sql.scans import CONDITIONS
+from rmqcli.spark.sql.scans import COLUMNS, CONDITIONS
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
@@ -92,8 +93,9 @@ def check_topic(client: Client, topic: str) -> None:
 def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
     """A data source class that reads these views; option `subscribe` selects the topic.
 
-    Option `conditions`, which `narrow_scans` sets, has the conditions of one scan.
-    The class is created here, so that Spark pickles the whole class with the views.
+    Two more options, which `narrow_scans` sets, have the conditions and the columns of
+    one scan. The class is created here, so that Spark pickles the whole class with the
+    views.
     """
 
     class PinnedTopics(RocketMQDataSource):
@@ -106,6 +108,10 @@ def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
 
         def _pushed(self) -> Pushed:
             return Pushed.from_json(self._given.get(CONDITIONS, "[]"))
+
+        def _used(self) -> frozenset[str] | None:
+            text = self._given.get(COLUMNS)
+            return None if text is None else frozenset(json.loads(text))
 
         @property
         def _view(self) -> TopicView:

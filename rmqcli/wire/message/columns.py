@@ -36,7 +36,7 @@ from rmqcli.wire.message.layout import (
 from rmqcli.wire.message.system_flag import COMPRESSED, SPECIAL_LAYOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,6 +52,10 @@ _MS_MAX: Final = (1 << 63) // 1000 - 1
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
+#: The columns that are made of properties, and the properties that have a column.
+_NAMED_PROPERTIES: Final = {"msg_id": b"UNIQ_KEY", "tags": b"TAGS", "keys": b"KEYS"}
+_OF_PROPERTIES: Final = frozenset((*_NAMED_PROPERTIES, "properties"))
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnarResult:
@@ -64,8 +68,11 @@ class ColumnarResult:
     failures: list[DecodeFailure]
 
 
-def message_schema(*, with_properties: bool = True) -> pa.Schema:
-    """Return the schema of a batch. Exported files have it, so it never changes."""
+def message_schema(columns: Collection[str] | None = None) -> pa.Schema:
+    """Return the schema of a batch. Exported files have it, so it never changes.
+
+    With `columns`, it has only these, in the same order.
+    """
     fields = [
         ("topic", pa.string()),
         ("broker_name", pa.string()),
@@ -83,10 +90,11 @@ def message_schema(*, with_properties: bool = True) -> pa.Schema:
         ("sys_flag", pa.int32()),
         ("commit_log_offset", pa.int64()),
         ("body", pa.binary()),
+        ("properties", pa.map_(pa.string(), pa.string())),
     ]
-    if with_properties:
-        fields.append(("properties", pa.map_(pa.string(), pa.string())))
-    return pa.schema(fields)
+    return pa.schema(
+        [field for field in fields if columns is None or field[0] in columns]
+    )
 
 
 def decode_columns(
@@ -94,13 +102,15 @@ def decode_columns(
     *,
     topic: str,
     broker_name: str,
-    with_properties: bool = True,
+    columns: Collection[str] | None = None,
 ) -> ColumnarResult:
     """Return all messages of the bodies (one pull answer each) as one batch.
 
-    `topic` and `broker_name` fill their columns, whatever the records say. Message
-    bodies are inflated; a message whose body cannot be inflated is a failure, like a
-    record that cannot be read. A time that 64 bits of microseconds cannot hold is null.
+    With `columns`, of which at least one must exist, the batch has only these; rows and
+    failures are the same. `topic` and `broker_name` fill their columns, whatever the
+    records say. Message bodies are inflated; a message whose body cannot be inflated is
+    a failure, like a record that cannot be read. A time that 64 bits of microseconds
+    cannot hold is null.
 
     Never raises because of the content of the bodies. Raises ValueError when they sum
     to more than 1 GiB. Once the messages of one call have inflated to more than 1 GiB,
@@ -110,7 +120,10 @@ def decode_columns(
     if total_bytes > BODIES_BYTES_MAX:
         raise ValueError(f"bodies of {total_bytes} bytes exceed {BODIES_BYTES_MAX}")
     return _Decoder(
-        bodies, topic=topic, broker_name=broker_name, with_properties=with_properties
+        bodies,
+        topic=topic,
+        broker_name=broker_name,
+        schema=message_schema(columns),
     ).run()
 
 
@@ -123,13 +136,13 @@ class _Decoder:
         *,
         topic: str,
         broker_name: str,
-        with_properties: bool,
+        schema: pa.Schema,
     ) -> None:
         self._bodies = bodies
         self._topic = topic
         self._broker_name = broker_name
-        self._schema = message_schema(with_properties=with_properties)
-        self._with_properties = with_properties
+        self._schema = schema
+        self._wanted = frozenset(schema.names)
         self._inflatable_bytes = BODIES_BYTES_MAX
         #: Messages that were read one by one: position in `Scan.data`, message, body.
         self._singles: list[tuple[int, StoredMessage, bytes]] = []
@@ -147,13 +160,15 @@ class _Decoder:
         body_ends = found.body_ends[plain]
         fixed = found.fixed[plain]
         body, unreadable = self._bodies_column(found, starts, body_ends, fixed)
-        properties = split_properties(found.data, properties_at, ends)
         keep = np.ones(len(starts), dtype=np.bool_)
         keep[unreadable] = False
-        for row in properties.repeated.tolist():
-            if keep[row]:
-                self._read_record(found, int(starts[row]), int(ends[row]))
-                keep[row] = False
+        properties = None
+        if self._wanted & _OF_PROPERTIES:
+            properties = split_properties(found.data, properties_at, ends)
+            for row in properties.repeated.tolist():
+                if keep[row]:
+                    self._read_record(found, int(starts[row]), int(ends[row]))
+                    keep[row] = False
         batch = self._plain_batch(fixed, body, properties)
         if self._singles or not keep.all():
             batch = self._merge(batch, starts, keep)
@@ -236,21 +251,30 @@ class _Decoder:
         starts: Ints,
         body_ends: Ints,
         fixed: np.ndarray[tuple[int], np.dtype[np.void]],
-    ) -> tuple[pa.Array, list[int]]:
-        """Return the bodies, inflated, and the rows whose body cannot be inflated."""
-        stored = pieces(found.data, starts + FIXED_BYTES, body_ends)
+    ) -> tuple[pa.Array | None, list[int]]:
+        """Return the bodies, inflated, and the rows whose body cannot be inflated.
+
+        If bodies are not wanted, they are inflated only to find these rows.
+        """
+        stored = None
+        if "body" in self._wanted:
+            stored = pieces(found.data, starts + FIXED_BYTES, body_ends)
         (compressed,) = np.nonzero(fixed["sys_flag"] & COMPRESSED)
         if not len(compressed):
             return stored, []
         inflated: list[bytes] = []
         unreadable: list[int] = []
         for row in compressed.tolist():
-            body = self._inflate(stored[row].as_py(), int(fixed["sys_flag"][row]))
+            raw = found.data[starts[row] + FIXED_BYTES : body_ends[row]].tobytes()
+            body = self._inflate(raw, int(fixed["sys_flag"][row]))
             if isinstance(body, DecodeError):
                 unreadable.append(row)
                 self._fail_row(found, int(starts[row]), fixed[row], body)
                 body = b""
-            inflated.append(body)
+            if stored is not None:
+                inflated.append(body)
+        if stored is None:
+            return None, unreadable
         index = np.arange(len(starts))
         index[compressed] = len(starts) + np.arange(len(inflated))
         both = pa.concat_arrays([stored, pa.array(inflated, pa.binary())])
@@ -273,31 +297,40 @@ class _Decoder:
     def _plain_batch(
         self,
         fixed: np.ndarray[tuple[int], np.dtype[np.void]],
-        body: pa.Array,
-        properties: PropertyColumns,
+        body: pa.Array | None,
+        properties: PropertyColumns | None,
     ) -> pa.RecordBatch:
-        count = len(fixed)
-        columns = [
-            repeated(self._topic, count),
-            repeated(self._broker_name, count),
-            array_of(fixed["queue_id"].astype(np.int32)),
-            array_of(fixed["queue_offset"].astype(np.int64)),
-            properties.column(b"UNIQ_KEY"),
-            properties.column(b"TAGS"),
-            properties.column(b"KEYS"),
-            _timestamps(fixed["born_timestamp"].astype(np.int64)),
-            _timestamps(fixed["store_timestamp"].astype(np.int64)),
-            _hosts(fixed["born_host"].astype(np.uint64)),
-            _hosts(fixed["store_host"].astype(np.uint64)),
-            array_of(fixed["reconsume_times"].astype(np.int32)),
-            array_of(fixed["flag"].astype(np.int32)),
-            array_of(fixed["sys_flag"].astype(np.int32)),
-            array_of(fixed["commit_log_offset"].astype(np.int64)),
-            body,
+        arrays = [
+            self._plain_column(name, fixed, body, properties)
+            for name in self._schema.names
         ]
-        if self._with_properties:
-            columns.append(properties.as_map())
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _plain_column(
+        self,
+        name: str,
+        fixed: np.ndarray[tuple[int], np.dtype[np.void]],
+        body: pa.Array | None,
+        properties: PropertyColumns | None,
+    ) -> pa.Array:
+        if properties is not None and name in _OF_PROPERTIES:
+            key = _NAMED_PROPERTIES.get(name)
+            return properties.as_map() if key is None else properties.column(key)
+        match name:
+            case "topic":
+                return repeated(self._topic, len(fixed))
+            case "broker_name":
+                return repeated(self._broker_name, len(fixed))
+            case "born_timestamp" | "store_timestamp":
+                return _timestamps(fixed[name].astype(np.int64))
+            case "born_host" | "store_host":
+                return _hosts(fixed[name].astype(np.uint64))
+            case "body":
+                return body
+        kind = self._schema.field(name).type
+        return array_of(
+            fixed[name].astype(np.int64 if kind == pa.int64() else np.int32)
+        )
 
     def _merge(
         self, batch: pa.RecordBatch, starts: Ints, keep: NDArray[np.bool_]
@@ -323,7 +356,7 @@ class _Decoder:
         for name in ("born_timestamp", "store_timestamp"):
             times_ms = [getattr(message, f"{name}_ms") for message in messages]
             columns[name] = _timestamps(np.array(times_ms, dtype=np.int64))
-        if self._with_properties:
+        if "properties" in self._wanted:
             columns["properties"] = [list(one.properties.items()) for one in messages]
         arrays = [
             pa.array(

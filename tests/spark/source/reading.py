@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from rmqcli import RocketMQDataSource
-from rmqcli.spark.source.data_source import arrow_schema
+from rmqcli.spark.source.read import arrow_schema
 
 
 def data_source(cluster, subscribe="orders", **options):

@@ -1,4 +1,6 @@
-"""Random queries that scan one topic several times, and what plain Python answers.
+"""Random queries over one topic, and what plain Python answers.
+
+They scan the topic several times with other conditions, and use few of its columns.
 
     python -m tests.spark.sql.scans [--queries 300] [--seed 2]
 
@@ -31,6 +33,36 @@ Condition = tuple[str, Callable[[Message], bool | None]]
 
 TAGS = ("Batch", "Paid", None)
 
+#: Expressions in SQL, for the alias {a}, and in Python.
+EXPRESSIONS: tuple[tuple[str, Callable[[Message], Any]], ...] = (
+    ("{a}.topic", lambda m: m["topic"]),
+    ("{a}.broker_name", lambda m: m["broker_name"]),
+    ("{a}.queue_id", lambda m: m["queue_id"]),
+    ("{a}.queue_offset", lambda m: m["queue_offset"]),
+    ("{a}.msg_id", lambda m: m["msg_id"]),
+    ("{a}.tags", lambda m: m["tags"]),
+    ("{a}.keys", lambda m: m["keys"]),
+    ("coalesce({a}.keys, {a}.tags)", lambda m: m["keys"] or m["tags"]),
+    ("unix_millis({a}.born_timestamp)", lambda m: _millis(m["born_timestamp"])),
+    ("unix_millis({a}.store_timestamp)", lambda m: _millis(m["store_timestamp"])),
+    ("{a}.born_host", lambda m: m["born_host"]),
+    ("{a}.store_host", lambda m: m["store_host"]),
+    ("{a}.reconsume_times + {a}.flag", lambda m: m["reconsume_times"] + m["flag"]),
+    ("{a}.sys_flag", lambda m: m["sys_flag"]),
+    ("{a}.commit_log_offset", lambda m: m["commit_log_offset"]),
+    ("cast({a}.body as string)", lambda m: m["body"].decode()),
+    ("length({a}.body)", lambda m: len(m["body"])),
+    ("{a}.properties['colour']", lambda m: m["properties"].get("colour")),
+    (
+        "{a}.properties['n'] || {a}.queue_id",
+        lambda m: f"{m['properties']['n']}{m['queue_id']}",
+    ),
+    ("size({a}.properties)", lambda m: len(m["properties"])),
+    ("map_contains_key({a}.properties, 'KEYS')", lambda m: "KEYS" in m["properties"]),
+    ("named_struct('t', {a}.tags, 'b', {a}.body).t", lambda m: m["tags"]),
+    ("1", lambda _: 1),
+)
+
 
 @contextlib.contextmanager
 def filled_cluster(topic):
@@ -43,7 +75,16 @@ def filled_cluster(topic):
         cluster.create_topic(topic, queues=3)
         for start in range(0, 154, 22):
             seeds = [
-                Seed(body=b"%d" % n, tags=tags[n]) for n in range(start, start + 22)
+                Seed(
+                    body=b"%d" % n,
+                    tags=tags[n],
+                    keys=[f"key-{n % 5}"] if n % 3 else [],
+                    properties={
+                        "n": f"{n % 4}",
+                        **({"colour": "größer"} if n % 2 else {}),
+                    },
+                )
+                for n in range(start, start + 22)
             ]
             cluster.send(topic, seeds)
             clock.now_ms += 1_800_000
@@ -52,7 +93,8 @@ def filled_cluster(topic):
 
 def rows_of_topic(cluster, topic):
     """The rows of a topic as Python objects, read without Spark."""
-    return table_of(batch_reader(data_source(cluster, topic))).to_pylist()
+    rows = table_of(batch_reader(data_source(cluster, topic))).to_pylist()
+    return [each | {"properties": dict(each["properties"])} for each in rows]
 
 
 def give_views(session, cluster, *topics):
@@ -144,6 +186,15 @@ class Queries:
                 self.scalar,
                 self.member,
                 self.caching,
+                self.columns,
+                self.columns,
+                self.number,
+                self.grouped,
+                self.ordered,
+                self.window,
+                self.exploded,
+                self.renamed,
+                self.join_of_columns,
             )
         )
         return shape()
@@ -252,6 +303,131 @@ class Queries:
         cached = f"select * from {self._topic} t{inner}"
         return Drawn(" union all ".join(parts), rows, scans, cached)
 
+    # --- shapes that use few columns
+
+    def columns(self) -> Drawn:
+        where, chosen = self._where("a")
+        expressions = self._expressions(4)
+        word = self._random.choice(("", "distinct "))
+        rows = [tuple(of(m) for _, of in expressions) for m in chosen]
+        text = (
+            f"select {word}{self._listed(expressions, 'a')} from {self._topic} a{where}"
+        )
+        return Drawn(text, list(set(rows)) if word else rows, 1)
+
+    def number(self) -> Drawn:
+        where, chosen = self._where("a")
+        text = f"select count(*) from {self._topic} a{where}"
+        return Drawn(text, [(len(chosen),)], 1)
+
+    def grouped(self) -> Drawn:
+        where, chosen = self._where("a")
+        (key, of), (other, of_other) = self._expressions(2, at_least=2)
+        groups: dict[Any, list[Any]] = {}
+        for each in chosen:
+            groups.setdefault(of(each), []).append(of_other(each))
+        rows = [
+            (
+                group,
+                len(found),
+                max((each for each in found if each is not None), default=None),
+            )
+            for group, found in groups.items()
+        ]
+        text = (
+            f"select {key}, count(*), max({other}) from {self._topic} a{where}"
+            f" group by {key}"
+        ).replace("{a}", "a")
+        if key == "1":
+            text = text.replace(" group by 1", " group by 1 + 0").replace(
+                "select 1,", "select 1 + 0,"
+            )
+        return Drawn(text, rows, 1)
+
+    def ordered(self) -> Drawn:
+        where, chosen = self._where("a")
+        expressions = self._expressions(3)
+        count = self._random.randint(1, 9)
+        chosen = sorted(chosen, key=lambda m: (-m["queue_offset"], m["queue_id"]))
+        rows = [tuple(of(m) for _, of in expressions) for m in chosen[:count]]
+        text = (
+            f"select {self._listed(expressions, 'a')} from {self._topic} a{where}"
+            f" order by queue_offset desc, queue_id limit {count}"
+        )
+        return Drawn(text, rows, 1)
+
+    def window(self) -> Drawn:
+        where, chosen = self._where("a")
+        expressions = self._expressions(2)
+        at: dict[int, int] = {}
+        rows = []
+        for each in sorted(chosen, key=lambda m: m["queue_offset"]):
+            at[each["queue_id"]] = at.get(each["queue_id"], 0) + 1
+            found = tuple(of(each) for _, of in expressions)
+            rows.append((*found, at[each["queue_id"]]))
+        text = (
+            f"select {self._listed(expressions, 'a')}, row_number() over (partition by"
+            f" queue_id order by queue_offset) from {self._topic} a{where}"
+        )
+        return Drawn(text, rows, 1)
+
+    def exploded(self) -> Drawn:
+        where, chosen = self._where("a")
+        ((name, of),) = self._expressions(1)
+        rows = [
+            (of(each), key, value)
+            for each in chosen
+            for key, value in each["properties"].items()
+        ]
+        text = (
+            f"select {name}, k, v from {self._topic} a lateral view"
+            f" explode(a.properties) e as k, v{where}"
+        )
+        return Drawn(text.replace("{a}", "a"), rows, 1)
+
+    def renamed(self) -> Drawn:
+        """Columns under the names of other columns."""
+        where, chosen = self._where("a")
+        rows = [
+            (each["tags"], each["properties"]["n"])
+            for each in chosen
+            if each["queue_offset"] > 9
+        ]
+        text = (
+            f"select body, keys['n'] from (select tags as body, queue_offset as tags,"
+            f" properties as keys from {self._topic} a{where}) where tags > 9"
+        )
+        return Drawn(text, rows, 1)
+
+    def join_of_columns(self) -> Drawn:
+        left, a = self._where("a", word=" and ")
+        right, b = self._where("b", word=" and ")
+        ((one, of_one),) = self._expressions(1)
+        ((other, of_other),) = self._expressions(1)
+        rows = [
+            (of_one(x), of_other(y))
+            for x in a
+            for y in b
+            if x["queue_id"] == y["queue_id"]
+            and x["queue_offset"] == y["queue_offset"] + 1
+        ]
+        text = (
+            f"select {one.replace('{a}', 'a')}, {other.replace('{a}', 'b')} from"
+            f" {self._topic} a join {self._topic} b on a.queue_id = b.queue_id and"
+            f" a.queue_offset = b.queue_offset + 1{left}{right}"
+        )
+        return Drawn(text, rows, 2)
+
+    def _expressions(
+        self, most: int, *, at_least: int = 1
+    ) -> list[tuple[str, Callable[[Message], Any]]]:
+        return self._random.sample(EXPRESSIONS, self._random.randint(at_least, most))
+
+    def _listed(
+        self, expressions: list[tuple[str, Callable[[Message], Any]]], alias: str
+    ) -> str:
+        return ", ".join(text for text, _ in expressions).replace("{a}", alias)
+
     # --- conditions
 
     def _where(
@@ -346,6 +522,10 @@ class Queries:
 def _sum(messages: list[Message]) -> int | None:
     """SQL's SUM of the offsets, which is NULL for no rows."""
     return sum(each["queue_offset"] for each in messages) if messages else None
+
+
+def _millis(moment: datetime.datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def main():
