@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import PartialError, RmqError
 from rmqcli.spark.messages import MESSAGE_COLUMNS, messages_of
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +99,6 @@ def _file_messages(
         raise RmqError(f"cannot read {path}: {error}") from error
     if rows != row.rows:
         raise PartialError(
-            f"{path} has {rows} rows, but the manifest says {row.rows}",
+            f"{path} has {counted(rows, 'row')}, but the manifest says {row.rows}",
             hint="export the topic again: the file has been changed",
         )

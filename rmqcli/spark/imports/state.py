@@ -21,6 +21,7 @@ from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export.disk import read_text
 from rmqcli.spark.export.document import parse_versioned, read_as
 from rmqcli.spark.export.layout import encode_name
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,8 +86,8 @@ class ImportState:
             self._disk.write_text(self.path, self._text(), temp=temp)
         except OSError as error:
             raise RmqError(
-                f"cannot write {self.path}: {error.strerror}; it does not record the"
-                f" last {sent} messages that were sent",
+                f"cannot write {self.path}: {error.strerror}; it does not record"
+                f" what was sent last: {counted(sent, 'message')}",
                 hint="fix the cause, then import again: those messages are sent twice",
             ) from error
 

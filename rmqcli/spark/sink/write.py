@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from rmqcli.errors import DeniedError, PartialError, RmqError, UsageError
 from rmqcli.spark.messages import message_rows, messages_of
 from rmqcli.spark.shown_errors import warn, with_hints
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -164,8 +165,8 @@ class Writing:
                 if not counts.stored:
                     raise
                 raise PartialError(
-                    f"{error.message}; {counts.stored} messages of this task were"
-                    " stored before the error",
+                    f"{error.message}; stored before the error:"
+                    f" {counted(counts.stored, 'message')} of this task",
                     hint=error.hint
                     or "if Spark runs the task again, expect them twice",
                 ) from error
@@ -345,9 +346,11 @@ def report(messages: Iterable[WriterCommitMessage | None]) -> None:
     written = [each for each in messages if isinstance(each, Written)]
     unsure, weak = sum(w.unsure for w in written), sum(w.weak for w in written)
     if unsure:
-        warn(f"{unsure} messages may be stored twice: a broker did not answer in time")
+        may_be_twice = counted(unsure, "message")
+        warn(f"{may_be_twice} may be stored twice: a broker did not answer in time")
     if weak:
-        warn(f"the broker could not flush or replicate {weak} stored messages in time")
+        stored = counted(weak, "stored message")
+        warn(f"the broker could not flush or replicate {stored} in time")
 
 
 def report_abort(messages: Iterable[WriterCommitMessage | None]) -> None:

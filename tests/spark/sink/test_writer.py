@@ -303,8 +303,8 @@ def test_a_failed_task_says_how_many_messages_are_stored(cluster):
     with pytest.raises(PartialError) as caught:
         write(cluster, table(601, body=pa.array(bodies)))
     assert caught.value.message == (
-        "a row has no body: it is null; 512 messages of this task were stored before"
-        " the error"
+        "a row has no body: it is null; stored before the error: 512 messages of this"
+        " task"
     )
     assert len(stored(cluster)) == 512
 
