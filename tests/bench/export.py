@@ -195,7 +195,12 @@ def once_up(
     return rows, sum(file.file_bytes for file in files), runner.seconds
 
 
-def filled(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
+def filled(
+    stack: contextlib.ExitStack,
+    arguments: argparse.Namespace,
+    *,
+    body_bytes: int = 128,
+) -> None:
     """Start a cluster with a filled topic, unless the arguments name one."""
     if arguments.namesrv:
         return
@@ -207,7 +212,13 @@ def filled(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
     conf = {"mappedFileSizeCommitLog": 1 << 28, "mappedFileSizeConsumeQueue": 6000000}
     cluster = stack.enter_context(RealCluster(VERSIONS[-1], folder, conf=conf))
     arguments.topic = cluster.create_topic(arguments.topic, queues=8)
-    fill(cluster, arguments.topic, arguments.messages, body_bytes=128, batch_size=500)
+    fill(
+        cluster,
+        arguments.topic,
+        arguments.messages,
+        body_bytes=body_bytes,
+        batch_size=500,
+    )
     arguments.namesrv = cluster.namesrv
 
 
