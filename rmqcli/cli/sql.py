@@ -22,15 +22,17 @@ from rmqcli.cli.options import (
     position_option,
     store_option,
 )
-from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.cli.ui.escape import is_safe, safe
+from rmqcli.cli.ui.output import Column, RowWriter, json_line, table_cell
 from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.units import counted
 from rmqcli.wire.message.json import RECORD_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.api.client import Client
+    from rmqcli.spark.sql.lines import Batch
     from rmqcli.spark.sql.session import Result, ResultColumn, SqlSession
     from rmqcli.spark.sql.statement import Statement
     from rmqcli.spark.sql.views import TopicView
@@ -40,6 +42,8 @@ TABLE_ROWS_MAX = 1_000
 STATEMENT_BYTES_MAX = 1 << 20
 #: Bytes of a binary value that a table shows.
 _CELL_BYTES_MAX = 80
+#: Bytes of a text, a list or a map that a table shows: enough for every name.
+_TEXT_BYTES_MAX = 1024
 _NOT_IN_VIEWS = ("offset_msg_id", "store_bytes", "properties")
 
 #: The columns of a topic, for the help. A query chooses its own columns.
@@ -255,8 +259,8 @@ def run_statement(
     for topic in statement.topics:
         view = views[topic] = ranges.of(topic)
         count = len(view.plans)
-        queues = "1 queue" if count == 1 else f"{count} queues"
-        common.messages.info(f"{topic}: {view.messages:,} messages in {queues}")
+        messages, queues = counted(view.messages, "message"), counted(count, "queue")
+        common.messages.info(f"{topic}: {messages} in {queues}")
     common.messages.progress("planning the query")
     result = session.query(statement, views)
     _show(common, session, result, statement, limit=options.limit)
@@ -298,38 +302,70 @@ def _show(
         if tasks:
             common.messages.progress(f"{done} of {tasks} tasks done")
 
-    batches = result.batches(
-        limit=None if shown_max is None else shown_max + 1, on_wait=on_wait
-    )
     if is_table and statement.is_explain:
-        for batch in batches:
-            for row in batch:
-                sys.stdout.write(safe(str(row[0]), keep_newlines=True).rstrip() + "\n")
+        for row in result.rows(TABLE_ROWS_MAX, on_wait=on_wait):
+            sys.stdout.write(safe(str(row[0]), keep_newlines=True).rstrip() + "\n")
         return
-    row_of = _table_row if is_table else _data_row
+    from rmqcli.spark.sql.session import TAKE_MAX
+
     writer = RowWriter(
         columns=_columns(result.columns, is_table=is_table),
         fmt=common.output,
         color=common.use_color,
     )
-    left = shown_max
-    has_more = False
-    for batch in batches:
+    if shown_max is not None and (is_table or shown_max < TAKE_MAX):
+        rows = result.rows(shown_max + 1, on_wait=on_wait)
         common.messages.clear_progress()
-        if left is not None:
-            has_more = len(batch) > left
-            batch = batch[:left]
-            left -= len(batch)
-        writer.write(row_of(result.columns, row) for row in batch)
+        row_of = _table_row if is_table else _data_row
+        writer.write(row_of(result.columns, row) for row in rows[:shown_max])
+        has_more = len(rows) > shown_max
+    else:
+        has_more = False
+        left = shown_max
+        wanted = None if shown_max is None else shown_max + 1
+        for batch in result.batches(wanted, on_wait=on_wait):
+            common.messages.clear_progress()
+            if left is not None:
+                has_more = batch.num_rows > left
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            _write_batch(writer, result.columns, batch, fmt=common.output)
     common.messages.clear_progress()
     writer.close()
     if has_more and limit is not None:
-        common.messages.info(f"there are more than {limit:,} rows")
+        common.messages.info(f"there are more than {counted(limit, 'row')}")
     elif has_more:
         common.messages.warn(
             f"there are more than {shown_max:,} rows; -o jsonl writes all, --limit N"
             " shows more in the table"
         )
+
+
+def _write_batch(
+    writer: RowWriter,
+    columns: tuple[ResultColumn, ...],
+    batch: Batch,
+    *,
+    fmt: str,
+) -> None:
+    """Write a batch as JSON or CSV."""
+    from rmqcli.spark.sql.lines import CsvStyle, JsonStyle, written_rows
+
+    style: JsonStyle | CsvStyle
+    if fmt == "csv":
+        json = JsonStyle(encode=json_line, keeps=is_safe)
+        style = CsvStyle(cell=writer.csv_cell, escapes=writer.is_terminal, json=json)
+    elif writer.is_utf8:
+        style = JsonStyle(encode=writer.json_text, keeps=is_safe)
+    else:
+        style = JsonStyle(
+            encode=writer.json_text,
+            keeps=lambda text: text.isascii() and is_safe(text),
+            comma=", ",
+            colon=": ",
+        )
+    for rows in written_rows(columns, batch, style, separator=writer.separator):
+        writer.write_encoded(rows)
 
 
 def _columns(found: tuple[ResultColumn, ...], *, is_table: bool) -> list[Column]:
@@ -355,12 +391,16 @@ def _table_row(
     from rmqcli.cli.ui.records.text import cut_text
     from rmqcli.spark.sql.values import plain
 
-    return {
-        column.name: cut_text(bytes(value), _CELL_BYTES_MAX)
-        if column.is_binary and value is not None
-        else plain(value)
-        for column, value in zip(columns, row, strict=True)
-    }
+    cells: dict[str, Any] = {}
+    for column, value in zip(columns, row, strict=True):
+        cell = cells[column.name] = plain(value)
+        if isinstance(cell, bytes) and column.is_binary:
+            cells[column.name] = cut_text(cell, _CELL_BYTES_MAX)
+        elif isinstance(cell, str | list | dict):
+            text = table_cell(cell)
+            if len(text) > _TEXT_BYTES_MAX:
+                cells[column.name] = cut_text(text.encode(), _TEXT_BYTES_MAX)
+    return cells
 
 
 def _data_row(

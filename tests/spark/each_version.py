@@ -33,6 +33,7 @@ from tests.kit.waiting import PATIENCE_S
 from tests.producer.stored import bodies
 from tests.spark.source.test_session import last_lines
 from tests.spark.sql.scans import check_queries, filled_cluster
+from tests.spark.sql.test_batches import check_random_frames
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
@@ -190,15 +191,18 @@ def test_sql(sql):
     assert len(sql("describe orders")) == 17
 
 
-def test_each_scan_of_a_query_has_its_own_conditions(session):
+def test_each_scan_of_a_query_has_its_own_conditions_and_columns(session):
     with filled_cluster("orders") as cluster:
-        # Of each shape at least one.
-        assert check_queries(session, cluster, seed=7, count=12) == 30
+        assert check_queries(session, cluster, seed=7, count=24) == 41
         rule = cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic="orders")
         frame = session._spark.sql("select * from orders where queue_id = 2")
         assert len(patiently(narrow_scans(frame).collect)) == 51
         asked = {each.command.ext_fields["queueId"] for each in rule.requests}
         assert asked == {"2"}
+
+
+def test_rows_are_written_by_columns(session):
+    check_random_frames(session, seed=7, count=12)
 
 
 @pytest.mark.parametrize(

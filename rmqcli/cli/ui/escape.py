@@ -33,6 +33,13 @@ def _unsafe(*, keep_newlines: bool) -> re.Pattern[str]:
     return re.compile(f"[{layout}{_UNSAFE_WITHOUT_LAYOUT}]")
 
 
+def is_safe(text: str) -> bool:
+    """Whether `safe` and `safe_json` leave each character of `text` as it is."""
+    if text.isascii() and text.isprintable():
+        return True
+    return _unsafe(keep_newlines=False).search(text) is None
+
+
 def safe(text: str, *, keep_newlines: bool = False) -> str:
     """Return `text` with everything escaped except visible characters and spaces.
 

@@ -68,7 +68,7 @@ class Column(NamedTuple):
     def text(self, row: Row) -> str:
         """Return what a table shows for `row`, escaped for a terminal."""
         value = row.get(self.name) if self.shown is None else self.shown(row)
-        return _table_cell(value)
+        return table_cell(value)
 
 
 def row_of(columns: Iterable[Column], found: object) -> dict[str, Any]:
@@ -164,6 +164,47 @@ class RowWriter:
                 self._out.flush()
         self._out.flush()
 
+    def write_encoded(self, rows: str) -> None:
+        """Write rows that are encoded already and have `separator` between them.
+
+        Not for a table.
+        """
+        if self._format == "json":
+            text = (",\n" if self._rows_written else "[\n") + rows
+        else:
+            text = rows + self.separator
+        self._rows_written += 1
+        self._out.write(text)
+        self._out.flush()
+
+    @property
+    def separator(self) -> str:
+        """What stands between two rows, which are not those of a table."""
+        match self._format:
+            case "json":
+                return ",\n"
+            case "csv" if not self._is_terminal:
+                return "\r\n"
+        return "\n"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the rows go to a terminal."""
+        return self._is_terminal
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the output can express every character."""
+        return _is_utf8(self._out)
+
+    def json_text(self, value: object) -> str:
+        """Return a value as it stands in a row of JSON."""
+        return _dumps(value, self._out)
+
+    def csv_cell(self, value: object) -> str:
+        """Return a value as it stands in a row of CSV."""
+        return _csv_cell(value, escape=self._is_terminal)
+
     def close(self) -> None:
         """Write the end of the output. Do not call it after `write` has failed."""
         if self._format == "table":
@@ -175,8 +216,7 @@ class RowWriter:
         self._out.flush()
 
     def _write_csv_cells(self, cells: Sequence[object]) -> None:
-        line = ",".join(_csv_cell(cell, escape=self._is_terminal) for cell in cells)
-        self._out.write(line + "\r\n" if not self._is_terminal else line + "\n")
+        self._out.write(",".join(map(self.csv_cell, cells)) + self.separator)
 
 
 def write_table(
@@ -288,14 +328,15 @@ def _stdout(stream: TextIO | None) -> TextIO:
     return sys.stdout if stream is None else stream
 
 
-def _table_cell(value: object) -> str:
+def table_cell(value: object) -> str:
+    """One cell of a table, escaped for a terminal."""
     match value:
         case None | "":
             return _UNKNOWN
         case bool():
             return "yes" if value else "no"
         case list() | tuple() | set() | frozenset():
-            return ",".join(_table_cell(item) for item in value) or _UNKNOWN
+            return ",".join(table_cell(item) for item in value) or _UNKNOWN
         case dict():
             return json_line(value)
     return safe(str(value))

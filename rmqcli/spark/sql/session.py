@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     NullType,
     NumericType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -34,6 +35,7 @@ from pyspark.sql.types import (
 from rmqcli.spark.scratch import scratch_folder
 from rmqcli.spark.session import SessionOptions, cores, keep_log, spark_context
 from rmqcli.spark.shown_errors import shown_warnings
+from rmqcli.spark.sql.batches import read_batches
 from rmqcli.spark.sql.failure import is_of_spark, statement_error
 from rmqcli.spark.sql.scans import narrow_scans
 from rmqcli.spark.sql.statement import (
@@ -47,14 +49,15 @@ from rmqcli.spark.sql.views import TopicView, source_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-#: Up to this limit rows are fetched with `limit`, for which Spark reads only as many
-#: partitions as it needs.
-_TAKE_MAX: Final = 10_000
-_BATCH_ROWS: Final = 1_000
-#: Batches of rows that may wait for the caller.
+_T = TypeVar("_T")
+
+#: Up to this limit rows should be fetched with `rows`.
+TAKE_MAX: Final = 10_000
+#: Batches that may wait for the caller.
 _BATCHES_MAX: Final = 2
 _POLL_S: Final = 0.25
 _LOG_BYTES_MAX: Final = 16 << 20
@@ -213,59 +216,82 @@ class Result:
         self._frame = numbered.select(
             *(
                 col(f"c{index}")
-                if _is_known(field.dataType)
-                else col(f"c{index}").cast("string")
+                if _shipped(field.dataType) == field.dataType
+                else col(f"c{index}").cast(_shipped(field.dataType))
                 for index, field in enumerate(fields)
             )
         )
 
+    def rows(self, limit: int, *, on_wait: Callable[[], None]) -> list[tuple[Any, ...]]:
+        """Run the query and return its first rows.
+
+        Spark reads only as many partitions as it needs for them. `on_wait` is called
+        four times a second while the query runs. Raises the errors of
+        `rmqcli.spark.sql.failure`.
+        """
+        frame = narrow_scans(self._frame.limit(limit))
+        found = self._fetched(lambda: iter((frame.collect(),)), on_wait)
+        return [row for rows in found for row in rows]
+
     def batches(
-        self, *, limit: int | None, on_wait: Callable[[], None]
-    ) -> Iterator[list[tuple[Any, ...]]]:
-        """Run the query and yield its rows in batches, at most `limit` rows in total.
+        self, limit: int | None, *, on_wait: Callable[[], None]
+    ) -> Iterator[pa.RecordBatch]:
+        """Run the query and yield its rows in order, at most `limit` rows in total.
 
         `on_wait` is called four times a second while no rows are available. Raises the
         errors of `rmqcli.spark.sql.failure`.
         """
-        rows = _Rows(self._frame, limit)
-        rows.start()
+        frame = narrow_scans(self._frame)
+        left = limit
+        for batch in self._fetched(lambda: read_batches(frame), on_wait):
+            if left is None:
+                yield batch
+                continue
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+            if left <= 0:
+                return
+
+    def _fetched(
+        self, read: Callable[[], Iterator[_T]], on_wait: Callable[[], None]
+    ) -> Iterator[_T]:
+        """What `read` yields in another thread."""
+        fetch = _Fetch(read)
+        fetch.start()
         try:
             while True:
                 try:
-                    batch = rows.batches.get(timeout=_POLL_S)
+                    found = fetch.found.get(timeout=_POLL_S)
                 except queue.Empty:
                     on_wait()
                     continue
-                if batch is None:
+                if found is None:
                     return
-                if isinstance(batch, BaseException):
-                    if not isinstance(batch, Exception):
-                        raise batch
+                if isinstance(found, BaseException):
+                    if not isinstance(found, Exception):
+                        raise found
                     text = self._statement.text
-                    raise self._session.explained(batch, text) from batch
-                yield batch
+                    raise self._session.explained(found, text) from found
+                yield found
         finally:
-            rows.end()
+            fetch.end()
 
 
-class _Rows(threading.Thread):
-    """Reads the rows of a query from Spark."""
+class _Fetch(threading.Thread, Generic[_T]):
+    """Reads what the query gives from Spark."""
 
-    def __init__(self, frame: DataFrame, limit: int | None) -> None:
+    def __init__(self, read: Callable[[], Iterator[_T]]) -> None:
         super().__init__(name="rmq-sql", daemon=True)
-        #: batches of rows, then None, or the exception that ended the query
-        self.batches: queue.Queue[list[tuple[Any, ...]] | BaseException | None] = (
-            queue.Queue(_BATCHES_MAX)
-        )
-        self._frame = frame
-        self._limit = limit
+        #: what was read, then None, or the exception that ended the query
+        self.found: queue.Queue[_T | BaseException | None] = queue.Queue(_BATCHES_MAX)
+        self._read = read
         self._is_ended = threading.Event()
 
     def run(self) -> None:
         last: BaseException | None = None
         try:
-            for batch in self._read():
-                if not self._put(batch):
+            for each in self._read():
+                if not self._put(each):
                     return
         except BaseException as error:  # noqa: BLE001  # raised again by the caller's thread
             last = error
@@ -275,20 +301,11 @@ class _Rows(threading.Thread):
         """Stop after the current batch. A call to the JVM ends when the JVM ends."""
         self._is_ended.set()
 
-    def _read(self) -> Iterator[list[tuple[Any, ...]]]:
-        if self._limit is not None and self._limit <= _TAKE_MAX:
-            yield narrow_scans(self._frame.limit(self._limit)).collect()
-            return
-        every = narrow_scans(self._frame).toLocalIterator(prefetchPartitions=True)
-        rows = itertools.islice(every, self._limit)
-        while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-            yield batch
-
-    def _put(self, batch: list[tuple[Any, ...]] | BaseException | None) -> bool:
-        """Hand a batch to the caller; return False when the caller has called `end`."""
+    def _put(self, item: _T | BaseException | None) -> bool:
+        """Hand something to the caller; return False when the caller called `end`."""
         while not self._is_ended.is_set():
             try:
-                self.batches.put(batch, timeout=_POLL_S)
+                self.found.put(item, timeout=_POLL_S)
             except queue.Full:
                 continue
             return True
@@ -308,6 +325,34 @@ def unique_columns(columns: Iterable[ResultColumn]) -> tuple[ResultColumn, ...]:
         taken |= {unique.name, unique.base64_name}
         found.append(unique)
     return tuple(found)
+
+
+def _shipped(kind: DataType) -> DataType:
+    """The type to which Spark casts values of a type."""
+    return _with_keys(kind) if _is_known(kind) else StringType()
+
+
+def _with_keys(kind: DataType) -> DataType:
+    """The type without maps whose keys are null, which Arrow does not have.
+
+    Such a map has no entries.
+    """
+    match kind:
+        case ArrayType():
+            return ArrayType(_with_keys(kind.elementType), kind.containsNull)
+        case MapType():
+            key = StringType() if isinstance(kind.keyType, NullType) else kind.keyType
+            return MapType(
+                _with_keys(key), _with_keys(kind.valueType), kind.valueContainsNull
+            )
+        case StructType():
+            return StructType(
+                [
+                    StructField(each.name, _with_keys(each.dataType), each.nullable)
+                    for each in kind
+                ]
+            )
+    return kind
 
 
 def _is_known(kind: DataType) -> bool:

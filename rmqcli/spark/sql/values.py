@@ -31,7 +31,7 @@ def plain(value: object) -> object:
         case date():
             return value.isoformat()
         case dict():
-            return {_key(key): plain(each) for key, each in value.items()}
+            return {key_text(key): plain(each) for key, each in value.items()}
         case tuple() if hasattr(value, "__fields__"):  # pyspark.sql.Row
             return dict(zip(value.__fields__, map(plain, value), strict=True))
         case list() | tuple():
@@ -60,6 +60,9 @@ def _time(value: datetime) -> str:
     )
 
 
-def _key(key: Any) -> str:  # noqa: ANN401  # whatever the type of a map's keys is
+def key_text(key: Any) -> str:  # noqa: ANN401  # whatever the type of a map's keys is
+    """The key of a JSON object for a key of a map."""
     found = plain(key)
+    if isinstance(found, bytes):
+        return found.decode("utf-8", "backslashreplace")
     return found if isinstance(found, str) else str(found)

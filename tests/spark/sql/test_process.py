@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -72,6 +73,61 @@ def test_an_interrupt_ends_the_command_and_its_jvm(cluster, tmp_path):
     assert (process.returncode, out) == (130, b"")
     assert said.read_text().splitlines()[-1] == "interrupted"
     wait_until(lambda: not is_alive(process.pid))
+
+
+#: Ten million rows in partitions of five thousand.
+MANY = "select id, repeat('x', 300) text from range(0, 10000000, 1, 2000)"
+
+
+@contextlib.contextmanager
+def rmq_sql(cluster, query, said, *arguments):
+    """Run `rmq sql`, whose stderr goes to a file."""
+    command = [sys.executable, "-m", "rmqcli", "sql", query, "-n", cluster.namesrv]
+    with (
+        said.open("wb") as stderr,
+        subprocess.Popen(
+            [*command, "-q", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_an_interrupt_ends_the_command_although_nobody_reads_its_rows(
+    cluster, tmp_path
+):
+    said = tmp_path / "said"
+    with rmq_sql(cluster, MANY, said, "-o", "jsonl") as process:
+        process.stdout.read(1_000_003)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+    assert said.read_text() == "interrupted\n"
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly(cluster, tmp_path):
+    said = tmp_path / "said"
+    with rmq_sql(cluster, MANY, said, "-o", "jsonl") as process:
+        assert process.stdout.readline().startswith(b'{"id":0,')
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 0
+    assert said.read_text() == ""
+
+
+def test_an_error_after_some_rows_is_said_after_whole_lines(cluster, tmp_path):
+    said = tmp_path / "said"
+    query = "select 1 / (id - 30000) n from range(0, 40000, 1, 20)"
+    with rmq_sql(cluster, query, said, "-o", "jsonl") as process:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert said.read_text().startswith("error: division by zero. ")
+    assert 20_000 <= out.count(b"\n") <= 30_000
+    assert json.loads(out.splitlines()[-1])["n"] < 0
+    assert out.endswith(b"\n")
 
 
 def is_alive(group):

@@ -12,6 +12,7 @@ import pytest
 
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.clock import SYSTEM_CLOCK
@@ -26,7 +27,9 @@ from rmqcli.errors import (
 from rmqcli.position import AtOffset, LastN
 from rmqcli.testing import ManualClock, Seed
 from rmqcli.wire.codes import RequestCode
+from tests.kit.records import checked_records
 from tests.kit.spark import no_java, patiently
+from tests.wire.message.bodies import BODIES
 
 pytestmark = [
     pytest.mark.spark,
@@ -185,6 +188,32 @@ def test_from_and_to_bound_a_topic(rows, cluster):
     assert rows("select count(*) n from orders", to=AtOffset(3)) == [{"n": 6}]
 
 
+def test_a_row_of_a_topic_is_the_record_that_tail_writes(rows, cluster, capfd):
+    """But for the fields that are no columns of an export."""
+    cluster.create_topic("bodies", queues=1)
+    seeds = [
+        Seed(body=body, tags="A" if body else None, properties={"p": 'q"\u202e'})
+        for body in BODIES
+    ]
+    cluster.send("bodies", seeds)
+    where = ["bodies", "--from", "earliest", "--to", "latest", "-n", cluster.namesrv]
+    capfd.readouterr()
+    assert run(["tail", *where, "-o", "jsonl", "-q"]) == 0
+    records = checked_records(capfd.readouterr().out.splitlines())
+    assert len(records) == len(BODIES)
+    found = rows("select * from bodies order by queue_offset")
+    not_columns = ("offset_msg_id", "store_bytes", "body_encoding")
+    assert found == [
+        {name: each[name] for name in each if name not in not_columns}
+        for each in records
+    ]
+    assert rows("select * from bodies order by queue_offset", limit=1000) == found
+    for row, record in zip(found, records, strict=True):
+        checked_records(
+            [json.dumps(row | {each: record[each] for each in not_columns})]
+        )
+
+
 def test_topic_names_with_special_characters_are_read_in_backticks(rows):
     assert rows("select body from `odd-name%1`")[0]["body"] == "x"
     assert rows("select body from `%RETRY%g`")[0]["body"] == "again"
@@ -327,6 +356,29 @@ def test_a_table_says_when_there_are_more_rows(sql):
 def test_more_rows_than_a_table_holds_are_streamed(rows):
     found = rows("select queue_id, queue_offset from orders")
     assert len({(row["queue_id"], row["queue_offset"]) for row in found}) == 1020
+
+
+def test_a_limit_above_what_is_taken_at_once_ends_the_rows(rows, sql):
+    """More than ten thousand rows come as they are computed, in batches."""
+    lines = sql("select id from range(0, 30000, 1, 3)", limit=10_500).splitlines()
+    assert [json.loads(line)["id"] for line in lines] == list(range(10_500))
+    assert "there are more than 10,500 rows" in sql.err
+    lines = sql("select id from range(0, 30000, 1, 3)", limit=30_000).splitlines()
+    assert len(lines) == 30_000
+    assert "more than" not in sql.err
+
+
+def test_a_long_text_in_a_table_is_cut(sql):
+    table = sql(
+        "select repeat('xy', 1000000) s, map('k', repeat('z', 2000000)) m, 'short' t",
+        output="table",
+    )
+    heading, row = table.splitlines()
+    assert heading.split() == ["S", "M", "T"]
+    assert row.startswith("xy" * 512 + "... (1,998,976 bytes more)  ")
+    assert '"k":"zzz' in row
+    assert row.endswith("short")
+    assert len(row) < 2200
 
 
 def test_control_characters_in_a_table_are_escaped(sql):
