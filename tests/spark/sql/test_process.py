@@ -98,17 +98,6 @@ def rmq_sql(cluster, query, said, *arguments):
             process.kill()
 
 
-def test_an_interrupt_ends_the_command_although_nobody_reads_its_rows(
-    cluster, tmp_path
-):
-    said = tmp_path / "said"
-    with rmq_sql(cluster, MANY, said, "-o", "jsonl") as process:
-        process.stdout.read(1_000_003)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 130
-    assert said.read_text() == "interrupted\n"
-
-
 def test_a_reader_that_has_enough_ends_the_command_quietly(cluster, tmp_path):
     said = tmp_path / "said"
     with rmq_sql(cluster, MANY, said, "-o", "jsonl") as process:
