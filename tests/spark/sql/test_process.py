@@ -113,7 +113,8 @@ def test_an_error_after_some_rows_is_said_after_whole_lines(cluster, tmp_path):
     with rmq_sql(cluster, query, said, "-o", "jsonl") as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert said.read_text().startswith("error: division by zero. ")
+    error = json.loads(said.read_text())["error"]
+    assert error["message"].startswith("division by zero. ")
     assert 20_000 <= out.count(b"\n") <= 30_000
     assert json.loads(out.splitlines()[-1])["n"] < 0
     assert out.endswith(b"\n")
