@@ -34,8 +34,8 @@ def not_a_proxy(address: str, config: ClientConfig) -> ConfigError | None:
     )
     with Client(config) as client:
         outcomes = client.gather([client.submit(address, call) for call in calls])
-    if any(isinstance(each, TransportError) for each in outcomes):
-        return None
+    if all(isinstance(each, TransportError) for each in outcomes):
+        return None  # before 5.0 a server does not answer a request unknown to it
     is_namesrv, is_broker = (not isinstance(each, RmqError) for each in outcomes)
     kind = "a name server" if is_namesrv else "a broker" if is_broker else "a server"
     what = f"{kind} that speaks remoting" if kind == "a server" else kind
