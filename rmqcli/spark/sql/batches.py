@@ -107,13 +107,38 @@ class _Partition:
         rows = size = 0
         for data in NoOpSerializer().load_stream(stream):
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
-            waiting.append(batch)
+            columns = list(map(_with_offsets, batch.columns))
+            waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
             rows += batch.num_rows
-            size += batch.nbytes
+            size += len(data)
             if rows >= _TOGETHER_ROWS or size >= _TOGETHER_BYTES:
                 yield from _together(waiting)
                 waiting, rows, size = [], 0, 0
         yield from _together(waiting)
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    """The array, in which inner arrays without elements have their buffers.
+
+    Java's Arrow, up to that of PySpark 4.0, leaves out the offsets of an inner array
+    without elements, and pyarrow crashes when it reads them.
+    """
+    kind = array.type
+    if not len(array):
+        return pa.nulls(0, kind)
+    if not pa.types.is_nested(kind):
+        return array
+    if pa.types.is_struct(kind):
+        inner = [array.field(number) for number in range(kind.num_fields)]
+        own = 1
+    else:
+        inner, own = [array.values], 2
+    return pa.Array.from_buffers(
+        kind,
+        len(array),
+        array.buffers()[:own],
+        children=list(map(_with_offsets, inner)),
+    )
 
 
 def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
