@@ -229,8 +229,8 @@ class Result:
         four times a second while the query runs. Raises the errors of
         `rmqcli.spark.sql.failure`.
         """
-        frame = narrow_scans(self._frame.limit(limit))
-        found = self._fetched(lambda: iter((frame.collect(),)), on_wait)
+        frame = self._frame.limit(limit)
+        found = self._fetched(lambda: iter((narrow_scans(frame).collect(),)), on_wait)
         return [row for rows in found for row in rows]
 
     def batches(
@@ -241,9 +241,10 @@ class Result:
         `on_wait` is called four times a second while no rows are available. Raises the
         errors of `rmqcli.spark.sql.failure`.
         """
-        frame = narrow_scans(self._frame)
         left = limit
-        for batch in self._fetched(lambda: read_batches(frame), on_wait):
+        for batch in self._fetched(
+            lambda: read_batches(narrow_scans(self._frame)), on_wait
+        ):
             if left is None:
                 yield batch
                 continue
@@ -255,7 +256,10 @@ class Result:
     def _fetched(
         self, read: Callable[[], Iterator[_T]], on_wait: Callable[[], None]
     ) -> Iterator[_T]:
-        """What `read` yields in another thread."""
+        """What `read` yields in another thread.
+
+        Spark may already compute constants, and fail, when it optimizes a plan.
+        """
         fetch = _Fetch(read)
         fetch.start()
         try:

@@ -422,7 +422,7 @@ def test_a_client_that_hangs_does_not_hold_up_the_rest(
             stuck.set()
             go_on.wait(60)
 
-        member._post(hold)
+        member._backend.engine_thread.post(hold)
         assert stuck.wait(20)
         try:
             where = ("-n", rmq_cluster.namesrv, "--timeout", "30s")
