@@ -190,8 +190,8 @@ def test_the_name_is_there_in_each_form(address):
 
 def test_errors_as_json_escape_them_too(address, capfd):
     place = ["--queue", "b-\x7f\x9b:9", "-o", "json", "-n", address]
-    assert run(["tail", "T", *WHOLE, *place]) == 2
+    assert run(["tail", "T", *WHOLE, *place]) == 3
     err = capfd.readouterr().err.splitlines()[-1]
     assert controls(err) == []
     assert "\\u007f\\u009b" in err
-    assert json.loads(err)["error"]["kind"] == "UsageError"
+    assert json.loads(err)["error"]["kind"] == "NotFoundError"
