@@ -272,11 +272,13 @@ class Producer:
     ) -> Future[SendResult]:
         """Send a message and return a future with the result or error of `send`.
 
-        Messages of one thread to one queue are stored in order, as long as none of them
-        is retried. Callbacks of the future run in the thread rmq-producer: they must
-        return quickly, and may call submit but not send. Blocks while
-        `async_messages_max` messages wait for their answers, except in a callback. The
-        future cannot be cancelled.
+        Messages that wait for a queue, or for a call to a proxy, share a request; with
+        the setting `linger_ms` they wait for others. Queues take turns by request, and
+        not by message as with `send`. Messages of one thread to one queue are stored in
+        order, as long as none of them is retried. Callbacks of the future run in the
+        back end's thread: they must return quickly, and may call submit but not send.
+        Blocks while `async_messages_max` messages wait for their answers, except in a
+        callback. The future cannot be cancelled.
         """
         backend = self._opened()
         choice = _choice(queue, selector, arg)

@@ -119,7 +119,8 @@ def test_ten_thousand_messages(cluster, tmp_path):
             for queue_id in range(4)
         ]
     )
-    assert ends == [2_500] * 4
+    assert sum(ends) == 10_000
+    assert min(ends) > 0
 
 
 def test_a_message_through_a_proxy(tmp_path):
