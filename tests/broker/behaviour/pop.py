@@ -674,8 +674,11 @@ def a_message_wakes_a_request(address: str) -> None:
     # The first in line has the earliest end by the wall clock, which may be set back
     # between the two.
     first, second = waiting
-    ready, _, _ = select.select([first.sock, second.sock], [], [], PATIENCE_S)
-    if first.sock not in ready:
+    poll = select.poll()  # unlike select(), it takes file descriptors above 1023
+    for each in waiting:
+        poll.register(each.sock, select.POLLIN)
+    ready = {number for number, _ in poll.poll(PATIENCE_S * 1_000)}
+    if first.sock.fileno() not in ready:
         first, second = second, first
     stage.check(Pop("a"), first.receive())
     # A broker may look for messages for the other one as well, and then hold it again.
