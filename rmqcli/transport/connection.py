@@ -109,7 +109,7 @@ def _encode(
 _CHUNK_BYTES = 256 * 1024
 #: Most reads in one turn, so that a flood from one peer does not starve the others.
 _READS_PER_TURN = 8
-#: After so many requests of the peer there is no further read: they cost more than
+#: A turn stops reading after this many requests of the peer: they cost more than
 #: answers, and a turn must not keep deadlines waiting.
 _SERVED_PER_TURN = 64
 #: After this silence the socket is read before a send: the peer may have closed it.

@@ -298,8 +298,8 @@ class ProxyBackend:
 class _Calls:
     """The calls for submitted messages. Implements AccumulatorNetwork.
 
-    The places of messages without a message group are numbers: so many calls may be in
-    flight at the same time.
+    Messages without a message group have `_CALLS_MAX` places, which are numbers: one
+    for each call that may be in flight.
     """
 
     def __init__(self, session: Session, publisher: ProxyPublisher) -> None:
