@@ -7,11 +7,12 @@
 - `connect`: creates all of these for one cluster.
 - `RocketMQDataSource`: topics as DataFrames of Apache Spark.
 
-The errors that the library raises are `RmqError`s; see `rmqcli.errors` for the tree.
-Only a configuration object with an invalid value may raise ValueError. The names are
-loaded on first use, so that `import rmqcli` costs next to nothing. Names that are not
-listed here may change with any version. An embedded cluster for tests is in
-`rmqcli.testing`.
+The errors that the library raises are `RmqError`s; see `rmqcli.errors` for the tree. A
+value that cannot be used is a ConfigError, which is a ValueError, too, and a value of a
+wrong type a TypeError. ConnectError and DeadlineError are a ConnectionError and a
+TimeoutError. The names are loaded on first use, so that `import rmqcli` costs next to
+nothing. Names that are not listed here may change with any version. An embedded cluster
+for tests is in `rmqcli.testing`.
 """
 
 from __future__ import annotations

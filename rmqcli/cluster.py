@@ -59,9 +59,9 @@ def connect(
     connections to name servers and brokers use TLS only when it is given. Nothing is
     opened here: each client opens its own connections when it is started or first used.
 
-    Raises ConfigError for an address list that names no server, and when both `namesrv`
-    and `endpoints` are given. Raises ValueError for `plaintext` together with `tls`,
-    and for a `timeout_ms` that is not positive.
+    Raises ConfigError for an address list that names no server, for `namesrv` together
+    with `endpoints` and `plaintext` together with `tls`, and for a `timeout_ms` that is
+    not positive; and TypeError for values of a wrong type.
     """
     config = ClientConfig.from_env(
         os.environ,

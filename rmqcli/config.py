@@ -4,19 +4,22 @@ A cluster is reached by its name servers (the remoting protocol) or, from Rocket
 by the endpoints of a proxy (gRPC).
 
 An argument takes precedence over the environment, and the environment over the default.
-The environment is passed in: this module reads neither it nor any file.
+The environment is passed in, except to `client_config`; no file is read.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from rmqcli.checked import check_int, check_type
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"  # MixAll.NAMESRV_ADDR_ENV
 ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
+_TIMEOUT_MS_MAX = 24 * 60 * 60 * 1_000
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -40,9 +44,9 @@ class ClientConfig:
     and verify the proxy, unless `plaintext` is set; `tls` says how the proxy is
     verified. Connections to name servers and brokers use TLS only when `tls` is given.
 
-    Raises ConfigError for a text that names no server, and ValueError for an empty
-    `namesrv`, for `plaintext` together with `tls`, and
-    for a `timeout_ms` that is not positive.
+    Raises ConfigError for a text that names no server, for an empty `namesrv`, for
+    `plaintext` together with `tls`, and for a `timeout_ms` that is not positive or
+    longer than a day. Raises TypeError for values of a wrong type.
     """
 
     namesrv: tuple[str, ...]
@@ -66,6 +70,8 @@ class ClientConfig:
             namesrv = parse_namesrv(namesrv, where="namesrv")
         if isinstance(endpoints, str):
             endpoints = parse_addresses(endpoints, where="endpoints", kind="endpoint")
+        for name, given in (("namesrv", namesrv), ("endpoints", endpoints)):
+            check_type(given, Iterable, name)
         values = {
             "namesrv": tuple(namesrv),
             "timeout_ms": timeout_ms,
@@ -80,13 +86,21 @@ class ClientConfig:
 
     def _check(self) -> None:
         if not self.namesrv:
-            raise ValueError("namesrv is empty; at least one host:port is needed")
+            raise ConfigError("namesrv is empty; at least one host:port is needed")
         if self.plaintext and self.tls is not None:
-            raise ValueError("plaintext and tls cannot be used together")
-        if self.timeout_ms <= 0:
-            raise ValueError(
-                f"timeout_ms is {self.timeout_ms}; it must be greater than 0"
-            )
+            raise ConfigError("plaintext and tls cannot be used together")
+        check_int(self.timeout_ms, "timeout_ms", 1, _TIMEOUT_MS_MAX)
+        check_type(self.plaintext, bool, "plaintext")
+        # The classes are in packages above this module, which loads neither.
+        for name, kind, mark in (
+            ("credentials", "Credentials", "secret_key"),
+            ("tls", "TlsOptions", "ca_file"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not hasattr(value, mark):
+                raise TypeError(
+                    f"{name} is a {type(value).__name__}; it must be {kind} or None"
+                )
 
     @property
     def servers(self) -> str:
@@ -137,6 +151,24 @@ class ClientConfig:
             endpoints=proxies,
             plaintext=plaintext,
         )
+
+
+def client_config(
+    client: ClientConfig | None, namesrv: str | None, endpoints: str | None = None
+) -> ClientConfig:
+    """Return the configuration that a program gives to a client of the library.
+
+    It is `client`, or made of the addresses and of the environment of this process.
+    Raises ConfigError when `client` is given together with addresses.
+    """
+    for name, value in (("namesrv", namesrv), ("endpoints", endpoints)):
+        check_type(value, (str, type(None)), name)
+        if value is not None and client is not None:
+            raise ConfigError(f"{name} and client cannot be used together")
+    check_type(client, (ClientConfig, type(None)), "client")
+    return client or ClientConfig.from_env(
+        os.environ, namesrv=namesrv, endpoints=endpoints
+    )
 
 
 def parse_namesrv(text: str, *, where: str) -> tuple[str, ...]:

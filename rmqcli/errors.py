@@ -1,18 +1,19 @@
 """The tree of errors, and the exit codes of `rmq` that it maps to.
 
     RmqError                     everything rmqcli raises on purpose
-    ├── UsageError               2: invalid arguments
-    │   └── TextError            a text that does not follow its grammar
+    ├── UsageError               2: a call that is not possible as it was made
+    │   └── ConfigError          a value that cannot be used; also a ValueError
+    │       └── TextError        a text that does not follow its grammar
     ├── WireError                a peer's bytes do not follow the protocol
     │   ├── FrameError           not a remoting frame: the connection is lost
     │   ├── HeaderError          a frame whose header cannot be read
     │   ├── BodyError            an answer's JSON body cannot be read
     │   └── DecodeError          a stored message cannot be read; its neighbours can
     ├── TransportError           5
-    │   ├── ConnectError         no connection to this address
+    │   ├── ConnectError         no connection; also a ConnectionError
     │   ├── NoBrokerError        no broker is registered, or none answers
     │   ├── DisconnectedError    the connection ended before the answer
-    │   ├── DeadlineError        no answer in time
+    │   ├── DeadlineError        no answer in time; also a TimeoutError
     │   └── SendUnknownError     a message was sent and may be stored, or not
     ├── TimeLimitError           an operation took longer than its caller allowed
     ├── BrokerError              the peer answered with an error code
@@ -28,9 +29,9 @@
     │   ├── StorageDeniedError   4
     │   └── StorageUnreachableError  5, worth a retry
     ├── PartialError             6: some was done or read, some was not
-    ├── RefusedError             7: the state changed, or no confirmation was given
-    └── ConfigError              2: a setting or a secret that cannot be used
+    └── RefusedError             7: the state changed, or no confirmation was given
 
+A value of a wrong type is a TypeError of Python's, whose message names the argument.
 The numbers are exit codes; an error without one has exit code 1 or that of its base
 class.
 
@@ -91,12 +92,16 @@ def _rebuild(
 
 
 class UsageError(RmqError):
-    """An argument is invalid, or a call is not possible in the present state."""
+    """A call is not possible as it was made, or not in the present state."""
 
     exit_code = ExitCode.USAGE
 
 
-class TextError(UsageError):
+class ConfigError(UsageError, ValueError):
+    """An argument, a setting, a settings file or a secret cannot be used as it is."""
+
+
+class TextError(ConfigError):
     """A text does not follow its grammar: `text[start:end]` is the wrong part.
 
     `message` quotes the whole text first, so that a caret can be drawn under that part.
@@ -112,12 +117,6 @@ class TextError(UsageError):
         self.end = end
         #: the option or argument that the text was given to; the command line sets it
         self.option = ""
-
-
-class ConfigError(RmqError):
-    """A setting, a settings file or a secret cannot be used as it is."""
-
-    exit_code = ExitCode.USAGE
 
 
 class WireError(RmqError):
@@ -159,7 +158,7 @@ class TransportError(RmqError):
         self.address = address
 
 
-class ConnectError(TransportError):
+class ConnectError(TransportError, ConnectionError):
     """No connection to this address could be made."""
 
 
@@ -175,7 +174,7 @@ class DisconnectedError(TransportError):
     """The connection ended, or broke the protocol, before the answer arrived."""
 
 
-class DeadlineError(TransportError):
+class DeadlineError(TransportError, TimeoutError):
     """No answer came in time. Whether the peer acted on the request is unknown."""
 
 

@@ -26,6 +26,7 @@ PACKAGE = Path(__file__).parents[1] / "rmqcli"
 VALUES = (
     "errors",
     "similar",
+    "checked",
     "client_id",
     "process_end",
     "log",

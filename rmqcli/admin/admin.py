@@ -27,8 +27,9 @@ from rmqcli.admin import topics as topics_admin
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.client import Client
 from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.checked import check_type
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.config import ClientConfig
+from rmqcli.config import client_config
 from rmqcli.engine.checks import check_group, check_topic
 from rmqcli.engine.message import (
     Message,
@@ -38,11 +39,11 @@ from rmqcli.engine.message import (
     decode_pulled,
 )
 from rmqcli.errors import (
+    ConfigError,
     NotFoundError,
     PartialError,
     RefusedError,
     RmqError,
-    UsageError,
 )
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.target import Target
     from rmqcli.admin.topics import StepResult, TopicDetail, TopicList
     from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
     from rmqcli.position import Position
 
 ResultT = TypeVar("ResultT", "StepResult", "GroupResult")
@@ -121,9 +123,7 @@ class Admin:
         backups: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client cannot be used together")
-        config = client or ClientConfig.from_env(os.environ, namesrv=namesrv)
+        config = client_config(client, namesrv)
         self._client = Client(config, clock=clock)
         self._backups = backups
         self._servers = config.servers
@@ -192,7 +192,7 @@ class Admin:
 
         given = [each for each in (to, shift, past_message) if each is not None]
         if len(given) != 1:
-            raise UsageError("give one of to, shift and past_message")
+            raise ConfigError("give one of to, shift and past_message")
         target: Target
         if shift is not None:
             target = targets.Shift(shift)
@@ -241,7 +241,7 @@ class Admin:
         here = identity_of(self._client.route(topic))
         if backup_id is None:
             if other_cluster:
-                raise UsageError("other_cluster needs a backup_id")
+                raise ConfigError("other_cluster needs a backup_id")
             found = backups.latest_backup(
                 folder, group=group, topic=topic, cluster=here, namesrv=namesrv
             )
@@ -397,7 +397,7 @@ class Admin:
         """
         check_topic(topic)
         if cluster is not None and brokers:
-            raise UsageError("cluster and brokers cannot be used together")
+            raise ConfigError("cluster and brokers cannot be used together")
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
         change = topics_admin.TopicChange(
@@ -431,7 +431,7 @@ class Admin:
         any more.
         """
         if cluster is not None and brokers:
-            raise UsageError("cluster and brokers cannot be used together")
+            raise ConfigError("cluster and brokers cannot be used together")
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
         change = topics_admin.TopicChange(
@@ -685,8 +685,9 @@ class Admin:
 
 
 def _position(given: str | Position) -> Position:
-    from rmqcli.position import parse_position
+    from rmqcli.position import Position, parse_position
 
+    check_type(given, (str, Position), "a position")
     return parse_position(given, tz=None) if isinstance(given, str) else given
 
 
@@ -704,13 +705,10 @@ def _decoded(
 
 
 def _group_change(settings: Mapping[str, bool | int]) -> groups_admin.GroupChange:
-    try:
-        return groups_admin.GroupChange(**settings)  # type: ignore[arg-type]  # by name
-    except TypeError:
-        unknown = sorted(
-            settings.keys() - groups_admin.GroupChange.__dataclass_fields__.keys()
-        )
-        raise UsageError(f"{', '.join(unknown)}: not a setting of a group") from None
+    unknown = settings.keys() - groups_admin.GroupChange.__dataclass_fields__.keys()
+    if unknown:
+        raise ConfigError(f"{', '.join(sorted(unknown))}: not a setting of a group")
+    return groups_admin.GroupChange(**settings)  # type: ignore[arg-type]  # by name
 
 
 def _checked(results: list[ResultT], what: str) -> list[ResultT]:

@@ -12,7 +12,7 @@ and DeleteSubscriptionGroupCommand in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.lag.members import Members
@@ -30,6 +30,7 @@ from rmqcli.api.calls.consumer import (
     query_topics_by_consumer,
 )
 from rmqcli.api.calls.offset import get_all_consumer_offset
+from rmqcli.checked import check_fields
 from rmqcli.errors import NotFoundError, RefusedError, RmqError, UnsupportedError
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -330,6 +331,16 @@ def _members(
 _MEMBERS_LISTED = 3
 
 
+_INT32_MAX: Final = 2**31 - 1
+#: Setting -> the lowest and the highest value, both allowed.
+_RANGES: Final = {
+    "retry_queue_nums": (1, 65_535),
+    "retry_max_times": (0, _INT32_MAX),
+    "broker_id": (0, _INT32_MAX),
+    "which_broker_when_consume_slowly": (0, _INT32_MAX),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
     """Settings to change; None keeps the current value, or a new group's default."""
@@ -343,6 +354,10 @@ class GroupChange:
     broker_id: int | None = None
     which_broker_when_consume_slowly: int | None = None
     notify_consumer_ids_changed_enable: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ConfigError for a value that is not possible."""
+        check_fields(self, ranges=_RANGES)
 
     def given(self) -> dict[str, bool | int]:
         """Return the settings that are not None, by name."""

@@ -33,14 +33,15 @@ from rmqcli.api.calls.namesrv import (
 )
 from rmqcli.api.calls.stats import get_topic_stats_info, query_topic_consume_by_who
 from rmqcli.api.runner import run_task
+from rmqcli.checked import check_fields
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
     BrokerError,
+    ConfigError,
     NotFoundError,
     RefusedError,
     RmqError,
     UnsupportedError,
-    UsageError,
 )
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -395,6 +396,14 @@ class TopicChange:
     order: bool | None = None
     attributes: dict[str, str] = field(default_factory=dict, hash=False)
 
+    def __post_init__(self) -> None:
+        """Raise TypeError or ConfigError for a value that is not possible."""
+        ranges = {
+            "queue_nums": (1, QUEUE_NUMS_MAX),
+            "perm": (0, PERM_READ | PERM_WRITE),
+        }
+        check_fields(self, ranges=ranges)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
@@ -426,7 +435,7 @@ def choose_masters(
     clusters = sorted(info.clusters)
     if cluster is None:
         if len(clusters) > 1:
-            raise UsageError(
+            raise ConfigError(
                 f"there are {len(clusters)} clusters: {', '.join(clusters)}",
                 hint=f"name one: cluster={clusters[0]!r}",
             )

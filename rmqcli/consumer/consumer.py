@@ -41,22 +41,22 @@ Source: DefaultMQPushConsumer in apache/rocketmq.
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
+from rmqcli.checked import check_int, check_type
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.config import ClientConfig
+from rmqcli.config import client_config
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
 from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.remoting_backend import RemotingBackend
 from rmqcli.consumer.subscriptions import subscriptions_of
-from rmqcli.engine.checks import check_config
+from rmqcli.engine.checks import check_group
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.listener import Listener
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.process_end import OPEN_CONSUMERS
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
     from rmqcli.consumer.backend import ConsumerBackend, MakeBackend
     from rmqcli.consumer.subscriptions import Topics
     from rmqcli.engine.listener import (
@@ -134,9 +135,9 @@ class Consumer:
     is rmq-proxy, which all clients of proxies in the process share, and queue id -1
     stands for all queues of a broker.
 
-    Raises ConfigError or UsageError for invalid settings, UnsupportedError for settings
-    that are not possible through a proxy, and TypeError for functions that are declared
-    with `async def`.
+    Raises ConfigError for invalid settings, UnsupportedError for settings that are not
+    possible through a proxy, and TypeError for values of a wrong type and for functions
+    that are declared with `async def`.
     """
 
     def __init__(
@@ -160,11 +161,11 @@ class Consumer:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if on_message is not None and on_batch is not None:
-            raise UsageError("on_message and on_batch cannot be used together")
-        if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client cannot be used together")
-        if endpoints is not None and client is not None:
-            raise UsageError("endpoints and client cannot be used together")
+            raise ConfigError("on_message and on_batch cannot be used together")
+        check_group(group)
+        check_type(orderly, bool, "orderly")
+        check_type(config, (ConsumerConfig, type(None)), "config")
+        self._client_config = client_config(client, namesrv, endpoints)
         self.group = group
         self.config = config or ConsumerConfig()
         self._clock = clock
@@ -192,10 +193,6 @@ class Consumer:
             on_misuse=self._misused,
         )
         self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
-        check_config(group, self._subscriptions, self.config)
-        self._client_config = client or ClientConfig.from_env(
-            os.environ, namesrv=namesrv, endpoints=endpoints
-        )
         self._backend = self._make_backend()
         self._closed = Latch()
         #: the thread that is in `start` (threading.get_ident)
@@ -460,11 +457,10 @@ class Consumer:
         """Consume one of this member's queues from another offset, for the whole group.
 
         The current work on the queue ends without effect. A queue that this member does
-        not own is ignored. Raises UsageError for a negative offset, and
+        not own is ignored. Raises ConfigError for a negative offset, and
         UnsupportedError through a proxy.
         """
-        if offset < 0:
-            raise UsageError(f"offset {offset} of {queue} is negative")
+        check_int(offset, "offset", 0, 2**63 - 1)
         self._backend.offsets_for("seek").seek(queue, offset)
 
     def queues(self) -> list[MessageQueue]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from rmqcli.checked import check_type
 from rmqcli.engine.checks import check_topic
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
 
@@ -22,23 +24,26 @@ def sql(topic: str, expression: str) -> SubscriptionData:
 def subscriptions_of(topics: Topics, version: int) -> dict[str, SubscriptionData]:
     """Return the subscriptions by topic; strings get `version`.
 
-    Raises ConfigError or UsageError for an invalid topic or expression, and UsageError
-    without a topic.
+    Raises ConfigError for an invalid topic or expression, and without a topic, and
+    TypeError for other values.
     """
     if isinstance(topics, str):
         topics = {topics: "*"}
     elif not hasattr(topics, "items"):
+        check_type(topics, Iterable, "topics")
         topics = dict.fromkeys(topics, "*")
     found = {}
     for topic, each in topics.items():
         check_topic(topic)
         if isinstance(each, str):
-            each = parse_subscription(topic, each, sub_version=version)
-        elif each.topic != topic:
-            raise UsageError(
+            found[topic] = parse_subscription(topic, each, sub_version=version)
+            continue
+        check_type(each, (str, SubscriptionData), f"the subscription for {topic!r}")
+        if each.topic != topic:
+            raise ConfigError(
                 f"the subscription for topic {topic} is for topic {each.topic}"
             )
         found[topic] = each
     if not found:
-        raise UsageError("topics is empty; at least one is needed")
+        raise ConfigError("topics is empty; at least one is needed")
     return found

@@ -1,15 +1,14 @@
-"""Checks of a consumer's settings, and of the group's subscriptions.
+"""Checks of the names of groups and topics, and of the group's subscriptions.
 
-`check_config` refuses invalid settings before anything is sent. `SubscriptionCheck`
-compares this member's subscriptions with the group's while the member runs. Members of
-a group share its queues and offsets: a message that one member filters out, or whose
-topic it does not subscribe to, is lost for the others. A broker keeps one table of
-subscriptions for the group; each heartbeat replaces the topics in it, and an expression
-if it is newer. So just before this member's own heartbeat the table has the
-subscriptions that another member sent last.
+`check_group` and `check_topic` refuse names before anything is sent.
+`SubscriptionCheck` compares this member's subscriptions with the group's while the
+member runs. Members of a group share its queues and offsets: a message that one member
+filters out, or whose topic it does not subscribe to, is lost for the others. A broker
+keeps one table of subscriptions for the group; each heartbeat replaces the topics in
+it, and an expression if it is newer. So just before this member's own heartbeat the
+table has the subscriptions that another member sent last.
 
-Source: DefaultMQPushConsumerImpl#checkConfig, Validators, TopicValidator,
-ConsumerGroupInfo#updateSubscription.
+Source: Validators, TopicValidator, ConsumerGroupInfo#updateSubscription.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.checked import check_type
 from rmqcli.errors import ConfigError, DeniedError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
@@ -25,7 +25,6 @@ from rmqcli.tasks import start
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.member import Member
     from rmqcli.tasks import Pending
     from rmqcli.wire.bodies.consumer import ConsumerConnection
@@ -36,61 +35,14 @@ DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"  # MixAll.DEFAULT_CONSUMER_GR
 _GROUP_LENGTH_MAX: Final = 255
 _TOPIC_LENGTH_MAX: Final = 127
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-_CLIENT_PART: Final = re.compile(r"[^\s@]+")
-
-#: Setting -> the lowest and the highest value, both allowed.
-_RANGES: Final = {
-    "consume_threads": (1, 1_000),
-    "consume_concurrently_max_span": (1, 65_535),
-    "pull_threshold_for_queue": (1, 65_535),
-    "pull_threshold_size_for_queue_mib": (1, 1_024),
-    "pull_threshold_for_topic": (1, 6_553_500),
-    "pull_threshold_size_for_topic_mib": (1, 102_400),
-    "pull_interval_ms": (0, 65_535),
-    "pull_batch_size": (1, 1_024),
-    "consume_message_batch_max_size": (1, 1_024),
-    # Java does not check these.
-    "consume_timestamp_ms": (0, 253_402_300_799_999),  # the last ms of the year 9999
-    "max_reconsume_times": (0, 2**31 - 1),
-    "suspend_current_queue_time_ms": (10, 30_000),
-    "consume_timeout_ms": (1, 24 * 60 * 60 * 1_000),
-    "await_termination_ms": (0, 60 * 60 * 1_000),
-    "pull_time_delay_when_exception_ms": (10, 60_000),
-    "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
-    "heartbeat_broker_interval_ms": (
-        100,
-        100_000,
-    ),  # a broker drops a member after 120 s
-    "persist_consumer_offset_interval_ms": (100, 10 * 60 * 1_000),
-    "rebalance_interval_ms": (100, 10 * 60 * 1_000),
-    "cached_bytes_max": (1, 2**63 - 1),
-}
-
-
-def check_config(
-    group: str,
-    subscriptions: Mapping[str, SubscriptionData],
-    config: ConsumerConfig,
-) -> None:
-    """Raise ConfigError for the first setting that is out of range."""
-    check_group(group)
-    for topic in subscriptions:
-        check_topic(topic)
-    for name, (low, high) in _RANGES.items():
-        value = getattr(config, name)
-        if value is not None and not low <= value <= high:
-            raise ConfigError(f"{name} is {value}; it must be {low} to {high}")
-    for name in ("client_ip", "instance_name", "unit_name"):
-        text = getattr(config, name)
-        if text is not None and not _CLIENT_PART.fullmatch(text):
-            raise ConfigError(
-                f"{name} is {text!r}; it must not be empty or contain blanks or '@',"
-                " because it is part of the client id"
-            )
 
 
 def check_group(group: str) -> None:
-    """Raise ConfigError for a group name that brokers refuse, or that is reserved."""
+    """Raise ConfigError for a group name that brokers refuse, or that is reserved.
+
+    Raises TypeError for anything else than a str.
+    """
+    check_type(group, str, "group")
     if not group.strip():
         raise ConfigError("the consumer group's name is empty")
     if len(group) > _GROUP_LENGTH_MAX:
@@ -111,7 +63,8 @@ def check_group(group: str) -> None:
 
 
 def check_topic(topic: str) -> None:
-    """Raise ConfigError for a name that no topic can have."""
+    """Raise ConfigError for a name that no topic can have, TypeError for no str."""
+    check_type(topic, str, "topic")
     if not topic.strip():
         raise ConfigError("a topic's name is empty")
     if len(topic) > _TOPIC_LENGTH_MAX:

@@ -1,22 +1,25 @@
 """The settings of a consumer, with RocketMQ's names and defaults.
 
-Use `dataclasses.replace` to change a setting. A value of a wrong type is refused when
-it is set; `checks.check_config` checks the ranges before anything is sent.
+Use `dataclasses.replace` to change a setting. A value that cannot be used is refused
+when it is set.
 
-Source: DefaultMQPushConsumer and ClientConfig.
+Source: DefaultMQPushConsumer, DefaultMQPushConsumerImpl#checkConfig and ClientConfig.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields
+import re
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmqcli.callbacks import check_callback
+from rmqcli.checked import check_fields
 from rmqcli.engine.allocate import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
+from rmqcli.errors import ConfigError
 
 
 class MessageModel(enum.Enum):
@@ -34,6 +37,38 @@ class ConsumeFromWhere(enum.Enum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+_TYPES: Final = {"MessageModel": MessageModel, "ConsumeFromWhere": ConsumeFromWhere}
+_CLIENT_PART: Final = re.compile(r"[^\s@]+")
+
+#: Setting -> the lowest and the highest value, both allowed.
+_RANGES: Final = {
+    "consume_threads": (1, 1_000),
+    "consume_concurrently_max_span": (1, 65_535),
+    "pull_threshold_for_queue": (1, 65_535),
+    "pull_threshold_size_for_queue_mib": (1, 1_024),
+    "pull_threshold_for_topic": (1, 6_553_500),
+    "pull_threshold_size_for_topic_mib": (1, 102_400),
+    "pull_interval_ms": (0, 65_535),
+    "pull_batch_size": (1, 1_024),
+    "consume_message_batch_max_size": (1, 1_024),
+    # Java does not check these.
+    "consume_timestamp_ms": (0, 253_402_300_799_999),  # the last ms of the year 9999
+    "max_reconsume_times": (0, 2**31 - 1),
+    "suspend_current_queue_time_ms": (10, 30_000),
+    "consume_timeout_ms": (1, 24 * 60 * 60 * 1_000),
+    "await_termination_ms": (0, 60 * 60 * 1_000),
+    "pull_time_delay_when_exception_ms": (10, 60_000),
+    "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
+    "heartbeat_broker_interval_ms": (
+        100,
+        100_000,
+    ),  # a broker drops a member after 120 s
+    "persist_consumer_offset_interval_ms": (100, 10 * 60 * 1_000),
+    "rebalance_interval_ms": (100, 10 * 60 * 1_000),
+    "cached_bytes_max": (1, 2**63 - 1),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
     """The settings of one consumer. None means unlimited, or chosen at the start.
@@ -49,6 +84,9 @@ class ConsumerConfig:
     long `close` waits for listeners. With `share_slow_pulls`, other threads help to
     consume the messages of one pull once a listener is slow. Without it, a listener
     that raises LeaveRest has consumed all earlier messages.
+
+    Raises TypeError for a value of a wrong type, and ConfigError for one that is out of
+    its range.
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -85,41 +123,17 @@ class ConsumerConfig:
     like_4_6_offset_illegal: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for the first value that is not of its field's type.
-
-        Raises TypeError for a strategy whose `allocate` is an `async def`.
-        """
-        for each in fields(self):
-            value = getattr(self, each.name)
-            wanted = str(each.type).split(" | ")
-            if not any(_is_a(value, name) for name in wanted):
-                raise ValueError(
-                    f"{each.name} is {value!r}, {_article(type(value).__name__)}; it"
-                    f" must be {' or '.join(_article(name) for name in wanted)}"
-                )
+        check_fields(self, ranges=_RANGES, types=_TYPES)
+        if not callable(getattr(self.strategy, "allocate", None)):
+            raise TypeError(
+                f"strategy is {self.strategy!r}; it must be an"
+                " AllocateMessageQueueStrategy"
+            )
         check_callback(self.strategy.allocate, "strategy.allocate")
-
-
-#: The types of the settings, by the names that they have above.
-_TYPES: Final[dict[str, type]] = {
-    "MessageModel": MessageModel,
-    "ConsumeFromWhere": ConsumeFromWhere,
-    "int": int,
-    "bool": bool,
-    "str": str,
-    "None": type(None),
-}
-
-
-def _is_a(value: object, name: str) -> bool:
-    if name == "AllocateMessageQueueStrategy":
-        return callable(getattr(value, "allocate", None))
-    if name == "int" and isinstance(value, bool):
-        return False
-    return isinstance(value, _TYPES[name])
-
-
-def _article(name: str) -> str:
-    if name == "None":
-        return name
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+        for name in ("client_ip", "instance_name", "unit_name"):
+            text = getattr(self, name)
+            if text is not None and not _CLIENT_PART.fullmatch(text):
+                raise ConfigError(
+                    f"{name} is {text!r}; it must not be empty or contain blanks or"
+                    " '@', because it is part of the client id"
+                )

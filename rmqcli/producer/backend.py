@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,16 +204,16 @@ def closed() -> UsageError:
 
 
 def check_queue(queue: MessageQueue, topic: str) -> None:
-    """Raise UsageError for a queue of another topic."""
+    """Raise ConfigError for a queue of another topic."""
     if queue.topic != topic:
-        raise UsageError(f"queue {queue} does not belong to topic {topic}")
+        raise ConfigError(f"queue {queue} does not belong to topic {topic}")
 
 
 def one_topic_of(messages: Sequence[ProducerMessage]) -> str:
-    """The topic of a batch. Raises UsageError for no messages, and for several."""
+    """The topic of a batch. Raises ConfigError for no messages, and for several."""
     topics = {each.topic for each in messages}
     if len(topics) != 1:
-        raise UsageError(
+        raise ConfigError(
             f"a batch needs messages of one topic; these are of {len(topics)}"
         )
     return messages[0].topic

@@ -7,15 +7,17 @@ Source: DefaultMQProducer, TransactionMQProducer and ClientConfig in apache/rock
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
-from rmqcli.errors import ConfigError
+from rmqcli.checked import check_fields
+
+TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 
 #: Setting -> the lowest and the highest value, both allowed.
 _RANGES: Final = {
-    "send_msg_timeout_ms": (1, 24 * 60 * 60 * 1_000),
-    "send_msg_max_timeout_per_request_ms": (1, 24 * 60 * 60 * 1_000),
+    "send_msg_timeout_ms": (1, TIMEOUT_MS_MAX),
+    "send_msg_max_timeout_per_request_ms": (1, TIMEOUT_MS_MAX),
     "retry_times_when_send_failed": (0, 100),
     "retry_times_when_send_async_failed": (0, 100),
     "max_message_size_bytes": (1, 16 << 20),
@@ -46,7 +48,8 @@ class ProducerConfig:
     share its request; with 0 only while requests are in flight.
     `await_termination_ms` is how long `close` waits for messages in flight.
 
-    Raises ConfigError for a value out of its range.
+    Raises TypeError for a value of a wrong type, and ConfigError for one that is out of
+    its range.
     """
 
     send_msg_timeout_ms: int = 3_000  # sendMsgTimeout
@@ -69,14 +72,4 @@ class ProducerConfig:
     unit_name: str | None = None
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            bounds = _RANGES.get(each.name)
-            if bounds is None or (value is None and "None" in str(each.type)):
-                continue
-            low, high = bounds
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError(
-                    f"{each.name} is {value!r}; it must be a whole number from {low}"
-                    f" to {high}"
-                )
+        check_fields(self, ranges=_RANGES)

@@ -13,10 +13,12 @@ apache/rocketmq.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmqcli.errors import ConfigError, UsageError
+from rmqcli.checked import check_int, check_type
+from rmqcli.errors import ConfigError
 from rmqcli.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
@@ -26,7 +28,7 @@ from rmqcli.wire.message.properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
 T = TypeVar("T")
 
@@ -91,8 +93,8 @@ class ProducerMessage:
     Messages of one `message_group` are stored in one queue of a FIFO topic, in the
     order in which they are sent. A `message_group` needs a proxy (`endpoints`).
 
-    Raises UsageError for values that RocketMQ would refuse or drop, and TypeError for a
-    body that is not bytes.
+    Raises ConfigError for values that RocketMQ would refuse or drop, and TypeError for
+    a body that is not bytes.
     """
 
     topic: str
@@ -111,20 +113,29 @@ class ProducerMessage:
         check_topic(self.topic)
         if not isinstance(self.keys, str):
             # A list of keys must not change later, and the message has a hash.
+            check_type(self.keys, Iterable, "keys")
             object.__setattr__(self, "keys", tuple(self.keys))
+        # Most messages have none of these, and a program makes many messages.
+        if self.tags is not None:
+            check_type(self.tags, str, "tags")
+        if type(self.properties) is not dict:
+            check_type(self.properties, Mapping, "properties")
+        if self.message_group is not None:
+            check_type(self.message_group, str, "message_group")
         if not isinstance(self.body, bytes):
             raise TypeError(
                 f"body is a {type(self.body).__name__}; it must be bytes, for example"
                 " text.encode()"
             )
         for key in self.key_list:
+            check_type(key, str, "a key")
             if not key or key.split() != [key]:
-                raise UsageError(f"key {key!r} is empty or contains white space")
+                raise ConfigError(f"key {key!r} is empty or contains white space")
         check_user_properties(self.properties)
-        if not -_INT32_MAX - 1 <= self.flag <= _INT32_MAX:
-            raise UsageError(f"flag {self.flag} does not fit into 32 bits")
+        if self.flag != 0:
+            check_int(self.flag, "flag", -_INT32_MAX - 1, _INT32_MAX)
         if self.message_group is not None and not self.message_group:
-            raise UsageError("message_group is empty")
+            raise ConfigError("message_group is empty")
         self._check_delay()
 
     def __repr__(self) -> str:
@@ -147,12 +158,10 @@ class ProducerMessage:
             if (value := getattr(self, name)) is not None
         }
         if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)} cannot be used together")
+            raise ConfigError(f"{' and '.join(given)} cannot be used together")
         maxima = {"delay_level": DELAY_LEVEL_MAX, "delay_ms": DELAY_MS_MAX}
         for name, value in given.items():
-            highest = maxima.get(name, 2**63 - 1)
-            if not 1 <= value <= highest:
-                raise UsageError(f"{name} is {value}; it must be 1 to {highest}")
+            check_int(value, name, 1, maxima.get(name, 2**63 - 1))
 
     @property
     def key_list(self) -> tuple[str, ...]:
@@ -220,19 +229,22 @@ class OutgoingMessage:
 
 
 def check_topic(topic: str) -> None:
-    """Raise UsageError for a topic name that no broker accepts."""
+    """Raise ConfigError for a topic name that no broker accepts."""
+    if type(topic) is not str:
+        check_type(topic, str, "topic")
     if not topic or len(topic) > TOPIC_LENGTH_MAX:
-        raise UsageError(
+        raise ConfigError(
             f"a topic name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
         )
     if not _TOPIC.fullmatch(topic):
-        raise UsageError(
+        raise ConfigError(
             f"topic {topic!r}: only letters, digits, '%', '|', '_' and '-' are allowed"
         )
 
 
 def check_producer_group(group: str) -> None:
     """Raise ConfigError for a group name that brokers refuse or that is reserved."""
+    check_type(group, str, "group")
     if not 1 <= len(group) <= GROUP_LENGTH_MAX or not _TOPIC.fullmatch(group):
         raise ConfigError(
             f"producer group {group!r} must have 1 to {GROUP_LENGTH_MAX} characters,"
@@ -247,14 +259,16 @@ def check_user_properties(
     *,
     instead: Mapping[str, str] = ARGUMENT_OF_PROPERTY,
 ) -> None:
-    """Raise UsageError for names that are reserved for RocketMQ, as in Java's Message.
+    """Raise ConfigError for names that are reserved for RocketMQ, as in Java's Message.
 
     `instead` maps such a name to the argument or option that sets it, for the hint.
     """
     for name in properties:
+        check_type(name, str, "the name of a property")
+        check_type(properties[name], str, f"property {name}")
         if name in SYSTEM_PROPERTIES or name in (KEYS, TAGS):
             way = instead.get(name)
-            raise UsageError(
+            raise ConfigError(
                 f"property {name} is RocketMQ's own",
                 hint=f"use {way}" if way else "",
             )
@@ -289,7 +303,7 @@ def check_message(message: OutgoingMessage) -> int:
 def checked_properties(message: OutgoingMessage) -> bytes:
     """Encode the properties for sending.
 
-    Raises UsageError, naming the source, for properties that would not arrive
+    Raises ConfigError, naming the source, for properties that would not arrive
     unchanged.
     """
     if not message.properties:
@@ -297,18 +311,18 @@ def checked_properties(message: OutgoingMessage) -> bytes:
     where = f"{message.source}: " if message.source else ""
     for name, value in message.properties.items():
         if not name or not value:
-            raise UsageError(
+            raise ConfigError(
                 f"{where}property {name!r} has no {'value' if name else 'name'}:"
                 " RocketMQ would drop it"
             )
     try:
         properties = encode_properties(message.properties).encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{where}a property is not valid Unicode") from None
+        raise ConfigError(f"{where}a property is not valid Unicode") from None
     except ValueError as error:
-        raise UsageError(f"{where}{error}") from None
+        raise ConfigError(f"{where}{error}") from None
     if len(properties) > PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES:
-        raise UsageError(
+        raise ConfigError(
             f"{where}properties of {len(properties)} bytes are larger than the limit of"
             f" {PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES} bytes"
         )

@@ -41,9 +41,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.callbacks import check_callback
+from rmqcli.checked import check_int, check_type
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.config import ClientConfig
-from rmqcli.errors import RmqError, UsageError
+from rmqcli.config import client_config
+from rmqcli.errors import ConfigError, RmqError, UsageError
 from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.producer.backend import (
     ANY_QUEUE,
@@ -52,7 +53,7 @@ from rmqcli.producer.backend import (
     SendsInFlight,
     closed,
 )
-from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.config import TIMEOUT_MS_MAX, ProducerConfig
 from rmqcli.producer.message import check_producer_group
 from rmqcli.producer.transactions import (
     LocalTransactionState,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
     from rmqcli.model import MessageQueue
     from rmqcli.producer.backend import MessageQueueSelector, ProducerBackend
     from rmqcli.producer.message import ProducerMessage
@@ -103,8 +105,8 @@ class Producer:
     `plaintext=True` or `tls=TlsOptions(...)`. With a proxy `group` has no meaning:
     `on_check` receives the half messages of topics to which this producer has sent.
 
-    Raises ConfigError or UsageError for invalid settings. In a forked child process the
-    producers of the parent are closed.
+    Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
+    In a forked child process the producers of the parent are closed.
     """
 
     def __init__(
@@ -118,23 +120,20 @@ class Producer:
         on_check: Callable[[Any], LocalTransactionState | None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client cannot be used together")
-        if endpoints is not None and client is not None:
-            raise UsageError("endpoints and client cannot be used together")
+        self._client_config = client_config(client, namesrv, endpoints)
+        check_type(config, (ProducerConfig, type(None)), "config")
         check_callback(on_check, "on_check")
         self.group = group
         self.config = config or ProducerConfig()
         self.client_id: str | None = None
         self._on_check = on_check
         self._clock = clock
-        self._client_config = client or ClientConfig.from_env(
-            os.environ, namesrv=namesrv, endpoints=endpoints
-        )
         if group is not None:
             check_producer_group(group)
         elif on_check is not None and not self._client_config.endpoints:
-            raise UsageError("on_check needs a group", hint="give the producer a group")
+            raise ConfigError(
+                "on_check needs a group", hint="give the producer a group"
+            )
         self._pid = os.getpid()
         #: made by start()
         self._backend: ProducerBackend | None = None
@@ -255,7 +254,7 @@ class Producer:
         error means that it is not stored: BrokerError when a broker refused it
         (NotFoundError, DeniedError, BusyError), ConnectError or DeadlineError when no
         broker could be reached in time, UnsupportedError when the broker does not
-        support the delay, UsageError when the message is too large or malformed.
+        support the delay, ConfigError when the message is too large or malformed.
         """
         backend = self._waited_for()
         choice = _choice(queue, selector, arg)
@@ -304,7 +303,7 @@ class Producer:
         """Store messages of one topic with one request; return their results in order.
 
         Either all of them are stored, next to each other in one queue, or none. Raises
-        UsageError for no messages, for several topics, for delayed messages, and when
+        ConfigError for no messages, for several topics, for delayed messages, and when
         together they are larger than `max_message_size_bytes`. Also raises the errors
         of `send`.
         """
@@ -346,13 +345,14 @@ class Producer:
         a status other than SEND_OK is rolled back without calling `execute`, as in
         Java.
 
-        Raises UsageError without a group and `on_check`, and for a delayed message.
+        Raises UsageError without a group and `on_check`, and ConfigError for a delayed
+        message.
         Also raises the errors of `send`; then `execute` was not called.
         """
         if self._on_check is None:
             raise UsageError("a transaction needs a producer with group and on_check")
         if message.is_delayed:
-            raise UsageError("a message of a transaction cannot be delayed")
+            raise ConfigError("a message of a transaction cannot be delayed")
         check_callback(execute, "execute")
         backend = self._waited_for()
         with self._in_flight:
@@ -386,9 +386,7 @@ class Producer:
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
             return self.config.send_msg_timeout_ms
-        if timeout_ms <= 0:
-            raise UsageError(f"timeout_ms is {timeout_ms}; it must be greater than 0")
-        return timeout_ms
+        return check_int(timeout_ms, "timeout_ms", 1, TIMEOUT_MS_MAX)
 
     def _opened(self) -> ProducerBackend:
         """The back end. Raises UsageError unless the producer is open."""

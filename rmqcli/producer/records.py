@@ -17,7 +17,7 @@ import json
 from typing import Final, cast
 
 from rmqcli.decode.json import compact_json, json_reader, read_json
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError
 from rmqcli.producer.message import OutgoingMessage, record_properties
 from rmqcli.wire.message.properties import KEYS, TAGS
 
@@ -29,19 +29,19 @@ _read_doubles: Final = json_reader(parse_int=float)
 
 
 def parse_record(line: bytes, *, source: str) -> OutgoingMessage:
-    """Parse one line. Raises UsageError with a message that begins with `source`."""
+    """Parse one line. Raises ConfigError with a message that begins with `source`."""
     try:
         record = read_json(line.decode("utf-8-sig"))
     except RecursionError:
-        raise UsageError(f"{source}: the JSON is nested too deeply") from None
+        raise ConfigError(f"{source}: the JSON is nested too deeply") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{source}: not UTF-8 at byte {error.start}") from None
+        raise ConfigError(f"{source}: not UTF-8 at byte {error.start}") from None
     except ValueError as error:
-        raise UsageError(f"{source}: not JSON: {error}") from None
+        raise ConfigError(f"{source}: not JSON: {error}") from None
     if not isinstance(record, dict):
-        raise UsageError(f"{source}: not a JSON object but {_kind(record)}")
+        raise ConfigError(f"{source}: not a JSON object but {_kind(record)}")
     if record.get("truncated"):
-        raise UsageError(
+        raise ConfigError(
             f"{source}: the body was cut when it was read",
             hint="read the messages again without a limit on the body",
         )
@@ -53,7 +53,7 @@ def parse_record(line: bytes, *, source: str) -> OutgoingMessage:
             source=source,
         )
     except _RecordError as error:
-        raise UsageError(f"{source}: {error}", hint=error.hint) from None
+        raise ConfigError(f"{source}: {error}", hint=error.hint) from None
 
 
 class _RecordError(Exception):

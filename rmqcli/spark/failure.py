@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from rmqcli.errors import RmqError
+
 _REASON_MAX: Final = 300
 _LOG_TAIL_BYTES: Final = 40_000
 
@@ -36,6 +38,8 @@ def says_that_java_ended(error: BaseException) -> bool:
     """Whether an exception of a call means that the JVM ended during or before it."""
     from py4j.protocol import Py4JNetworkError
 
+    if isinstance(error, RmqError):
+        return False  # errors of brokers are OSErrors, too
     text = text_of(error)
     return (
         isinstance(error, Py4JNetworkError | OSError | EOFError)

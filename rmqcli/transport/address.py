@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from rmqcli.errors import ConnectError, UsageError
+from rmqcli.errors import ConfigError, ConnectError
 
 #: family and the socket module's own address tuple
 Endpoint = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
@@ -33,23 +33,23 @@ class Address:
 def parse_address(text: str) -> Address:
     """Return the address in `text`: `host:port`, `1.2.3.4:port` or `[v6]:port`.
 
-    Raises UsageError on anything else, such as a port outside 1..65535 or an IPv6
+    Raises ConfigError on anything else, such as a port outside 1..65535 or an IPv6
     address without brackets, whose port looks like one more group.
     """
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:
-        raise UsageError(f"address {text!r} is not host:port", hint=_HINT)
+        raise ConfigError(f"address {text!r} is not host:port", hint=_HINT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if not is_literal(host, socket.AF_INET6):
-            raise UsageError(f"address {text!r} has no IPv6 address", hint=_HINT)
+            raise ConfigError(f"address {text!r} has no IPv6 address", hint=_HINT)
     elif ":" in host:
-        raise UsageError(f"address {text!r} has more than one colon", hint=_HINT)
+        raise ConfigError(f"address {text!r} has more than one colon", hint=_HINT)
     if not _is_host(host):
-        raise UsageError(f"address {text!r} has no usable host name", hint=_HINT)
+        raise ConfigError(f"address {text!r} has no usable host name", hint=_HINT)
     port = int(port_text) if _is_number(port_text) else 0
     if not 0 < port < 65536:
-        raise UsageError(f"port {port_text!r} of {text!r} is not in 1..65535")
+        raise ConfigError(f"port {port_text!r} of {text!r} is not in 1..65535")
     return Address(host, port, text)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rmqcli.checked import check_fields
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
@@ -22,3 +24,7 @@ class TlsOptions:
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     server_hostname: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a value of a wrong type."""
+        check_fields(self, ranges={})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+from rmqcli.checked import check_fields
 from rmqcli.errors import ConfigError
 
 ACCESS_KEY = "AccessKey"  # SessionCredentials.ACCESS_KEY
@@ -26,7 +27,8 @@ SIGNATURE = "Signature"  # SessionCredentials.SIGNATURE
 class Credentials:
     """The keys with which a client signs requests; `repr` shows the access key only.
 
-    Raises ConfigError when a key is empty, because nothing can be signed with it.
+    Raises ConfigError when a key is empty, because nothing can be signed with it,
+    and TypeError for anything else than texts.
     """
 
     access_key: str
@@ -34,6 +36,7 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(self, ranges={})
         if not self.access_key or not self.secret_key:
             raise ConfigError("credentials need an access key and a secret key")
 

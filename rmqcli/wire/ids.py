@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -66,7 +66,7 @@ def host_text(raw: bytes) -> str:
 def host_bytes(host: str) -> bytes:
     """Return the 8 or 20 stored bytes of "ip:port" or "[ip]:port".
 
-    Raises UsageError for anything else; names are not looked up.
+    Raises ConfigError for anything else; names are not looked up.
     """
     raw = _host_bytes.get(host)
     if raw is None:
@@ -84,7 +84,7 @@ def _parse_host(host: str) -> bytes:
         address = ipaddress.ip_address(ip.removeprefix("[").removesuffix("]"))
         return address.packed + struct.pack(">i", int(port))
     except (ValueError, struct.error) as error:
-        raise UsageError(f"host {host!r} is not ip:port") from error
+        raise ConfigError(f"host {host!r} is not ip:port") from error
 
 
 def encode_offset_msg_id(host: str, commit_log_offset: int) -> str:
@@ -98,7 +98,7 @@ def encode_offset_msg_id(host: str, commit_log_offset: int) -> str:
 def decode_offset_msg_id(text: str) -> OffsetMsgId:
     """Read an offset id; lower-case digits are accepted.
 
-    Raises UsageError when it is not 32 or 56 hex digits, or the port is impossible.
+    Raises ConfigError when it is not 32 or 56 hex digits, or the port is impossible.
     Port 0 and negative offsets are accepted; a unique id that is read as an offset id
     may contain them.
     """
@@ -106,7 +106,7 @@ def decode_offset_msg_id(text: str) -> OffsetMsgId:
     host = host_text(data[:-8])
     port = int.from_bytes(data[-12:-8], "big", signed=True)
     if not 0 <= port <= 0xFFFF:
-        raise UsageError(
+        raise ConfigError(
             f"message id {text!r} is not an offset id: port {port} is not in 0..65535",
             hint="this looks like a unique id (UNIQ_KEY); search by that",
         )
@@ -116,7 +116,7 @@ def decode_offset_msg_id(text: str) -> OffsetMsgId:
 def decode_unique_id(text: str) -> UniqueId:
     """Read a unique id; any 32 or 56 hex digits can be read as one.
 
-    Raises UsageError for other text.
+    Raises ConfigError for other text.
     """
     import ipaddress
 
@@ -191,6 +191,6 @@ def _hex_id(text: str) -> bytes:
             return bytes.fromhex(text)
     except ValueError:
         pass  # reported below, with the length
-    raise UsageError(
+    raise ConfigError(
         f"message id {text!r} is not 32 or 56 hex digits but {len(text)} characters"
     )

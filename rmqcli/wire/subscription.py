@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError
 from rmqcli.wire.body import body_field
 from rmqcli.wire.ids import java_string_hash
 
@@ -50,14 +50,13 @@ def parse_subscription(
 ) -> SubscriptionData:
     """Return the subscription that Java makes of an expression.
 
-    TAG: None, "" and "*" mean every message; tags are separated by `||` and trimmed;
-    `* || A` means the two tags `*` and `A`. The text of other types is left to the
-    broker. Raises UsageError for `||` without any tag, and for an empty text of another
-    type.
+    TAG: None, "" and "*" mean every message; tags are separated by `||` and trimmed; `*
+    || A` means the two tags `*` and `A`. The text of other types is left to the broker.
+    Raises ConfigError for `||` without any tag, and for an empty text of another type.
     """
     if expression_type not in (TAG, None):
         if not expression:
-            raise UsageError(f"a {expression_type} subscription needs an expression")
+            raise ConfigError(f"a {expression_type} subscription needs an expression")
         return SubscriptionData(
             topic=topic,
             sub_string=expression,
@@ -68,7 +67,7 @@ def parse_subscription(
         return SubscriptionData(topic=topic, sub_version=sub_version)
     items = expression.split("||")
     if not any(items):
-        raise UsageError(
+        raise ConfigError(
             f"tag expression {expression!r} contains no tag", hint="try 'TagA || TagB'"
         )
     tags = frozenset(filter(None, (item.strip(_JAVA_BLANKS) for item in items)))

@@ -213,7 +213,7 @@ def test_the_error_names_a_broker_that_never_accepts_a_heartbeat(
     ],
 )
 def test_a_setting_of_a_wrong_type_is_refused_where_it_is_set(settings, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(TypeError, match=message):
         ConsumerConfig(**settings)
 
 

@@ -473,7 +473,7 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
             UsageError,
             "RocketMQ's own",
         ),
-        (lambda: message(flag=1 << 31), UsageError, "does not fit into 32 bits"),
+        (lambda: message(flag=1 << 31), ConfigError, "flag is 2147483648; it must"),
         (
             lambda: ProducerConfig(compress_level=10),
             ConfigError,

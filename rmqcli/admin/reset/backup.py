@@ -34,7 +34,6 @@ from rmqcli.errors import (
     NotFoundError,
     RefusedError,
     RmqError,
-    UsageError,
 )
 from rmqcli.files import file_name_fault, read_regular, sync_folder, write_temporary
 from rmqcli.model import MessageQueue
@@ -143,7 +142,7 @@ def load_backup(directory: Path, backup_id: str) -> Backup:
     """
     name = f"{backup_id}.json"
     if not backup_id or backup_id.startswith(".") or file_name_fault(name) is not None:
-        raise UsageError(f"{backup_id!r} is not the id of a backup")
+        raise ConfigError(f"{backup_id!r} is not the id of a backup")
     path = directory / name
     try:
         data = read_regular(path, _BYTES_MAX)
@@ -169,7 +168,7 @@ def list_backups(
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         try:
             backup = load_backup(directory, path.stem)
-        except (ConfigError, NotFoundError, UsageError):
+        except (ConfigError, NotFoundError):
             continue
         if group in (None, backup.group) and topic in (None, backup.topic):
             found.append(backup)

@@ -33,6 +33,7 @@ from rmqcli.admin.reset.target import (
     ToPosition,
 )
 from rmqcli.errors import (
+    ConfigError,
     NotFoundError,
     RefusedError,
     RmqError,
@@ -299,7 +300,7 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         raise topic.unknown[found.queue]
     facts = topic.every.get(found.queue)
     if facts is None or found.queue not in topic.chosen:
-        raise UsageError(
+        raise ConfigError(
             f"message {message_id} is in {found.queue}, which is not among the selected"
             " queues"
         )

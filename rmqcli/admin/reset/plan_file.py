@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqcli.admin.reset.cluster_identity import parse_identity
 from rmqcli.admin.reset.target import ToOffsets
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError
 from rmqcli.files import replace_file
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import LONG_MAX
@@ -58,14 +58,14 @@ def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> N
     """Write `plan` as JSON or as CSV, chosen by the extension of `path`.
 
     `document` is the JSON of `plan`. The file is replaced as a whole or not at all.
-    Raises UsageError for another extension.
+    Raises ConfigError for another extension.
     """
     if path.suffix == ".json":
         text = json.dumps(document, indent=2) + "\n"
     elif path.suffix == ".csv":
         text = _to_csv(plan)
     else:
-        raise UsageError(f"{path} must end in .json or .csv")
+        raise ConfigError(f"{path} must end in .json or .csv")
     replace_file(path, text.encode())
 
 
@@ -75,16 +75,16 @@ def read_plan(
     """Read a file that `write_plan` or kafka-consumer-groups wrote.
 
     `queues` are the existing queues, to find the broker where a file names none. Raises
-    UsageError for a file of another group or topic, and for one that is not valid.
+    ConfigError for a file of another group or topic, and for one that is not valid.
     """
     with path.open("rb") as file:
         data = file.read(_BYTES_MAX + 1)
     if len(data) > _BYTES_MAX:
-        raise UsageError(f"{path} is larger than {_BYTES_MAX >> 20} MiB: not a plan")
+        raise ConfigError(f"{path} is larger than {_BYTES_MAX >> 20} MiB: not a plan")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a text file") from None
+        raise ConfigError(f"{path} is not a text file") from None
     rows: Iterable[_Row]
     if text.lstrip().startswith("{"):
         rows, cluster = _read_json(path, text)
@@ -94,12 +94,12 @@ def read_plan(
     planned_from: dict[MessageQueue, int | None] = {}
     for row in rows:
         if row.group not in (None, group):
-            raise UsageError(f"{row.where}: group {row.group!r} is not {group!r}")
+            raise ConfigError(f"{row.where}: group {row.group!r} is not {group!r}")
         if row.topic not in (topic, retry_topic(group)):
-            raise UsageError(f"{row.where}: topic {row.topic!r} is not {topic!r}")
+            raise ConfigError(f"{row.where}: topic {row.topic!r} is not {topic!r}")
         queue = _queue(row, queues)
         if queue in targets:
-            raise UsageError(f"{row.where}: {queue} appears twice")
+            raise ConfigError(f"{row.where}: {queue} appears twice")
         target = _number(row.where, "target", row.target)
         if target is None:
             continue  # the plan had no target for this queue
@@ -107,7 +107,7 @@ def read_plan(
         if row.committed is not None:
             planned_from[queue] = _number(row.where, "committed", row.committed)
     if not targets:
-        raise UsageError(f"{path} contains no queue to reset")
+        raise ConfigError(f"{path} contains no queue to reset")
     return ToOffsets(targets, planned_from, cluster)
 
 
@@ -147,7 +147,7 @@ def _read_json(path: Path, text: str) -> _Json:
         ]
         return _Json(rows, parse_identity(document.get("cluster")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UsageError(
+        raise ConfigError(
             f"{path} is not a plan: {type(error).__name__} {error}",
             hint="write one with: write_plan()",
         ) from error
@@ -157,7 +157,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
-        raise UsageError(f"{path} is not a CSV file: {error}") from error
+        raise ConfigError(f"{path} is not a CSV file: {error}") from error
     is_ours = bool(lines) and tuple(lines[0]) == CSV_HEADER
     for number, line in enumerate(lines[1:] if is_ours else lines, start=1 + is_ours):
         where = f"{path}, line {number}"
@@ -173,7 +173,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
             case [group, topic, partition, offset] if not is_ours:
                 yield _Row(where, group, topic, None, partition, offset, None)
             case _:
-                raise UsageError(
+                raise ConfigError(
                     f"{where}: unexpected number of columns: {len(line)}",
                     hint=f"write {','.join(CSV_HEADER)} or topic,partition,offset",
                 )
@@ -182,7 +182,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
 def _queue(row: _Row, queues: Sequence[MessageQueue]) -> MessageQueue:
     queue_id = _number(row.where, "queue id", row.queue_id)
     if queue_id is None:
-        raise UsageError(f"{row.where}: no queue id")
+        raise ConfigError(f"{row.where}: no queue id")
     if row.broker_name is not None:
         return MessageQueue(row.topic, row.broker_name, queue_id)
     names = sorted(
@@ -192,7 +192,7 @@ def _queue(row: _Row, queues: Sequence[MessageQueue]) -> MessageQueue:
     )
     if len(names) != 1:
         where = f"is on {', '.join(names)}" if names else "does not exist"
-        raise UsageError(
+        raise ConfigError(
             f"{row.where}: queue {queue_id} of {row.topic} {where}",
             hint=f"name the brokers: {','.join(CSV_HEADER)}",
         )
@@ -203,9 +203,9 @@ def _number(where: str, what: str, text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise UsageError(f"{where}: {what} {text[:40]!r} is not a number")
+        raise ConfigError(f"{where}: {what} {text[:40]!r} is not a number")
     if int(text) > LONG_MAX:
-        raise UsageError(f"{where}: {what} {text} exceeds {LONG_MAX}")
+        raise ConfigError(f"{where}: {what} {text} exceeds {LONG_MAX}")
     return int(text)
 
 

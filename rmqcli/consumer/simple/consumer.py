@@ -37,16 +37,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
+from rmqcli.checked import check_int, check_type
 from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.config import ClientConfig
+from rmqcli.config import client_config
 from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.consumer.simple.remoting import RemotingPop
 from rmqcli.consumer.subscriptions import subscriptions_of
 from rmqcli.engine.checks import check_group
 from rmqcli.engine.config import ConsumeFromWhere
-from rmqcli.errors import AckError, RmqError, UsageError
+from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.transport.lookups import local_ip
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
     from rmqcli.consumer.simple.receiver import PopBackend
     from rmqcli.consumer.subscriptions import Topics
     from rmqcli.wire.subscription import SubscriptionData
@@ -94,8 +96,8 @@ class SimpleConsumer:
     group determine whether it is orderly, a new group begins near the end,
     `invisible_duration_ms` must be 10 s or more, and a receive waits for at least 1 s.
 
-    Raises ConfigError or UsageError for invalid settings. In a forked child process the
-    consumers of the parent are closed.
+    Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
+    In a forked child process the consumers of the parent are closed.
     """
 
     def __init__(
@@ -111,17 +113,12 @@ class SimpleConsumer:
         client: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client cannot be used together")
-        if endpoints is not None and client is not None:
-            raise UsageError("endpoints and client cannot be used together")
-        self._client_config = client or ClientConfig.from_env(
-            os.environ, namesrv=namesrv, endpoints=endpoints
-        )
+        self._client_config = client_config(client, namesrv, endpoints)
+        check_type(orderly, bool, "orderly")
         if consume_from_where is None:
             consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         if consume_from_where not in _BEGINS:
-            raise UsageError(
+            raise ConfigError(
                 f"a SimpleConsumer cannot begin at {consume_from_where.name}",
                 hint="use CONSUME_FROM_FIRST_OFFSET or CONSUME_FROM_LAST_OFFSET, or"
                 " reset the group with Admin before it begins",
@@ -273,10 +270,11 @@ class SimpleConsumer:
         permission, and UnsupportedError for a broker before 5.0. Brokers that cannot be
         reached are asked again until `await_ms` is over. If none has answered by then,
         the last TransportError is raised, up to the client's `timeout_ms` later. Raises
-        UsageError for arguments out of range, before `start` and after `close`.
+        ConfigError for arguments out of range, and UsageError before `start` and after
+        `close`.
         """
-        max_messages = _checked(max_messages, "max_messages", 1, MESSAGES_MAX)
-        await_ms = _checked(await_ms, "await_ms", 0, AWAIT_MS_MAX)
+        max_messages = check_int(max_messages, "max_messages", 1, MESSAGES_MAX)
+        await_ms = check_int(await_ms, "await_ms", 0, AWAIT_MS_MAX)
         invisible_ms = self._invisible_ms
         if invisible_duration_ms is not None:
             invisible_ms = self._checked_invisible_ms(invisible_duration_ms)
@@ -299,8 +297,8 @@ class SimpleConsumer:
         Receives in progress continue with the previous subscription. When the
         expression of a subscribed topic changes, this call waits for the end of
         requests that brokers hold with the previous expression (20 s at most), because
-        these would skip messages that only the new one matches. Raises ConfigError or
-        UsageError for an invalid topic or expression.
+        these would skip messages that only the new one matches. Raises ConfigError for
+        an invalid topic or expression.
         """
         changed = subscriptions_of({topic: expression}, self._clock.epoch_ms())
         with self._changed:
@@ -311,10 +309,10 @@ class SimpleConsumer:
         self._run(lambda: self._receiver.settled(topic))
 
     def unsubscribe(self, topic: str) -> None:
-        """Cancel the subscription of a topic. Raises UsageError for the last one."""
+        """Cancel the subscription of a topic. Raises ConfigError for the last one."""
         with self._changed:
             if set(self._subscriptions) == {topic}:
-                raise UsageError(f"{topic} is the only topic; close the consumer")
+                raise ConfigError(f"{topic} is the only topic; close the consumer")
             self._subscriptions.pop(topic, None)
             if self._is_started:
                 self._network.subscribed()
@@ -338,15 +336,15 @@ class SimpleConsumer:
         is retried until `timeout_ms`. Raises AckError when not every message was
         acknowledged: its `failures` lists those that were not, each with its error
         (ReceiptHandleError when the invisible time is over), and they will be delivered
-        again. Acknowledging a message twice has no effect. Raises UsageError for other
-        objects, before `start` and after `close`.
+        again. Acknowledging a message twice has no effect. Raises TypeError for other
+        objects, and UsageError before `start` and after `close`.
         """
         if isinstance(messages, ReceivedMessage):
             messages = (messages,)
         asked = tuple(messages)
         for each in asked:
             _check_message(each)
-        timeout_ms = _checked(timeout_ms, "timeout_ms", 1, _TIMEOUT_MS_MAX)
+        timeout_ms = check_int(timeout_ms, "timeout_ms", 1, _TIMEOUT_MS_MAX)
         failures = self._run(lambda: self._receiver.ack(asked, timeout_ms=timeout_ms))
         if not failures:
             return
@@ -369,13 +367,13 @@ class SimpleConsumer:
         Called in time, it gives longer work the time that it needs; a short time gives
         the message back. The message gets another receipt handle.
 
-        Raises UsageError for less than 1 s or more than 12 h, ReceiptHandleError when
+        Raises ConfigError for less than 1 s or more than 12 h, ReceiptHandleError when
         the invisible time is over, and TransportError when no answer came. Then it is
         unknown until when the message is hidden, and it cannot be acknowledged any
         more.
         """
         _check_message(message)
-        invisible_ms = _checked(
+        invisible_ms = check_int(
             invisible_duration_ms,
             "invisible_duration_ms",
             INVISIBLE_MS_MIN,
@@ -384,7 +382,7 @@ class SimpleConsumer:
         self._run(lambda: self._receiver.change_invisible(message, invisible_ms))
 
     def _checked_invisible_ms(self, value: object) -> int:
-        return _checked(
+        return check_int(
             value, "invisible_duration_ms", self._invisible_ms_min, INVISIBLE_MS_MAX
         )
 
@@ -419,30 +417,21 @@ class SimpleConsumer:
 
 def _check_message(message: object) -> None:
     if not isinstance(message, ReceivedMessage):
-        raise UsageError(
+        raise TypeError(
             f"{type(message).__name__} is not a message that receive() returned"
         )
 
 
 def _check_for_proxy(begin: ConsumeFromWhere, *, orderly: bool) -> None:
-    """Raise UsageError for settings that a proxy decides by itself."""
+    """Raise ConfigError for settings that a proxy decides by itself."""
     if orderly:
-        raise UsageError(
+        raise ConfigError(
             "orderly cannot be used with endpoints: a proxy uses the group's setting",
             hint="set consume_message_orderly of the group",
         )
     if begin is not ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
-        raise UsageError(
+        raise ConfigError(
             "consume_from_where cannot be used with endpoints: through a proxy, new"
             " groups begin near the end",
             hint="reset the group with Admin and name servers before it begins",
         )
-
-
-def _checked(value: object, name: str, low: int, high: int) -> int:
-    """Return an int that is in a range. Raises UsageError that names the argument."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise UsageError(f"{name} is {value!r}; it must be an int")
-    if not low <= value <= high:
-        raise UsageError(f"{name} is {value}; it must be {low} to {high}")
-    return value

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import (
     BrokerError,
+    ConfigError,
     DeniedError,
     RmqError,
     UnsupportedError,
-    UsageError,
 )
 from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
 from rmqcli.producer.backend import (
@@ -170,12 +170,12 @@ class ProxyBackend:
         _refuse_choice(QueueChoice(queue))
         one_topic_of(messages)
         if any(each.is_delayed for each in messages):
-            raise UsageError("delayed messages cannot be in a batch")
+            raise ConfigError("delayed messages cannot be in a batch")
         if len({each.message_group for each in messages}) != 1:
-            raise UsageError("the messages of a batch need one message_group")
+            raise ConfigError("the messages of a batch need one message_group")
         size = sum(len(each.body) for each in messages)
         if size > self._max_bytes:
-            raise UsageError(
+            raise ConfigError(
                 f"a batch of {size} bytes is larger than the {self._max_bytes} that the"
                 " proxy and max_message_size_bytes allow",
                 hint="send it in several batches",
@@ -198,7 +198,7 @@ class ProxyBackend:
         about the transaction.
         """
         if message.message_group is not None:
-            raise UsageError("a message of a transaction cannot have a message_group")
+            raise ConfigError("a message of a transaction cannot have a message_group")
         session = self._session
         session.add_topic(message.topic)
         session.open([message.topic], timeout_ms=timeout_ms)
@@ -332,7 +332,7 @@ class _Calls:
 
 def _refuse_choice(choice: QueueChoice) -> None:
     if choice.queue is not None or choice.selector is not None:
-        raise UsageError(
+        raise ConfigError(
             "a proxy chooses the queue itself",
             hint="use message_group to keep messages in order",
         )
@@ -353,14 +353,14 @@ def outgoing(
 ) -> OutgoingProxyMessage:
     """Return the message in the form for a proxy; its fields decide its message type.
 
-    `message.properties` has only the user's properties. Raises UsageError for fields
+    `message.properties` has only the user's properties. Raises ConfigError for fields
     that the protocol does not support.
     """
     where = f"{message.source}: " if message.source else ""
     if message.flag:
-        raise UsageError(f"{where}a flag cannot be sent through a proxy")
+        raise ConfigError(f"{where}a flag cannot be sent through a proxy")
     if message_group is not None and delivery_timestamp_ms is not None:
-        raise UsageError(f"{where}a message with a message_group cannot be delayed")
+        raise ConfigError(f"{where}a message with a message_group cannot be delayed")
     check_message(message)
     if message_type is None:
         message_type = _NORMAL

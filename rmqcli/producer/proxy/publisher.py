@@ -22,6 +22,7 @@ from rmqcli.clock import Deadline
 from rmqcli.errors import (
     BrokerError,
     BusyError,
+    ConfigError,
     ConnectError,
     DeadlineError,
     DeniedError,
@@ -31,7 +32,6 @@ from rmqcli.errors import (
     SendUnknownError,
     TransportError,
     UnsupportedError,
-    UsageError,
 )
 from rmqcli.producer.backend import SendResult
 from rmqcli.proxy import rpc as calls
@@ -276,11 +276,11 @@ def _timed_out(
 
 
 def check_size(body: bytes, *, max_bytes: int) -> None:
-    """Raise UsageError for a body that no proxy accepts."""
+    """Raise ConfigError for a body that no proxy accepts."""
     if not body:
-        raise UsageError("the message's body is empty, which proxies refuse")
+        raise ConfigError("the message's body is empty, which proxies refuse")
     if len(body) > max_bytes:
-        raise UsageError(
+        raise ConfigError(
             f"a body of {len(body)} bytes is larger than the {max_bytes} that the"
             " proxy and max_message_size_bytes allow"
         )

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import (
     BrokerError,
+    ConfigError,
     ConnectError,
     DeniedError,
     RmqError,
     TransportError,
-    UsageError,
 )
 from rmqcli.producer.lane import Lane, Slot, is_large
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
@@ -138,8 +138,8 @@ class ProxySend:
         where = f"{message.source}: " if message.source else ""
         try:
             check_size(message.body, max_bytes=self._session.settings.max_body_bytes)
-        except UsageError as error:
-            raise UsageError(f"{where}{error.message}", hint=error.hint) from None
+        except ConfigError as error:
+            raise ConfigError(f"{where}{error.message}", hint=error.hint) from None
         properties = {
             name: value
             for name, value in message.properties.items()

@@ -21,7 +21,7 @@ from rmqcli.api.task_thread import TaskThread
 from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.client_id import new_client_id
 from rmqcli.engine.message import Message, MessageItem, Origin
-from rmqcli.errors import RmqError, UnsupportedError, UsageError
+from rmqcli.errors import ConfigError, RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
@@ -299,12 +299,12 @@ class RemotingBackend:
                 check_queue(queue, message.topic)
             return queue
         if queue is not None:
-            raise UsageError("queue and selector cannot be used together")
+            raise ConfigError("queue and selector cannot be used together")
         check_callback(selector, "selector")
         chosen = selector(self.queues(message.topic), message, choice.arg)
         check_returned(chosen, "the selector")
         if not isinstance(chosen, MessageQueue):
-            raise UsageError(f"the selector returned {chosen!r}, which is not a queue")
+            raise TypeError(f"the selector returned {chosen!r}, which is not a queue")
         check_queue(chosen, message.topic)
         return chosen
 
@@ -320,9 +320,9 @@ class RemotingBackend:
         config = self._config
         _refuse_message_group(message)
         if not message.body:
-            raise UsageError("the message's body is empty, which brokers refuse")
+            raise ConfigError("the message's body is empty, which brokers refuse")
         if len(message.body) > config.max_message_size_bytes:
-            raise UsageError(
+            raise ConfigError(
                 f"a body of {len(message.body)} bytes is larger than"
                 f" max_message_size_bytes, {config.max_message_size_bytes}"
             )
@@ -349,7 +349,7 @@ class RemotingBackend:
         topic = one_topic_of(messages)
         is_delayed = any(each.is_delayed for each in messages)
         if not takes_batches(topic, is_delayed=is_delayed):
-            raise UsageError("delayed messages and retry topics cannot be in a batch")
+            raise ConfigError("delayed messages and retry topics cannot be in a batch")
         for message in messages:
             _refuse_message_group(message)
         msg_ids = self._next_ids(len(messages))
@@ -361,7 +361,7 @@ class RemotingBackend:
             items.append(encode_item(message.body, text, flag=message.flag))
         body = b"".join(items)
         if len(body) > self._config.max_message_size_bytes:
-            raise UsageError(
+            raise ConfigError(
                 f"a batch of {len(body)} bytes is larger than max_message_size_bytes,"
                 f" {self._config.max_message_size_bytes}",
                 hint="send it in several batches",
@@ -502,7 +502,7 @@ def _together(prepared: list[Prepared]) -> Prepared:
 
 def _refuse_message_group(message: ProducerMessage) -> None:
     if message.message_group is not None:
-        raise UsageError(
+        raise ConfigError(
             "message_group needs a producer with endpoints",
             hint="use selector=select_by_hash with name servers",
         )

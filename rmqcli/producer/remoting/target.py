@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqcli.clock import Deadline
-from rmqcli.errors import DeniedError, NotFoundError, RmqError, UsageError
+from rmqcli.errors import ConfigError, DeniedError, NotFoundError, RmqError
 from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
@@ -123,14 +123,14 @@ def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
 
     Java's hash of a value decides, as in SelectMessageQueueByHash. The value is a field
     of the body, if the body is a JSON object with that field, and else the property of
-    that name. Raises UsageError when the message has neither.
+    that name. Raises ConfigError when the message has neither.
     """
     value = _field_text(message.body, field_name)
     if value is None:
         value = message.properties.get(field_name)
     if value is None:
         where = f"{message.source}: " if message.source else ""
-        raise UsageError(
+        raise ConfigError(
             f"{where}neither the body nor the properties have {field_name!r},"
             " by which the queue is chosen"
         )

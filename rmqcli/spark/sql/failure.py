@@ -85,7 +85,9 @@ def statement_error(
 
 def is_of_spark(error: BaseException) -> bool:
     """Whether an exception comes from Spark, and `statement_error` can explain it."""
-    return isinstance(error, (PySparkException, Py4JError, OSError, EOFError))
+    kinds = (PySparkException, Py4JError, OSError, EOFError)
+    # Errors of brokers are OSErrors, too.
+    return isinstance(error, kinds) and not isinstance(error, RmqError)
 
 
 def _at(

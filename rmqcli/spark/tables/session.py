@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.errors import ConfigError
+from rmqcli.errors import ConfigError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.encryption import check_encrypted, submitted_settings
 from rmqcli.spark.export.disk import Disk
@@ -224,7 +224,9 @@ class _Errors:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (PySparkException, Py4JError, OSError, EOFError)):
+        kinds = (PySparkException, Py4JError, OSError, EOFError)
+        # Errors of brokers are OSErrors, too.
+        if isinstance(error, kinds) and not isinstance(error, RmqError):
             raise table_error(
                 error,
                 self._options.format,

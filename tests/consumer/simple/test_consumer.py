@@ -45,8 +45,8 @@ NOWHERE = "127.0.0.1:1"
         ({"topics": {"a": "||"}}, UsageError, "contains no tag"),
         ({"invisible_duration_ms": 999}, UsageError, "must be 1000 to 43200000"),
         ({"invisible_duration_ms": 43_200_001}, UsageError, "must be 1000 to"),
-        ({"invisible_duration_ms": True}, UsageError, "must be an int"),
-        ({"invisible_duration_ms": 1e4}, UsageError, "must be an int"),
+        ({"invisible_duration_ms": True}, TypeError, "must be an int"),
+        ({"invisible_duration_ms": 1e4}, TypeError, "must be an int"),
         (
             {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP},
             UsageError,
@@ -87,7 +87,6 @@ def test_settings_that_are_not_possible_are_refused(options, error, why):
         ({"max_messages": 33}, "max_messages is 33; it must be 1 to 32"),
         ({"await_ms": -1}, "await_ms is -1"),
         ({"await_ms": 10**12}, "await_ms is 1000000000000"),
-        ({"await_ms": 0.5}, "await_ms is 0.5; it must be an int"),
         ({"invisible_duration_ms": 0}, "invisible_duration_ms is 0"),
         ({"invisible_duration_ms": 10**15}, "must be 1000 to 43200000"),
     ],
@@ -102,9 +101,9 @@ def test_arguments_of_a_receive_are_bounded(arguments, why):
 
 def test_only_received_messages_are_acknowledged():
     with SimpleConsumer("g", "orders", namesrv=NOWHERE) as consumer:
-        with pytest.raises(UsageError, match="str is not a message that receive"):
+        with pytest.raises(TypeError, match="str is not a message that receive"):
             consumer.ack(["handle"])  # type: ignore[list-item]
-        with pytest.raises(UsageError, match="NoneType is not a message"):
+        with pytest.raises(TypeError, match="NoneType is not a message"):
             consumer.change_invisible(None, 1_000)  # type: ignore[arg-type]
         consumer.ack([])
 

@@ -7,6 +7,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from rmqcli.errors import (
+    ConnectError,
     DeniedError,
     ExitCode,
     PartialError,
@@ -15,7 +16,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.spark.shown_errors import shown_error, shown_warnings
-from rmqcli.spark.sql.failure import statement_error
+from rmqcli.spark.sql.failure import is_of_spark, statement_error
 
 
 def explained(error, statement="select 1"):
@@ -182,3 +183,9 @@ def test_an_out_of_memory_error_is_named():
 def test_warnings_of_workers_are_found_in_the_log_once():
     log = "26/01/02 INFO x\nrocketmq: a is gone\nrocketmq: b\nrocketmq: a is gone\n"
     assert shown_warnings(log) == ["a is gone", "b"]
+
+
+def test_an_error_of_a_broker_is_not_taken_for_one_of_spark():
+    """A ConnectError is an OSError, as the errors of Spark's sockets are."""
+    assert not is_of_spark(ConnectError("refused", address="127.0.0.1:9"))
+    assert is_of_spark(ConnectionResetError())
