@@ -465,7 +465,6 @@ complete -c rmq -n '__rmq_at \'broker\'' -l proxy-remoting-port -x -d 'Let remot
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-tls-cert -r -F -d 'TLS certificate of the proxy, which then accepts only TLS connections'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-tls-key -r -F -d 'Key of the proxy\'s certificate'
 complete -c rmq -n '__rmq_at \'broker\'' -l proxy-accounts -r -F -d 'TOML file with the accounts that the proxy serves, and their rights'
-complete -c rmq -n '__rmq_at \'broker\'' -l proxy-offsets -d 'Let clients of the proxy read and commit by offset, which RocketMQ\'s proxies up to 5.5.0 do not support'
 complete -c rmq -n '__rmq_at \'broker\'' -l property-filter -d 'Allow SQL92 filters (enablePropertyFilter)'
 complete -c rmq -n '__rmq_at \'broker\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'broker\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Output format'

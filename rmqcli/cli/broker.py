@@ -155,14 +155,6 @@ def broker(
             help="TOML file with the accounts that the proxy serves, and their rights.",
         ),
     ] = None,
-    proxy_offsets: Annotated[
-        bool,
-        option(
-            "--proxy-offsets",
-            help="Let clients of the proxy read and commit by offset, which RocketMQ's"
-            " proxies up to 5.5.0 do not support.",
-        ),
-    ] = False,
     property_filter: Annotated[
         bool,
         option("--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."),
@@ -194,7 +186,6 @@ def broker(
             cert=proxy_tls_cert,
             key=proxy_tls_key,
             accounts=proxy_accounts,
-            serves_offsets=proxy_offsets,
         ),
         settings={
             "default_topic_queue_nums": queues,
@@ -285,7 +276,6 @@ def proxy_options(
     cert: str | None = None,
     key: str | None = None,
     accounts: str | None = None,
-    serves_offsets: bool = False,
 ) -> ProxyOptions | bool:
     """Return the settings of the proxy, or False without one.
 
@@ -302,7 +292,6 @@ def proxy_options(
         others = {
             "--proxy-remoting-port": remoting_port is not None,
             "--proxy-accounts": accounts is not None,
-            "--proxy-offsets": serves_offsets,
         }
         for name, is_given in others.items():
             if is_given:
@@ -318,7 +307,6 @@ def proxy_options(
         tls_key=None if key is None else Path(key),
         accounts=secrets,
         rights=rights,
-        serves_offsets=serves_offsets,
     )
 
 

@@ -26,7 +26,7 @@ import grpc.aio
 import grpc.experimental
 
 from rmqcli.errors import ConnectError, DisconnectedError, RmqError, UsageError
-from rmqcli.proxy.rpc import TELEMETRY, PullParser, ReceiveParser
+from rmqcli.proxy.rpc import TELEMETRY, ReceiveParser
 from rmqcli.proxy.status import grpc_error
 from rmqcli.proxy.tls import Secured, secure
 from rmqcli.tasks import Pending, unexpected
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.io_thread import IoThread
     from rmqcli.proxy.metadata import MetadataMaker
-    from rmqcli.proxy.rpc import PulledPart, PullRpc, Received, ReceiveRpc, Rpc
+    from rmqcli.proxy.rpc import Received, ReceiveRpc, Rpc
 
 T = TypeVar("T")
 
@@ -70,9 +70,9 @@ _NUMBERS: Final = itertools.count(1)
 class ProxyChannel:
     """The channels to the server at some endpoints.
 
-    `invoke`, `receive_now` and `pull_now` may be called from any thread, the other
-    methods only from the I/O thread. In a forked child the channels remain its
-    parent's: calls are a UsageError, and `close` leaves them alone.
+    `invoke` and `receive_now` may be called from any thread, the other methods only
+    from the I/O thread. In a forked child the channels remain its parent's: calls are a
+    UsageError, and `close` leaves them alone.
     """
 
     def __init__(
@@ -155,23 +155,6 @@ class ProxyChannel:
             call.cancel()
             return parser.end(error)
         except BaseException:  # after an interrupt the messages are delivered again
-            call.cancel()
-            raise
-        return parser.end()
-
-    def pull_now(self, rpc: PullRpc, timeout_ms: int) -> PulledPart:
-        """Pull and wait for the whole answer. Raises RmqError."""
-        parser = PullParser(rpc, self.endpoints)
-        call = self._blocking(rpc.method, is_stream=True)(
-            rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
-        )
-        try:
-            for data in call:
-                self.has_answered = True
-                parser.feed(data)
-        except grpc.RpcError as error:
-            raise self._error(error, rpc.what, timeout_ms) from None
-        except BaseException:
             call.cancel()
             raise
         return parser.end()

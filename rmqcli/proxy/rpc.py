@@ -72,19 +72,6 @@ class ReceiveRpc:
     method: str = _SERVICE + "ReceiveMessage"
 
 
-@dataclass(slots=True, kw_only=True)
-class PullRpc:
-    """One PullMessage, whose answer is a stream. See `pull_message`."""
-
-    request: bytes
-    what: str
-    broker_name: str
-    offset: int
-    batch_size: int
-
-    method: str = _SERVICE + "PullMessage"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyQueue:
     """A queue in a route or an assignment.
@@ -134,14 +121,6 @@ class Received:
     messages: list[ProxyMessage]
     delivery_timestamp_ms: int | None = None
     error: RmqError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PulledPart:
-    """The messages of a pull, and the offset at which the next pull begins."""
-
-    messages: list[ProxyMessage]
-    next_offset: int
 
 
 def query_route(topic: str, access_point: Endpoints) -> Rpc[tuple[ProxyQueue, ...]]:
@@ -382,136 +361,6 @@ class ReceiveParser:
         if failure is not None and not self.messages:
             raise failure
         return Received(self.messages, self._delivery_timestamp_ms, failure)
-
-
-def query_offset(
-    queue: ProxyQueue, policy: int, *, time_ms: int | None = None
-) -> Rpc[int]:
-    """A queue's first offset, its end, or its first offset since `time_ms` (TIMESTAMP).
-
-    `policy` is a number of `QueryOffsetPolicy`. Proxies up to 5.5.0 do not implement
-    this call: it raises UnsupportedError.
-    """
-    request = service.QueryOffsetRequest(
-        message_queue=queue.raw,
-        query_offset_policy=policy,  # type: ignore[arg-type]  # its number
-    )
-    if time_ms is not None:
-        request.timestamp.FromMilliseconds(time_ms)
-    what = f"offset of {queue.queue}"
-
-    def parse(data: bytes, address: str) -> int:
-        answer = service.QueryOffsetResponse.FromString(data)
-        check(answer.status, what=what, address=address)
-        if answer.offset < 0:
-            raise BodyError(f"{what}: {address} answered {answer.offset}")
-        return int(answer.offset)
-
-    return _rpc("QueryOffset", request, parse, what)
-
-
-def get_offset(queue: ProxyQueue, group: str) -> Rpc[int | None]:
-    """The committed offset of a group; None if it has committed none.
-
-    The result may also be None for an unknown group. Proxies up to 5.5.0 do not
-    implement this call: it raises UnsupportedError.
-    """
-    request = service.GetOffsetRequest(message_queue=queue.raw)
-    request.group.name = group
-    what = f"offset of group {group} in {queue.queue}"
-
-    def parse(data: bytes, address: str) -> int | None:
-        answer = service.GetOffsetResponse.FromString(data)
-        if answer.status.code == pb.Code.OFFSET_NOT_FOUND:
-            return None
-        check(answer.status, what=what, address=address)
-        if answer.offset < 0:
-            raise BodyError(f"{what}: {address} answered {answer.offset}")
-        return int(answer.offset)
-
-    return _rpc("GetOffset", request, parse, what)
-
-
-def pull_message(
-    queue: ProxyQueue,
-    *,
-    group: str,
-    offset: int,
-    batch_size: int,
-    expression: str = "*",
-    is_sql: bool = False,
-) -> PullRpc:
-    """Read up to `batch_size` messages from `offset` on, without waiting for messages.
-
-    This commits no offset. Proxies up to 5.5.0 do not implement this call.
-    """
-    request = service.PullMessageRequest(
-        message_queue=queue.raw, offset=offset, batch_size=batch_size
-    )
-    request.group.name = group
-    request.filter_expression.type = pb.FilterType.SQL if is_sql else pb.FilterType.TAG
-    request.filter_expression.expression = expression
-    request.long_polling_timeout.FromMilliseconds(0)
-    return PullRpc(
-        request=request.SerializeToString(),
-        what=f"pull from {queue.queue} at {offset}",
-        broker_name=queue.queue.broker_name,
-        offset=offset,
-        batch_size=batch_size,
-    )
-
-
-class PullParser:
-    """Parses the stream of one pull, part by part. Its memory is bounded."""
-
-    def __init__(self, rpc: PullRpc, endpoints: Endpoints) -> None:
-        self._rpc = rpc
-        self._endpoints = endpoints
-        self._bound = _StreamBound(rpc.what, rpc.batch_size)
-        self._status: pb.Status | None = None
-        self._next_offset: int | None = None
-        self._messages: list[ProxyMessage] = []
-
-    def feed(self, data: bytes) -> None:
-        """Parse one part. Raises BodyError when it is invalid."""
-        what = self._rpc.what
-        try:
-            part = service.PullMessageResponse.FromString(data)
-        except ProtobufError as error:
-            raise BodyError(f"{what}: the answer cannot be read") from error
-        kind = part.WhichOneof("content")
-        self._bound.admit(data, is_message=kind == "message")
-        if kind == "message":
-            self._messages.append(
-                ProxyMessage(
-                    part.message,
-                    broker_name=self._rpc.broker_name,
-                    endpoints=self._endpoints,
-                )
-            )
-        elif kind == "status":
-            self._status = part.status
-        elif kind == "next_offset":
-            self._next_offset = int(part.next_offset)
-
-    def end(self) -> PulledPart:
-        """The whole answer. Raises RmqError for a refusal, and for a missing part."""
-        address, what = str(self._endpoints), self._rpc.what
-        status = self._status
-        if status is None:
-            raise BodyError(f"{what}: {address} answered without a status")
-        if status.code not in (OK, int(pb.Code.MESSAGE_NOT_FOUND)):
-            raise error_of(status, what=what, address=address)
-        following = self._next_offset
-        offsets = [each.queue_offset for each in self._messages]
-        last = self._rpc.offset - 1
-        for offset in offsets:
-            if offset is None or offset <= last:
-                raise BodyError(f"{what}: {address} gave messages out of order")
-            last = offset
-        if following is None or following <= last:
-            raise BodyError(f"{what}: {address} gave no next offset after its messages")
-        return PulledPart(self._messages, following)
 
 
 def ack_messages(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-import grpc
 import pytest
 
 from rmqcli import (
@@ -26,7 +25,6 @@ from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.config import parse_properties_text
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.protobuf import service_pb2 as service
 from tests.broker.wire_client import WireClient
 from tests.kit import raw
 from tests.kit.proxy.raw_client import GrpcClient, code_of
@@ -118,7 +116,6 @@ def test_faults_come_from_a_file(tmp_path):
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
         (["--proxy-tls-key", "k"], 2, "--proxy-tls-key need --proxy-port"),
-        (["--proxy-offsets"], 2, "--proxy-offsets needs --proxy-port"),
         (["--proxy-accounts", "a"], 2, "--proxy-accounts needs --proxy-port"),
         (["--proxy-remoting-port", "0"], 2, "-remoting-port needs --proxy-port"),
         (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "must be used together"),
@@ -275,24 +272,6 @@ def test_accounts_that_others_can_read_are_refused(accounts_file, capsys):
     path = accounts_file("[a]\nsecret_key='s3cret'", mode=0o644)
     assert run(["broker", "--proxy-port", "0", "--proxy-accounts", path]) == 2
     assert "other users can read or write it (mode 0644)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "answer"),
-    [((), "UNIMPLEMENTED"), (("--proxy-offsets",), "TOPIC_NOT_FOUND")],
-)
-def test_a_proxy_that_reads_by_offset_is_an_option(options, answer):
-    request = service.QueryOffsetRequest()
-    request.message_queue.topic.name = "unknown"
-    with (
-        rmq_broker("--proxy-port", "0", *options) as (_, rows),
-        GrpcClient(rows[2]["address"]) as client,
-    ):
-        try:
-            found = code_of(client.call("QueryOffset", request))
-        except grpc.RpcError as error:
-            found = error.code().name
-    assert found == answer
 
 
 def test_a_folder_outlives_a_kill(tmp_path):

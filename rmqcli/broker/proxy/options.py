@@ -47,9 +47,6 @@ class ProxyOptions:
     #: to receive, All, or Deny. A `*` ends a prefix, and alone matches everything.
     #: Without `rights` each account may do everything; otherwise only what is listed.
     rights: Mapping[str, Mapping[str, str]] | None = None
-    #: also serve PullMessage, UpdateOffset, GetOffset and QueryOffset, which proxies up
-    #: to 5.5.0 do not implement
-    serves_offsets: bool = False
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -25,7 +25,6 @@ from rmqcli.broker.proxy.caller import caller_of, check_signature
 from rmqcli.broker.proxy.clients import Clients
 from rmqcli.broker.proxy.handles import Handles
 from rmqcli.broker.proxy.message import made_up_message
-from rmqcli.broker.proxy.offsets import Offsets
 from rmqcli.broker.proxy.receiving import Receiving
 from rmqcli.broker.proxy.reflection import METHOD as REFLECTION_METHOD
 from rmqcli.broker.proxy.reflection import SERVICE as REFLECTION_SERVICE
@@ -48,8 +47,6 @@ from rmqcli.wire.protobuf.reflection_pb2 import (
     ServerReflectionResponse,
 )
 from rmqcli.wire.protobuf.service_pb2 import (
-    PullMessageResponse,
-    ReceiveMessageResponse,
     TelemetryCommand,
 )
 
@@ -319,7 +316,6 @@ class _Activities:
         self.receiving = Receiving(
             links, self.routes, self.clients, self.handles, clock
         )
-        self.offsets = Offsets(links, self.routes)
         self.remoting = RemotingPort(links, self.routes, clock)
 
     async def run_due(self) -> None:
@@ -347,16 +343,6 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
             all_.handles.forward_message_to_dead_letter_queue
         ),
     }
-    streams: dict[str, tuple[Streaming, type[Message]]] = {
-        "ReceiveMessage": (all_.receiving.receive_message, ReceiveMessageResponse),
-    }
-    if options.serves_offsets:
-        unary |= {
-            "UpdateOffset": all_.offsets.update_offset,
-            "GetOffset": all_.offsets.get_offset,
-            "QueryOffset": all_.offsets.query_offset,
-        }
-        streams["PullMessage"] = (all_.offsets.pull_message, PullMessageResponse)
     table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Telemetry": grpc.stream_stream_rpc_method_handler(
             _telemetry(all_.sessions, access),
@@ -369,12 +355,11 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
             _unary(call, request, response, access),
             response_serializer=response.SerializeToString,
         )
-    for name, (stream, part) in streams.items():
-        request, response = _classes(name)
-        table[name] = grpc.unary_stream_rpc_method_handler(
-            _stream(stream, request, part, access),
-            response_serializer=response.SerializeToString,
-        )
+    request, response = _classes("ReceiveMessage")
+    table["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
+        _stream(all_.receiving.receive_message, request, response, access),
+        response_serializer=response.SerializeToString,
+    )
     return grpc.method_handlers_generic_handler(SERVICE, table)
 
 

@@ -11,8 +11,7 @@ the topic, as a receipt handle that was made up would reach messages of any topi
 Not imitated: addresses in an entry, disabled accounts.
 
 Source: `DefaultAuthorizationContextBuilder` and `AclAuthorizationHandler` in
-apache/rocketmq. PullMessage and the calls for offsets, which no RocketMQ proxy serves,
-need the rights to receive.
+apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -36,22 +35,12 @@ if TYPE_CHECKING:
         AckMessageRequest,
         ChangeInvisibleDurationRequest,
         ForwardMessageToDeadLetterQueueRequest,
-        GetOffsetRequest,
         HeartbeatRequest,
         NotifyClientTerminationRequest,
-        PullMessageRequest,
         QueryAssignmentRequest,
         ReceiveMessageRequest,
         SendMessageRequest,
         TelemetryCommand,
-        UpdateOffsetRequest,
-    )
-
-    _OfQueue = (
-        ReceiveMessageRequest
-        | PullMessageRequest
-        | UpdateOffsetRequest
-        | GetOffsetRequest
     )
 
 _TOPIC: Final = "Topic"
@@ -160,7 +149,7 @@ def _of_send(request: SendMessageRequest) -> list[Need]:
     return _topic(request.messages[0].topic, PUB)
 
 
-def _of_queue(request: _OfQueue) -> list[Need]:
+def _of_receive(request: ReceiveMessageRequest) -> list[Need]:
     if not request.HasField("message_queue"):
         raise unauthorized("messageQueue is null.")
     return [*_group(request.group), *_topic(request.message_queue.topic, SUB)]
@@ -210,13 +199,9 @@ _NEEDS: Final[Mapping[str, Callable[[Any], list[Need]]]] = {
     "EndTransactionRequest": lambda request: _topic(request.topic, PUB),
     "HeartbeatRequest": _of_heartbeat,
     "NotifyClientTerminationRequest": _of_termination,
-    "ReceiveMessageRequest": _of_queue,
+    "ReceiveMessageRequest": _of_receive,
     "AckMessageRequest": _of_both,
     "ForwardMessageToDeadLetterQueueRequest": _of_both,
     "ChangeInvisibleDurationRequest": _of_both,
     "TelemetryCommand": _of_telemetry,
-    "PullMessageRequest": _of_queue,
-    "UpdateOffsetRequest": _of_queue,
-    "GetOffsetRequest": _of_queue,
-    "QueryOffsetRequest": lambda request: _topic(request.message_queue.topic, SUB),
 }

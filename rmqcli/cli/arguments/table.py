@@ -516,7 +516,6 @@ COMMANDS: dict[str, Any] = {
          '--proxy-tls-cert': ('proxy_tls_cert', 'store', 'text'),
          '--proxy-tls-key': ('proxy_tls_key', 'store', 'text'),
          '--proxy-accounts': ('proxy_accounts', 'store', 'text'),
-         '--proxy-offsets': ('proxy_offsets', 'true', 'text'),
          '--property-filter': ('property_filter', 'true', 'text'),
          '--output': ('output',
                       'store',

@@ -38,7 +38,7 @@ from rmqcli.cli.ui.records.output import (
     make_writer,
     record_schema,
 )
-from rmqcli.errors import ExitCode, TextError, UnsupportedError, UsageError
+from rmqcli.errors import TextError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.tail.filter import TailFilter
@@ -320,6 +320,15 @@ class TailOptions:
         self._check_group(given, by_proxy=by_proxy)
 
     def _check_group(self, given: dict[str, bool], *, by_proxy: bool) -> None:
+        if self.group is None and by_proxy:
+            raise UsageError(
+                "through a proxy tail needs --group: a proxy gives messages only to"
+                " members of groups",
+                hint="read without a group with --namesrv HOST:PORT; or add --group G,"
+                " an existing group, which then consumes the messages that tail shows:"
+                " other members do not receive them, and messages that tail received"
+                " but did not show are delivered again with a higher retry count",
+            )
         if self.group is None:
             return
         if not by_proxy:
@@ -398,21 +407,19 @@ def tail(common: Common, options: TailOptions) -> int:
 
     Example: rmq tail orders --from -15m --to now -o jsonl
 
-    With a proxy (--endpoints), tail can read without a group only if the proxy reads by
-    offset, which proxies up to 5.5.0 do not. Otherwise --group G makes tail a member of
-    G, which must exist. The group then consumes the messages that tail shows: each is
-    acknowledged once it is written, and other members of G do not receive it. Messages
-    that were received but not written are delivered again after 30 s, with a higher
-    retry count. --tag and --sql select messages; --count, --for and --idle-timeout end
-    tail. Without --group, NAMESRV_ADDR takes precedence over ROCKETMQ_ENDPOINTS.
+    With a proxy (--endpoints), which gives messages only to members of groups, tail
+    needs --group G and becomes a member of G, which must exist. The group then consumes
+    the messages that tail shows: each is acknowledged once it is written, and other
+    members of G do not receive it. Messages that were received but not written are
+    delivered again after 30 s, with a higher retry count. --tag and --sql select
+    messages; --count, --for and --idle-timeout end tail. Without --group, NAMESRV_ADDR
+    takes precedence over ROCKETMQ_ENDPOINTS.
     """
     warn_about_timeout(common, for_ms=options.for_)
     common = options.choose(common)
     options.check(common.output, by_proxy=bool(common.endpoints))
     options.filter()  # raises UsageError before anything is opened
     if common.endpoints:
-        if options.group is None:
-            return _tail_by_offsets(common, options)
         return _tail_in_group(common, options)
     from rmqcli.cli.tail.run import run_tail
 
@@ -439,55 +446,3 @@ def _tail_in_group(common: Common, options: TailOptions) -> int:
         decode=options.decode,
     )
     return run_group_tail(common, plan, writer, fail_if_empty=options.fail_if_empty)
-
-
-def _tail_by_offsets(common: Common, options: TailOptions) -> int:
-    """Tail through a proxy that reads by offset. Raises UsageError for others."""
-    from rmqcli.cli.tail.by_offsets import Around, OffsetTail, OffsetTailPlan
-    from rmqcli.proxy.reader import ProxyReader  # loads gRPC
-
-    plan = OffsetTailPlan(
-        topics=tuple(dict.fromkeys(options.topics)),
-        selectors=options.selectors,
-        filter=options.filter(),
-        start=options.start,
-        own_starts=options.queue_starts,
-        end=options.to,
-        last=options.shown_last,
-        look_back=LOOK_BACK if options.is_plain else None,
-        around=None
-        if options.around_group is None
-        else Around(
-            options.around_group,
-            BEFORE_DEFAULT if options.before is None else options.before,
-            AFTER_DEFAULT if options.after is None else options.after,
-        ),
-        follow=options.follows,
-        count=options.count,
-        timeout_ms=options.for_,
-        idle_timeout_ms=options.idle_timeout,
-        rate_per_s=options.rate,
-    )
-    writer = make_writer(
-        common.output,
-        template=options.format_,
-        color=common.use_color,
-        decode=options.decode,
-    )
-    with ProxyReader(common.client_config()) as reader:
-        tail = OffsetTail(common, plan, reader, writer)
-        tail.find_queues()
-        try:
-            tail.find_ranges()
-        except UnsupportedError as error:
-            raise UsageError(
-                "through this proxy tail needs --group: the proxy does not read by"
-                " offset, and gives messages only to members of groups",
-                hint="read without a group with --namesrv HOST:PORT; or add --group G,"
-                " an existing group, which then consumes the messages that tail shows:"
-                " other members do not receive them, and messages that tail received"
-                " but did not show are delivered again with a higher retry count",
-            ) from error
-        code = tail.run()
-    is_empty = options.fail_if_empty and not tail.shown
-    return ExitCode.EMPTY if is_empty else code

@@ -7,11 +7,8 @@ import pytest
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import UsageError
-from rmqcli.wire.protobuf import definition_pb2 as d
-from rmqcli.wire.protobuf import service_pb2 as s
 from tests.broker.proxy.access import (
     ADMIN,
-    GROUP,
     RIGHTS,
     TABLE,
     TOPIC,
@@ -19,7 +16,7 @@ from tests.broker.proxy.access import (
     said,
     signed,
 )
-from tests.kit.proxy.raw_client import code_of, message, resource
+from tests.kit.proxy.raw_client import code_of, message
 
 ACCOUNTS = {each.name: each.secret for each in (ADMIN, *RIGHTS)}
 ALL_RIGHTS = {ADMIN.name: {"*": "All"}, **{k.name: v for k, v in RIGHTS.items()}}
@@ -27,7 +24,7 @@ ALL_RIGHTS = {ADMIN.name: {"*": "All"}, **{k.name: v for k, v in RIGHTS.items()}
 
 @pytest.fixture(scope="module")
 def guarded():
-    options = ProxyOptions(accounts=ACCOUNTS, rights=ALL_RIGHTS, serves_offsets=True)
+    options = ProxyOptions(accounts=ACCOUNTS, rights=ALL_RIGHTS)
     with EmbeddedCluster(proxy=options) as cluster:
         cluster.create_topic(TOPIC)
         yield cluster
@@ -37,18 +34,6 @@ def guarded():
 def test_a_call_must_be_signed_and_allowed(guarded, name):
     row = TABLE[name]
     assert row.ask(guarded.endpoints) == row.expected
-
-
-def test_calls_about_offsets_need_what_a_receive_needs(guarded, connect):
-    client = connect(guarded, metadata=signed(WRITER))
-    queue = d.MessageQueue(topic=resource(TOPIC), broker=d.Broker(name="broker-a"))
-    for name in ("UpdateOffset", "GetOffset"):
-        request = getattr(s, f"{name}Request")(
-            group=resource(GROUP), message_queue=queue
-        )
-        assert "access Group:G" in said(client.call(name, request))
-    answer = client.call("QueryOffset", s.QueryOffsetRequest(message_queue=queue))
-    assert "access Topic:T" in said(answer)
 
 
 def test_without_rights_each_account_may_do_everything(start, connect):

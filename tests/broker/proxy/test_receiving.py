@@ -8,7 +8,6 @@ import threading
 import grpc
 import pytest
 
-from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
@@ -335,39 +334,7 @@ def test_each_broker_is_asked_by_its_name(start, connect):
     assert code_of(client.ack("G", "T", *found.handles)) == "OK"
 
 
-def test_the_offset_calls_are_served_where_they_are_switched_on(start, connect):
-    cluster = start(proxy=ProxyOptions(serves_offsets=True))
-    cluster.create_topic("T", queues=1)
-    cluster.create_group("G")
-    cluster.send("T", ["a", "b"])
-    client = connect(cluster)
-    queue = d.MessageQueue(topic=resource("T"), id=0, broker=d.Broker(name="broker-a"))
-    query = s.QueryOffsetRequest(
-        message_queue=queue, query_offset_policy=d.QueryOffsetPolicy.END
-    )
-    assert client.call("QueryOffset", query).offset == 2
-    query.query_offset_policy = d.QueryOffsetPolicy.BEGINNING
-    assert client.call("QueryOffset", query).offset == 0
-    query.query_offset_policy = d.QueryOffsetPolicy.TIMESTAMP
-    assert code_of(client.call("QueryOffset", query)) == "BAD_REQUEST"
-    query.timestamp.FromMilliseconds(4_000_000_000_000)
-    assert client.call("QueryOffset", query).offset == 2
-    get = s.GetOffsetRequest(group=resource("G"), message_queue=queue)
-    update = s.UpdateOffsetRequest(group=resource("G"), message_queue=queue, offset=1)
-    assert code_of(client.call("UpdateOffset", update)) == "OK"
-    assert client.call("GetOffset", get).offset == 1
-    pull = s.PullMessageRequest(
-        group=resource("G"), message_queue=queue, offset=1, batch_size=32
-    )
-    parts = list(client.start("PullMessage", pull))
-    kinds = [part.WhichOneof("content") for part in parts]
-    assert kinds == ["status", "message", "next_offset"]
-    assert (parts[1].message.body, parts[2].next_offset) == (b"b", 2)
-    pull.offset = 7
-    assert code_of(next(iter(client.start("PullMessage", pull)))) == "ILLEGAL_OFFSET"
-
-
-def test_without_the_switch_they_are_unimplemented(client):
+def test_pulls_by_offset_are_unimplemented_as_in_rocketmq(client):
     with pytest.raises(grpc.RpcError) as failed:
         list(client.start("PullMessage", s.PullMessageRequest()))
     assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -6,10 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from concurrent import futures
 from pathlib import Path
 
-import grpc
 import pytest
 
 from rmqcli import ClientConfig, SimpleConsumer
@@ -90,15 +88,16 @@ def give(proxy, *bodies):
     proxy.answers["ReceiveMessage"] = answer
 
 
-def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
-    words = ["--endpoints", cluster.endpoints, "--plaintext"]
+def test_without_a_group_it_says_what_a_group_would_mean(proxy, capsys):
+    words = ["--endpoints", proxy.endpoints, "--plaintext"]
     assert run(["tail", "T", *words]) == 2
+    assert proxy.requests == []
     out, err = capsys.readouterr()
     error, hint = err.splitlines()
     assert out == ""
     assert error == (
-        "error: through this proxy tail needs --group: the proxy does not read by"
-        " offset, and gives messages only to members of groups"
+        "error: through a proxy tail needs --group: a proxy gives messages only to"
+        " members of groups"
     )
     for part in (
         "add --group G, an existing group, which then consumes the messages",
@@ -107,20 +106,6 @@ def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
         "read without a group with --namesrv HOST:PORT",
     ):
         assert part in hint
-
-
-def test_a_server_that_is_no_proxy_is_not_taken_for_an_old_one(capsys):
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    words = ["--endpoints", f"127.0.0.1:{port}", "--plaintext"]
-    try:
-        assert run(["tail", "T", *words]) == 1
-    finally:
-        server.stop(0)
-    err = capsys.readouterr().err
-    assert "does not support the call for route of topic T" in err
-    assert "check that this is the gRPC port of a RocketMQ proxy" in err
 
 
 def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):

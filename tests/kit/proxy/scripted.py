@@ -33,10 +33,7 @@ UNARY = (
     "ChangeInvisibleDuration",
     "RecallMessage",
     "SyncLiteSubscription",
-    "QueryOffset",
 )
-#: Methods that RocketMQ's proxies up to 5.5.0 do not implement.
-NOT_IMPLEMENTED = ("QueryOffset", "PullMessage")
 OK = pb.Status(code=pb.Code.OK, message="OK")
 
 
@@ -90,11 +87,6 @@ class ScriptedProxy:
             self._receive,
             request_deserializer=service.ReceiveMessageRequest.FromString,
             response_serializer=service.ReceiveMessageResponse.SerializeToString,
-        )
-        handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-            self._pull,
-            request_deserializer=service.PullMessageRequest.FromString,
-            response_serializer=service.PullMessageResponse.SerializeToString,
         )
         handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
             self._telemetry,
@@ -169,8 +161,6 @@ class ScriptedProxy:
         script = self.answers.get(name)
         if script is not None:
             return script(request, context)
-        if name in NOT_IMPLEMENTED:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
         if name == "QueryRoute":
             return self.route(request.topic.name)
         answer = getattr(service, f"{name}Response")(status=OK)
@@ -205,16 +195,6 @@ class ScriptedProxy:
             yield from script(request, context)
             return
         yield service.ReceiveMessageResponse(status=status("MESSAGE_NOT_FOUND"))
-
-    def _pull(
-        self, request: Any, context: grpc.ServicerContext
-    ) -> Iterator[service.PullMessageResponse]:
-        self._note("PullMessage", request, context)
-        script = self.answers.get("PullMessage")
-        if script is None:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
-            return
-        yield from script(request, context)
 
     def _telemetry(
         self, commands: Iterator[Any], context: grpc.ServicerContext
