@@ -234,16 +234,16 @@ class Admin:
         group, topic or cluster.
         """
         from rmqcli.admin.reset import backup as backups
-        from rmqcli.admin.reset.cluster_identity import identity_of
+        from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
         from rmqcli.admin.reset.target import Restore
 
-        folder, namesrv = self._backup_folder(), self._client.config.namesrv
+        folder = self._backup_folder()
         here = identity_of(self._client.route(topic))
         if backup_id is None:
             if other_cluster:
                 raise ConfigError("other_cluster needs a backup_id")
             found = backups.latest_backup(
-                folder, group=group, topic=topic, cluster=here, namesrv=namesrv
+                folder, group=group, topic=topic, cluster=here
             )
         else:
             found = backups.load_backup(folder, backup_id)
@@ -253,12 +253,10 @@ class Admin:
                     f" {found.topic}",
                     hint="pass the backup's own group and topic",
                 )
-            if not other_cluster and not backups.is_of_cluster(
-                found, here, namesrv=namesrv
-            ):
+            if not other_cluster and not is_same_cluster(found.cluster, here):
                 raise RefusedError(
-                    f"backup {backup_id} was made on {backups.origin_of(found)}, but"
-                    f" this cluster is {here}",
+                    f"backup {backup_id} was made on {found.cluster}, but this cluster"
+                    f" is {here}",
                     hint="to use these offsets anyway, add other_cluster=True",
                 )
         return self._planned(

@@ -28,7 +28,7 @@ BY_NAMESRV = [
     "topics",
 ]
 #: Commands that can use a proxy.
-BY_PROXY = ["consume T --group G", "send T x", "tail T --no-follow", "topic show T"]
+BY_PROXY = ["consume T --group G", "send T x", "tail T --group G", "topic show T"]
 
 
 @pytest.mark.parametrize("command", BY_NAMESRV)

@@ -4,10 +4,7 @@ Each backup is a separate JSON file, readable by its owner only, in
 `$XDG_STATE_HOME/rmqcli/reset-offset` (else `~/.local/state/...`). It appears whole or
 not at all, is on the disk before any offset changes, and is never overwritten.
 
-A backup belongs to one cluster (`cluster_identity` has the rule). A file of an earlier
-version of rmq does not record it: it counts as a backup of the cluster when the two
-share a name server. Earlier versions can read the files of this version and ignore what
-they do not know.
+A backup belongs to one cluster, which `cluster_identity` recognises.
 
 Backups are ordered as they were saved, even after the machine's clock was set back:
 each gets a `sequence` above every other in the folder.
@@ -26,7 +23,6 @@ from rmqcli.admin.reset.cluster_identity import (
     ClusterIdentity,
     identity_json,
     is_same_cluster,
-    is_same_namesrv,
     parse_identity,
 )
 from rmqcli.errors import (
@@ -55,16 +51,16 @@ class Backup:
     """The committed offsets of a group before a reset; None where it had none.
 
     `targets` are the offsets to set. `undo_of` is the id of the backup that the reset
-    restored, empty for any other reset. `cluster` is None in a file of a version that
-    did not record it. `sequence` orders backups: the time in ms at which it was saved,
-    or one above the highest in the folder when the clock is behind that.
+    restored, empty for any other reset. `sequence` orders backups: the time in ms at
+    which it was saved, or one above the highest in the folder when the clock is behind
+    that.
     """
 
     backup_id: str
     created_ms: int
     sequence: int
     namesrv: tuple[str, ...]
-    cluster: ClusterIdentity | None
+    cluster: ClusterIdentity
     group: str
     topic: str
     committed: dict[MessageQueue, int | None]
@@ -97,7 +93,7 @@ def save_backup(
     topic: str,
     committed: Mapping[MessageQueue, int | None],
     targets: Mapping[MessageQueue, int],
-    cluster: ClusterIdentity | None = None,
+    cluster: ClusterIdentity,
     undo_of: str = "",
 ) -> str:
     """Write a backup to the disk and return its id.
@@ -175,22 +171,12 @@ def list_backups(
     return sorted(found, key=lambda each: (each.sequence, each.backup_id))
 
 
-def is_of_cluster(
-    backup: Backup, cluster: ClusterIdentity, *, namesrv: Sequence[str]
-) -> bool:
-    """Whether `backup` was made on `cluster`, which is reached through `namesrv`."""
-    if backup.cluster is None:
-        return is_same_namesrv(backup.namesrv, namesrv)
-    return is_same_cluster(backup.cluster, cluster)
-
-
 def latest_backup(
     directory: Path,
     *,
     group: str,
     topic: str,
     cluster: ClusterIdentity,
-    namesrv: Sequence[str],
 ) -> Backup:
     """Return the newest backup of this cluster that was not saved by an undo.
 
@@ -204,24 +190,16 @@ def latest_backup(
         if not each.undo_of
     ]
     for backup in reversed(found):
-        if is_of_cluster(backup, cluster, namesrv=namesrv):
+        if is_same_cluster(backup.cluster, cluster):
             return backup
     if found:
         raise RefusedError(
             f"there is no backup of group {group} and topic {topic} of this cluster,"
-            f" {cluster}; the latest, {found[-1].backup_id}, is of"
-            f" {origin_of(found[-1])}",
+            f" {cluster}; the latest, {found[-1].backup_id}, is of {found[-1].cluster}",
             hint="plan the undo with a client of that cluster, or pass backup_id and"
             " other_cluster=True",
         )
     raise _no_backup(f"there is no backup of group {group} and topic {topic}")
-
-
-def origin_of(backup: Backup) -> str:
-    """Describe where `backup` was made, for the user."""
-    if backup.cluster is not None:
-        return str(backup.cluster)
-    return f"a cluster with the name servers {';'.join(backup.namesrv)}"
 
 
 def _write_new(directory: Path, backup: Backup) -> bool:
@@ -245,7 +223,7 @@ def _to_json(backup: Backup) -> dict[str, object]:
         "created_ms": backup.created_ms,
         "sequence": backup.sequence,
         "namesrv": list(backup.namesrv),
-        "cluster": None if backup.cluster is None else identity_json(backup.cluster),
+        "cluster": identity_json(backup.cluster),
         "group": backup.group,
         "topic": backup.topic,
         "undo_of": backup.undo_of or None,
@@ -270,7 +248,6 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
     rows, namesrv, created_ms = data["queues"], data["namesrv"], data["created_ms"]
     if not (isinstance(rows, list) and isinstance(namesrv, list)):
         raise TypeError("queues and namesrv are lists")
-    sequence = data.get("sequence", created_ms)
     for row in rows:
         queue = MessageQueue(
             str(row["topic"]), str(row["broker_name"]), _number(row["queue_id"])
@@ -282,9 +259,9 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
     return Backup(
         backup_id=backup_id,
         created_ms=_number(created_ms, _EPOCH_MS_MAX),
-        sequence=_number(sequence),
+        sequence=_number(data["sequence"]),
         namesrv=tuple(map(str, namesrv)),
-        cluster=parse_identity(data.get("cluster")),
+        cluster=parse_identity(data["cluster"]),
         group=str(data["group"]),
         topic=str(data["topic"]),
         committed=committed,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rmqcli.model import TopicRoute
 
@@ -67,14 +67,6 @@ def is_same_cluster(then: ClusterIdentity, now: ClusterIdentity) -> bool:
     )
 
 
-def is_same_namesrv(then: Iterable[str], now: Iterable[str]) -> bool:
-    """Whether two lists of name servers have one in common.
-
-    For a backup without an identity there is nothing else to compare.
-    """
-    return bool({each.lower() for each in then} & {each.lower() for each in now})
-
-
 def identity_json(identity: ClusterIdentity) -> dict[str, object]:
     """Return the JSON object to write into a file."""
     return {
@@ -83,10 +75,8 @@ def identity_json(identity: ClusterIdentity) -> dict[str, object]:
     }
 
 
-def parse_identity(data: object) -> ClusterIdentity | None:
-    """Read what `identity_json` wrote; None stays None. Raises TypeError."""
-    if data is None:
-        return None
+def parse_identity(data: object) -> ClusterIdentity:
+    """Read what `identity_json` wrote. Raises TypeError for anything else."""
     if not isinstance(data, dict):
         raise TypeError("cluster is not an object")
     names, brokers = data.get("names"), data.get("brokers")

@@ -46,6 +46,7 @@ from rmqcli.queue_selector import select_queues
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.admin.reset.plan import MethodKey
     from rmqcli.api.client import Client
@@ -92,8 +93,8 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     if unknown and not facts:
         client.raise_if_none_answers(unknown.values())
         raise next(iter(unknown.values()))
-    group = _group_facts(request, members, retry)
-    group = replace(group, cluster=identity_of(client.route(request.topic)))
+    cluster = identity_of(client.route(request.topic))
+    group = _group_facts(request, cluster, members, retry)
     plan = make_plan(group, facts, methods)
     plan = _with_unknown(plan, unknown, members)
     if isinstance(request.target, ToOffsets):
@@ -148,12 +149,16 @@ def _read_topics(
 
 
 def _group_facts(
-    request: ResetRequest, members: Membership, retry: _Topic | None
+    request: ResetRequest,
+    cluster: ClusterIdentity,
+    members: Membership,
+    retry: _Topic | None,
 ) -> GroupFacts:
     every = {} if retry is None else retry.every
     return GroupFacts(
         group=request.group,
         topic=request.topic,
+        cluster=cluster,
         client_ids=members.client_ids(request.topic),
         is_broadcast=members.is_broadcast,
         retry_pending=sum(map(_pending, every.values())),

@@ -129,18 +129,17 @@ class ResetPlan:
     for each topic and broker, how offsets can be set there. `broadcast` says why the
     reset has no effect in a broadcast group; it is empty for other groups. `unknown`
     has the queues that are part of the reset but could not be read, and why: a plan
-    with any of them must not be applied. `cluster` is where the queues are, None when
-    the caller did not pass it.
+    with any of them must not be applied. `cluster` is where the queues are.
     """
 
     group: str
     topic: str
+    cluster: ClusterIdentity
     queues: tuple[QueuePlan, ...]
     warnings: tuple[str, ...] = ()
     client_ids: tuple[str, ...] = ()
     broadcast: str = ""
     methods: dict[MethodKey, ResetMethod]
-    cluster: ClusterIdentity | None = None
     unknown: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
 
     def method_of(self, queue: MessageQueue) -> ResetMethod:
@@ -176,11 +175,11 @@ class GroupFacts:
 
     group: str
     topic: str
+    cluster: ClusterIdentity
     client_ids: tuple[str, ...] = ()
     is_broadcast: bool = False
     retry_pending: int = 0
     retry_unknown: int = 0
-    cluster: ClusterIdentity | None = None
 
 
 def plan_queue(facts: QueueFacts) -> QueuePlan:

@@ -145,7 +145,8 @@ def _read_json(path: Path, text: str) -> _Json:
             )
             for number, row in enumerate(document["queues"], start=1)
         ]
-        return _Json(rows, parse_identity(document.get("cluster")))
+        cluster = document.get("cluster")
+        return _Json(rows, None if cluster is None else parse_identity(cluster))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a plan: {type(error).__name__} {error}",

@@ -303,13 +303,11 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
     """
     from rmqcli.admin.reset.backup import (
         backup_directory,
-        is_of_cluster,
         latest_backup,
         list_backups,
         load_backup,
-        origin_of,
     )
-    from rmqcli.admin.reset.cluster_identity import identity_of
+    from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 
     directory = backup_directory(os.environ)
     group, topic = options.group_and_topic
@@ -322,7 +320,6 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
                 group=group,
                 topic=topic,
                 cluster=here,
-                namesrv=common.namesrv,
             )
         except RefusedError as refused:
             found = list_backups(directory, group=group, topic=topic)
@@ -338,18 +335,12 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
                 hint=f"see: rmq reset-offset {group} {topic} --list-backups",
             )
         here = identity_of(client.route(topic))
-        if not is_of_cluster(backup, here, namesrv=common.namesrv):
+        if not is_same_cluster(backup.cluster, here):
             what = (
-                f"backup {backup_id} was made on {origin_of(backup)}, but this cluster"
-                f" is {here}"
+                f"backup {backup_id} was made on {backup.cluster}, but this cluster is"
+                f" {here}"
             )
             _insist(common, what, options)
-            return backup
-    if backup.cluster is None:
-        common.messages.warn(
-            f"backup {backup.backup_id} does not name its brokers; it was made through"
-            f" {';'.join(backup.namesrv)}"
-        )
     return backup
 
 

@@ -145,15 +145,15 @@ BACKUP_COLUMNS = (
     ),
     Column(
         "cluster",
-        "the cluster's name; null in a backup of an earlier version",
-        value=lambda backup: backup.cluster and ", ".join(backup.cluster.names),
+        "the cluster's name",
+        value=lambda backup: ", ".join(backup.cluster.names),
         priority=50,
     ),
     Column(
         "brokers",
         "its brokers and the addresses that they advertised then",
         None,
-        value=lambda backup: backup.cluster and dict(backup.cluster.brokers),
+        value=lambda backup: dict(backup.cluster.brokers),
     ),
     Column(
         "namesrv",
@@ -174,7 +174,7 @@ def document(
         "mode": "plan" if outcomes is None else "applied",
         "queues": list(_rows(plan, outcomes).values()),
         "backup": backup_id,
-        "cluster": None if plan.cluster is None else identity_json(plan.cluster),
+        "cluster": identity_json(plan.cluster),
         "client_ids": list(plan.client_ids),
         "warnings": list(map(with_flags, plan.warnings)),
     }

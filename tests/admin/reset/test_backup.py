@@ -24,6 +24,8 @@ from rmqcli.model import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("%RETRY%G", "broker-a", 0)
+#: The cluster of `save`.
+HERE = ClusterIdentity(("C",), {"broker-a": ("127.0.0.1:10911",)})
 TIME_MS = 1_767_323_045_678  # 2026-01-02T03:04:05.678Z
 
 
@@ -33,6 +35,7 @@ def save(directory, **changes):
         "namesrv": ["127.0.0.1:9876"],
         "group": "G",
         "topic": "T",
+        "cluster": HERE,
         "committed": {QUEUE: 5, OTHER: None},
         "targets": {QUEUE: 9},
         **changes,
@@ -41,13 +44,12 @@ def save(directory, **changes):
 
 
 def latest(directory, *, topic="T"):
-    """Return the backup id that `--undo` takes, with the name server of `save`."""
+    """Return the backup id that `--undo` takes, on the cluster of `save`."""
     backup = latest_backup(
         directory,
         group="G",
         topic=topic,
-        cluster=ClusterIdentity((), {}),
-        namesrv=["127.0.0.1:9876"],
+        cluster=HERE,
     )
     return backup.backup_id
 
@@ -92,16 +94,15 @@ def test_the_order_is_that_of_saving_although_the_clock_was_set_back(tmp_path):
     assert load_backup(tmp_path, later).sequence == TIME_MS + 60_000
 
 
-def test_a_file_of_an_earlier_version_is_in_its_place(tmp_path):
-    first = save(tmp_path)
-    old = save(tmp_path, created_ms=TIME_MS + 1000)
-    file = tmp_path / f"{old}.json"
+@pytest.mark.parametrize("key", ["sequence", "cluster", "undo_of", "queues"])
+def test_a_file_without_one_of_its_fields_is_no_backup(tmp_path, key):
+    file = tmp_path / f"{save(tmp_path)}.json"
     document = json.loads(file.read_text())
-    del document["sequence"], document["cluster"]
+    del document[key]
     file.write_text(json.dumps(document))
-    third = save(tmp_path, created_ms=TIME_MS + 500)
-    assert [each.backup_id for each in list_backups(tmp_path)] == [first, old, third]
-    assert load_backup(tmp_path, old).cluster is None
+    with pytest.raises(ConfigError, match=rf"is not a backup: KeyError\('{key}'\)"):
+        load_backup(tmp_path, file.stem)
+    assert list_backups(tmp_path) == []
 
 
 def test_the_cluster_comes_back(tmp_path):
@@ -208,7 +209,6 @@ def test_the_folder_is_that_of_xdg(monkeypatch):
 
 
 def test_the_file_is_json_with_all_names(tmp_path):
-    """It keeps the names of the first version, which can still read the file."""
     save(tmp_path, cluster=ClusterIdentity(("C",), {"broker-a": ("a:1",)}))
     (file,) = tmp_path.iterdir()
     data = json.loads(file.read_text())

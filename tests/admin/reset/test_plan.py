@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.admin.reset.method import Mechanism, ResetMethod
 from rmqcli.admin.reset.plan import (
     GroupFacts,
@@ -83,7 +84,7 @@ def test_restore(saved, target):
 def plan_of(*queue_facts, mechanism=Mechanism.COMMIT, **group):
     method = ResetMethod(address="127.0.0.1:1", mechanism=mechanism, warning="why")
     return make_plan(
-        GroupFacts(group="G", topic="T", **group),
+        GroupFacts(group="G", topic="T", cluster=ClusterIdentity((), {}), **group),
         queue_facts,
         {("T", "broker-a"): method},
     )

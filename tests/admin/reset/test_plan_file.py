@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.admin.reset.method import Mechanism, ResetMethod
 from rmqcli.admin.reset.plan import GroupFacts, QueueFacts, make_plan
 from rmqcli.admin.reset.plan_file import read_plan, write_plan
@@ -28,7 +29,11 @@ def test_what_was_written_is_read(tmp_path):
     ]
     method = ResetMethod(address="127.0.0.1:1", mechanism=Mechanism.COMMIT)
     methods = {("T", "a"): method, ("T", "b"): method}
-    plan = make_plan(GroupFacts(group="G", topic="T"), facts, methods)
+    plan = make_plan(
+        GroupFacts(group="G", topic="T", cluster=ClusterIdentity((), {})),
+        facts,
+        methods,
+    )
     rows = [
         {"broker_name": "a", "queue_id": 0, "committed": 3, "target": 5},
         {"broker_name": "a", "queue_id": 1, "committed": None, "target": 7},

@@ -202,28 +202,6 @@ def test_brokers_that_have_all_moved_are_restored_when_confirmed(start, capsys, 
     assert at(cluster) == 5
 
 
-def test_an_old_backup_is_restored_through_the_name_server_it_was_made_with(
-    start, capsys, state
-):
-    one, other = start(5), start(90)
-    backup = make_backup(one, capsys)
-    edit(state, make_old)
-    code, _, err = reset(other.namesrv, capsys, "--undo", backup, *DO)
-    assert (code, at(other)) == (7, 90)
-    assert f"was made on a cluster with the name servers {one.namesrv}" in err
-    code, _, err = reset(other.namesrv, capsys, "--undo", *DO)
-    assert (code, at(other)) == (7, 90)
-    code, _, err = reset(one.namesrv, capsys, "--undo", *DO)
-    assert (code, at(one)) == (0, 5)
-    assert f"backup {backup} does not name its brokers" in err
-
-
-def make_old(document):
-    """Remove the fields that earlier versions did not write."""
-    del document["cluster"]
-    del document["sequence"]
-
-
 def edit(state, change):
     """Apply `change` to every backup, and return their number."""
     files = list(state.iterdir())
@@ -256,7 +234,7 @@ def test_undo_refuses_the_backup_of_another_topic(start, capsys):
     assert committed(cluster, "G", "U") == {}
 
 
-def test_the_list_shows_the_cluster_of_each_backup(start, capsys, state):
+def test_the_list_shows_the_cluster_of_each_backup(start, capsys):
     one, other = start(5), start(5)
     make_backup(one, capsys)
     make_backup(other, capsys)
@@ -265,9 +243,6 @@ def test_the_list_shows_the_cluster_of_each_backup(start, capsys, state):
         ("DefaultCluster", {"broker-a": [address(each)]}, each.namesrv)
         for each in (one, other)
     ]
-    edit(state, make_old)
-    rows = reset(one.namesrv, capsys, "--list-backups")[1]
-    assert [(row["cluster"], row["brokers"]) for row in rows] == [(None, None)] * 2
     run(["reset-offset", "--list-backups", "-o", "table"])
     assert "CLUSTER" in capsys.readouterr().out.splitlines()[0]
 
