@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from rmqcli.checked import check_int, check_type
-from rmqcli.errors import ConfigError
+from rmqcli.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"  # MixAll.NAMESRV_ADDR_ENV
 ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
+_NAMESRV_PORT = 9876
+_ENDPOINTS_PORT = 8081  # of a proxy, for gRPC
 _TIMEOUT_MS_MAX = 24 * 60 * 60 * 1_000
 
 
@@ -67,9 +69,9 @@ class ClientConfig:
         plaintext: bool = False,
     ) -> None:
         if isinstance(namesrv, str):
-            namesrv = parse_namesrv(namesrv, where="namesrv")
+            namesrv = _named("namesrv", parse_namesrv, namesrv)
         if isinstance(endpoints, str):
-            endpoints = parse_addresses(endpoints, where="endpoints", kind="endpoint")
+            endpoints = _named("endpoints", parse_endpoints, endpoints)
         for name, given in (("namesrv", namesrv), ("endpoints", endpoints)):
             check_type(given, Iterable, name)
         values = {
@@ -135,12 +137,12 @@ class ClientConfig:
         addresses: tuple[str, ...] = (NAMESRV_DEFAULT,)
         if text or namesrv is not None:
             where = NAMESRV_VARIABLE if namesrv is None else "namesrv"
-            addresses = parse_namesrv(text or "", where=where)
+            addresses = _named(where, parse_namesrv, text or "")
         where = "endpoints"
         if endpoints is None and namesrv is None:
             where, endpoints = ENDPOINTS_VARIABLE, environ.get(ENDPOINTS_VARIABLE)
         if endpoints is not None and (endpoints or where == "endpoints"):
-            proxies = parse_addresses(endpoints, where=where, kind="endpoint")
+            proxies = _named(where, parse_endpoints, endpoints)
         else:
             proxies = ()
         return cls(
@@ -171,20 +173,73 @@ def client_config(
     )
 
 
-def parse_namesrv(text: str, *, where: str) -> tuple[str, ...]:
-    """Split `host:port,host:port` into addresses; semicolons work, too.
+def _named(
+    where: str, parse: Callable[[str], tuple[str, ...]], text: str
+) -> tuple[str, ...]:
+    """Parse the addresses that `where` has, which errors name."""
+    try:
+        return parse(text)
+    except TextError as error:
+        raise ConfigError(f"{where} is {error.message}", hint=error.hint) from error
 
-    Raises ConfigError, which names `where`, when there is none.
+
+def parse_namesrv(text: str) -> tuple[str, ...]:
+    """Read `HOST:PORT[,HOST:PORT]`; IPv6 hosts in brackets, port 9876 when left out.
+
+    RocketMQ itself writes semicolons between addresses, which work, too.
+
+    Raises TextError.
     """
-    return parse_addresses(text, where=where, kind="name server")
+    return _parse_addresses(text, port=_NAMESRV_PORT, kind="name server")
 
 
-def parse_addresses(text: str, *, where: str, kind: str) -> tuple[str, ...]:
-    """Split `host:port,host:port` into addresses; semicolons work, too.
+def parse_endpoints(text: str) -> tuple[str, ...]:
+    """Read `HOST:PORT[,HOST:PORT]` of a proxy, port 8081 when left out.
 
-    Raises ConfigError, which names `where` and `kind`, when there is none.
+    Raises TextError.
     """
-    addresses = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
+    return _parse_addresses(text, port=_ENDPOINTS_PORT, kind="proxy")
+
+
+def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
+    addresses = []
+    start = 0
+    for part in re.split("[;,]", text):
+        stripped = part.strip()
+        if stripped:
+            at = start + part.index(stripped)
+            addresses.append(_parse_address(text, stripped, at, port))
+        start += len(part) + 1
     if not addresses:
-        raise ConfigError(f"{where} is {text!r}, which contains no {kind}")
-    return addresses
+        what = f"no {kind} in it"
+        hint = "write HOST:PORT, or several separated by commas"
+        raise TextError(text, what, start=0, end=len(text), hint=hint)
+    return tuple(dict.fromkeys(addresses))
+
+
+def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
+    hint = "write HOST:PORT, or several separated by commas"
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(port_default)
+    port_at = at + len(address) - len(port) if colon else at
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
+        end = at + len(address)
+        raise TextError(
+            text, "the port is not a number", start=port_at, end=end, hint=hint
+        )
+    if not 0 < int(port) < 65_536:
+        what = f"port {int(port)} is not in 1..65535"
+        raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or any(c.isspace() or not c.isprintable() or c in "/@" for c in bare):
+        end = at + max(1, len(host))
+        raise TextError(text, "not a host name", start=at, end=end, hint=hint)
+    if bare.isdigit() and not colon:
+        what, end = "a number is not an address", at + len(address)
+        raise TextError(text, what, start=at, end=end, hint=hint)
+    if ":" in bare and bare is host:
+        what = "an IPv6 address needs brackets"
+        end = at + len(host)
+        raise TextError(text, what, start=at, end=end, hint=f"write [{host}]:{port}")
+    return f"{host}:{int(port)}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
 from rmqcli.errors import TextError
+from rmqcli.names import STORED_NAME
 from rmqcli.units import format_duration, parse_duration_ms
 
 #: Offsets and times are Java longs.
@@ -30,7 +31,6 @@ _EPOCH_MS_DIGITS_MIN = 12
 EPOCH_MS_MIN = 10 ** (_EPOCH_MS_DIGITS_MIN - 1)
 _EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
-_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, TopicValidator
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
     r"(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?"
@@ -186,7 +186,7 @@ def _parse_group(text: str) -> AtGroup:
     if not name:
         what = "no group name after 'group:'"
         raise TextError(text, what, start=0, end=len(text), hint="write group:NAME")
-    match = _GROUP_NAME.match(name)
+    match = STORED_NAME.match(name)
     if match is None or match.end() != len(name):
         at = start + (match.end() if match else 0)
         what = "not allowed in a group's name"

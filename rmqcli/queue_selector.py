@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.errors import NotFoundError, TextError
 from rmqcli.model import MessageQueue
-from rmqcli.similar import similar
+from rmqcli.names import similar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -25,8 +25,8 @@ PACKAGE = Path(__file__).parents[1] / "rmqcli"
 #: Modules beside the packages, lowest first: each may import those before it.
 VALUES = (
     "errors",
-    "similar",
     "checked",
+    "names",
     "client_id",
     "process_end",
     "log",

@@ -30,7 +30,6 @@ from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.checked import check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
-from rmqcli.engine.checks import check_group, check_topic
 from rmqcli.engine.message import (
     Message,
     MessageItem,
@@ -47,6 +46,7 @@ from rmqcli.errors import (
 )
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
+from rmqcli.names import check_group, check_topic
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_all_subscription_group_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.errors import NotFoundError, RmqError
-from rmqcli.similar import similar
+from rmqcli.names import similar
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client

@@ -42,7 +42,7 @@ _SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
 }
 _SYSTEM_PREFIX: Final = "rmq_sys_"
 
-_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
+LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def is_system_topic(topic: str) -> bool:
@@ -54,7 +54,7 @@ def topic_name_fault(topic: str) -> str | None:
     """Why a topic name is illegal, in RocketMQ's words; None for a legal name."""
     if not topic.strip():
         return "The specified topic is blank."
-    if not _LEGAL.fullmatch(topic):
+    if not LEGAL_NAME.fullmatch(topic):
         return (
             "The specified topic contains illegal characters, "
             "allowing only ^[%|a-zA-Z0-9_-]+$"

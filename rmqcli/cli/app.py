@@ -21,7 +21,7 @@ from rmqcli.cli.commands import CommandEntry
 from rmqcli.cli.declared import Parameter, all_flags, parameters_of
 from rmqcli.cli.options import Command, not_a_choice, read_int
 from rmqcli.errors import RmqError, TextError, UsageError
-from rmqcli.similar import similar
+from rmqcli.names import similar
 
 #: Called with a command, its values by parameter, and the parameters that were typed.
 Act = Callable[[Command, Mapping[str, Any], frozenset[str]], Any]

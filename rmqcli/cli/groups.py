@@ -406,7 +406,7 @@ def create(common: Common, options: GroupSettingsOptions) -> None:
     changed.
     """
     from rmqcli.admin.groups import create_group
-    from rmqcli.engine.checks import check_group
+    from rmqcli.names import check_group
 
     check_group(options.group)
     _write_settings(common, options, create_group)

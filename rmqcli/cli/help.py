@@ -20,7 +20,7 @@ from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
 from rmqcli.cli.guides import GUIDES, guide_title
 from rmqcli.cli.options import COMMON_SECTION
 from rmqcli.errors import UsageError
-from rmqcli.similar import similar
+from rmqcli.names import similar
 
 if TYPE_CHECKING:
     from rmqcli.cli.declared import Parameter

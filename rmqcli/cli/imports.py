@@ -18,7 +18,7 @@ from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.errors import NotFoundError, RmqError
-from rmqcli.producer.message import check_topic
+from rmqcli.names import check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,6 @@ an ordinary run does not need (`rmqcli.cli.arguments.parse`).
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from rmqcli.cli.ui.messages import Messages, color_is_on
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
-from rmqcli.config import ClientConfig
+from rmqcli.config import ClientConfig, parse_endpoints, parse_namesrv
 from rmqcli.errors import NotFoundError, TextError, TransportError, UsageError
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
@@ -51,8 +50,6 @@ def show_times(messages: Messages, values: Mapping[str, object]) -> None:
                 messages.info(f"--{name.rstrip('_').replace('_', '-')}: {echo}")
 
 
-NAMESRV_PORT_DEFAULT = 9876
-ENDPOINTS_PORT_DEFAULT = 8081  # of a proxy, for gRPC
 COLORS = ("auto", "always", "never")
 
 #: Title of the section of `--help` that lists the common options.
@@ -197,68 +194,6 @@ def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
     near = difflib.get_close_matches(text, choices, n=1)
     hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(choices)}"
     return UsageError(f"{text!r} is not one of {', '.join(choices)}", hint=hint)
-
-
-def parse_namesrv(text: str) -> tuple[str, ...]:
-    """Read `HOST:PORT[,HOST:PORT]`; IPv6 hosts in brackets, port 9876 when left out.
-
-    RocketMQ itself writes semicolons between addresses, which work, too.
-
-    Raises TextError.
-    """
-    return _parse_addresses(text, port=NAMESRV_PORT_DEFAULT, kind="name server")
-
-
-def parse_endpoints(text: str) -> tuple[str, ...]:
-    """Read `HOST:PORT[,HOST:PORT]` of a proxy, port 8081 when left out.
-
-    Raises TextError.
-    """
-    return _parse_addresses(text, port=ENDPOINTS_PORT_DEFAULT, kind="proxy")
-
-
-def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
-    addresses = []
-    start = 0
-    for part in re.split("[;,]", text):
-        stripped = part.strip()
-        if stripped:
-            at = start + part.index(stripped)
-            addresses.append(_parse_address(text, stripped, at, port))
-        start += len(part) + 1
-    if not addresses:
-        what = f"no {kind} in it"
-        hint = "write HOST:PORT, or several separated by commas"
-        raise TextError(text, what, start=0, end=len(text), hint=hint)
-    return tuple(dict.fromkeys(addresses))
-
-
-def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
-    hint = "write HOST:PORT, or several separated by commas"
-    host, colon, port = address.rpartition(":")
-    if not colon or address.endswith("]"):
-        host, port = address, str(port_default)
-    port_at = at + len(address) - len(port) if colon else at
-    if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        end = at + len(address)
-        raise TextError(
-            text, "the port is not a number", start=port_at, end=end, hint=hint
-        )
-    if not 0 < int(port) < 65_536:
-        what = f"port {int(port)} is not in 1..65535"
-        raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or any(c.isspace() or not c.isprintable() or c in "/@" for c in bare):
-        end = at + max(1, len(host))
-        raise TextError(text, "not a host name", start=at, end=end, hint=hint)
-    if bare.isdigit() and not colon:
-        what, end = "a number is not an address", at + len(address)
-        raise TextError(text, what, start=at, end=end, hint=hint)
-    if ":" in bare and bare is host:
-        what = "an IPv6 address needs brackets"
-        end = at + len(host)
-        raise TextError(text, what, start=at, end=end, hint=f"write [{host}]:{port}")
-    return f"{host}:{int(port)}"
 
 
 def refuse_together(

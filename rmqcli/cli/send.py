@@ -31,10 +31,10 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RmqError, TransportError, UsageError
+from rmqcli.names import check_topic
 from rmqcli.producer.delay import Delay, parse_delay
 from rmqcli.producer.message import (
     OutgoingMessage,
-    check_topic,
     check_user_properties,
     with_settings,
 )

@@ -265,7 +265,7 @@ def show(
 
 
 def _show_by_proxy(common: Common, topic: str) -> None:
-    from rmqcli.producer.message import check_topic
+    from rmqcli.names import check_topic
     from rmqcli.proxy.reader import ProxyReader  # loads gRPC
 
     check_topic(topic)
@@ -315,7 +315,7 @@ class TopicSettingsOptions:
 
     def check(self) -> None:
         """Raise UsageError for an invalid name, or options that exclude each other."""
-        from rmqcli.producer.message import check_topic
+        from rmqcli.names import check_topic
 
         check_topic(self.topic)
         check_masters(self.cluster, self.broker)

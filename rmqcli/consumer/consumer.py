@@ -53,11 +53,11 @@ from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.remoting_backend import RemotingBackend
 from rmqcli.consumer.subscriptions import subscriptions_of
-from rmqcli.engine.checks import check_group
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.listener import Listener
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.log import get_logger
+from rmqcli.names import check_group
 from rmqcli.process_end import OPEN_CONSUMERS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.checked import check_type
-from rmqcli.engine.checks import check_topic
 from rmqcli.errors import ConfigError
+from rmqcli.names import check_topic
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.checks import LEAD_MS, SubscriptionCheck
 from rmqcli.engine.consume.concurrently import ConsumeMessageConcurrentlyService
 from rmqcli.engine.consume.orderly import ConsumeMessageOrderlyService
 from rmqcli.engine.process_queue import QueueState
@@ -51,6 +50,7 @@ from rmqcli.engine.rebalance import (
 )
 from rmqcli.engine.reports import report_revoked
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
+from rmqcli.engine.subscription_check import LEAD_MS, SubscriptionCheck
 from rmqcli.errors import (
     BrokerError,
     NotFoundError,

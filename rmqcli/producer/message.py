@@ -12,13 +12,13 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.checked import check_int, check_type
 from rmqcli.errors import ConfigError
+from rmqcli.names import check_topic
 from rmqcli.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 T = TypeVar("T")
-
-TOPIC_LENGTH_MAX = 127  # TopicValidator.TOPIC_MAX_LENGTH
-GROUP_LENGTH_MAX = 255  # Validators.CHARACTER_MAX_LENGTH
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 #: Bytes reserved for properties that are added later: UNIQ_KEY and a delay by the
 #: client, and MSG_REGION, TRACE_ON and CLUSTER by the broker.
@@ -226,32 +222,6 @@ class OutgoingMessage:
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
     source: str | None = None
-
-
-def check_topic(topic: str) -> None:
-    """Raise ConfigError for a topic name that no broker accepts."""
-    if type(topic) is not str:
-        check_type(topic, str, "topic")
-    if not topic or len(topic) > TOPIC_LENGTH_MAX:
-        raise ConfigError(
-            f"a topic name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
-        )
-    if not _TOPIC.fullmatch(topic):
-        raise ConfigError(
-            f"topic {topic!r}: only letters, digits, '%', '|', '_' and '-' are allowed"
-        )
-
-
-def check_producer_group(group: str) -> None:
-    """Raise ConfigError for a group name that brokers refuse or that is reserved."""
-    check_type(group, str, "group")
-    if not 1 <= len(group) <= GROUP_LENGTH_MAX or not _TOPIC.fullmatch(group):
-        raise ConfigError(
-            f"producer group {group!r} must have 1 to {GROUP_LENGTH_MAX} characters,"
-            " which may be letters, digits, '%', '|', '_' and '-'"
-        )
-    if group in ("DEFAULT_PRODUCER", "CLIENT_INNER_PRODUCER"):
-        raise ConfigError(f"{group} is reserved and cannot be a group name")
 
 
 def check_user_properties(

@@ -45,6 +45,7 @@ from rmqcli.checked import check_int, check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.errors import ConfigError, RmqError, UsageError
+from rmqcli.names import check_group
 from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.producer.backend import (
     ANY_QUEUE,
@@ -54,7 +55,6 @@ from rmqcli.producer.backend import (
     closed,
 )
 from rmqcli.producer.config import TIMEOUT_MS_MAX, ProducerConfig
-from rmqcli.producer.message import check_producer_group
 from rmqcli.producer.transactions import (
     LocalTransactionState,
     TransactionSendResult,
@@ -129,7 +129,7 @@ class Producer:
         self._on_check = on_check
         self._clock = clock
         if group is not None:
-            check_producer_group(group)
+            check_group(group, "producer group")
         elif on_check is not None and not self._client_config.endpoints:
             raise ConfigError(
                 "on_check needs a group", hint="give the producer a group"

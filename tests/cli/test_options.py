@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.cli.main import run
-from rmqcli.cli.options import Common, command_options, parse_namesrv
-from rmqcli.config import ClientConfig
+from rmqcli.cli.options import Common, command_options
+from rmqcli.config import ClientConfig, parse_namesrv
 from rmqcli.errors import TextError
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.engine.checks import check_group, check_topic
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.errors import ConfigError
+from rmqcli.names import check_group, check_topic
 
 #: The ranges of checkConfig in 4.6.0; None takes the place of Java's -1.
 RANGES = [

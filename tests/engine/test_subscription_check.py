@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rmqcli.engine.checks import differences
+from rmqcli.engine.subscription_check import differences
 from rmqcli.errors import DeniedError
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.subscription import SubscriptionData

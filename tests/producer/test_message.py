@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.errors import UsageError
+from rmqcli.names import check_topic
 from rmqcli.producer.message import (
     OutgoingMessage,
     check_message,
-    check_topic,
     check_user_properties,
     with_settings,
 )

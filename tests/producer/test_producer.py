@@ -460,7 +460,7 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
     ("make", "error", "why"),
     [
         (lambda: message("text"), TypeError, "body is a str; it must be bytes"),
-        (lambda: message(topic="a b"), UsageError, "topic 'a b': only letters"),
+        (lambda: message(topic="a b"), UsageError, "topic 'a b' has characters"),
         (lambda: message(keys="a b"), UsageError, "key 'a b' is empty or contains"),
         (lambda: message(delay_level=19), UsageError, "delay_level is 19"),
         (

@@ -11,7 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.status import ProxyError
-from rmqcli.broker.topic_names import TOPIC_LENGTH_MAX, is_system_topic
+from rmqcli.broker.topic_names import LEGAL_NAME, TOPIC_LENGTH_MAX, is_system_topic
 from rmqcli.wire.protobuf.definition_pb2 import Code
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _GROUP_LENGTH_MAX: Final = 120
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 #: System topics in the proxy's list that are not in the broker's list.
 _SYSTEM_TOPICS: Final = frozenset({"CHECKPOINT_TOPIC"})
-_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
 _LITE_TOPIC_BYTES_MAX: Final = 64  # maxLiteTopicSize
 _LEGAL_LITE: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -42,7 +41,7 @@ def check_topic(topic: str) -> None:
         fault = (
             f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
         )
-    elif not _LEGAL.fullmatch(topic):
+    elif not LEGAL_NAME.fullmatch(topic):
         fault = (
             f"The specified topic[{topic}] contains illegal characters, allowing only"
             f" {_LEGAL_TEXT}"
@@ -63,7 +62,7 @@ def check_group(group: str) -> None:
             f"the specified group[{group}] is longer than group max length:"
             f" {_GROUP_LENGTH_MAX}."
         )
-    elif not _LEGAL.fullmatch(group):
+    elif not LEGAL_NAME.fullmatch(group):
         fault = (
             f"the specified group[{group}] contains illegal characters, allowing only"
             f" {_LEGAL_TEXT}"

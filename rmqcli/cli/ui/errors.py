@@ -20,7 +20,7 @@ from rmqcli.cli.ui.escape import safe, safe_json
 from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
-from rmqcli.similar import similar
+from rmqcli.names import similar
 
 
 class Failure(NamedTuple):

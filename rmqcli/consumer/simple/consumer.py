@@ -45,10 +45,10 @@ from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.consumer.simple.remoting import RemotingPop
 from rmqcli.consumer.subscriptions import subscriptions_of
-from rmqcli.engine.checks import check_group
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
+from rmqcli.names import check_group
 from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.transport.lookups import local_ip
 

@@ -8,12 +8,12 @@ copy of a task therefore read the same ranges. Pure: no I/O, no clock.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.names import STORED_NAME
 from rmqcli.spark.decode.settings import FORMATS, Decoding
 from rmqcli.spark.export.document import parse_versioned, read_as
 from rmqcli.spark.extent import QueuePlan  # noqa: TC001  # for `read_as`
@@ -30,9 +30,6 @@ Compression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
 
 PARTITIONS: Final[tuple[str, ...]] = get_args(PartitionBy)
 COMPRESSIONS: Final[tuple[str, ...]] = get_args(Compression)
-
-#: The broker's rule for topic names; only %RETRY% and %DLQ% topics exceed 127.
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # TopicValidator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,7 @@ class ExportRequest:
         return mine == theirs
 
     def __post_init__(self) -> None:
-        if not _TOPIC.fullmatch(self.topic):
+        if not STORED_NAME.fullmatch(self.topic):
             raise UsageError(f"{self.topic!r} is not a valid topic name")
         for name in ("rows_per_file", "bytes_per_file", "min_partitions"):
             number = getattr(self, name)

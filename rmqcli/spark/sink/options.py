@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from rmqcli.errors import UsageError
-from rmqcli.producer.message import check_topic
+from rmqcli.names import check_topic
 from rmqcli.spark.options import CONNECTION_NAMES, Connection, Given, connection
 
 if TYPE_CHECKING:

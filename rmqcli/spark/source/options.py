@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.model import MessageQueue
+from rmqcli.names import STORED_NAME
 from rmqcli.position import Ago, AtTime, Earliest, Latest, Position, parse_position
 from rmqcli.spark.decode.settings import INFER_MAX, Names, read_settings
 from rmqcli.spark.options import (
@@ -78,9 +79,6 @@ RETRY_FOR_MS: Final = 30_000
 RETRY_EVERY_MS: Final = 500
 TRIGGER_DELAY_MAX_MS: Final = 15 * 60 * 1000  # of Kafka's source
 
-#: The broker's rule for topic names; only %RETRY% and %DLQ% topics exceed 127.
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # TopicValidator
-_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators#checkGroup
 _POSITIONS: Final = (
     "write earliest, latest, a position such as -100, -15m, 12345 or group:NAME, or"
     ' JSON per topic or queue: {"TOPIC": {"BROKER": {"0": 23, "1": "latest"}}}'
@@ -254,7 +252,7 @@ def _count(text: str) -> int:
 
 
 def _group(text: str) -> str:
-    if not _GROUP.fullmatch(text):
+    if not STORED_NAME.fullmatch(text):
         raise ValueError(f"{text!r} is not a valid group name")
     return text
 
@@ -303,7 +301,7 @@ def _check_single(used: Sequence[str]) -> None:
 def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(each.strip() for each in text.split(","))
     for topic in topics:
-        if not _TOPIC.fullmatch(topic):
+        if not STORED_NAME.fullmatch(topic):
             raise ValueError(f"{topic!r} is not a valid topic name")
         if topics.count(topic) > 1:
             raise ValueError(f"topic {topic} is named twice")
@@ -321,7 +319,7 @@ def _pattern(text: str) -> str:
 def _assigned(text: str) -> frozenset[MessageQueue]:
     queues: set[MessageQueue] = set()
     for topic, brokers in _json_table(text, _ASSIGNED).items():
-        if not _TOPIC.fullmatch(topic):
+        if not STORED_NAME.fullmatch(topic):
             raise ValueError(f"{topic!r} is not a valid topic name")
         for broker_name, ids in _table(brokers, topic, _ASSIGNED).items():
             if not isinstance(ids, list):

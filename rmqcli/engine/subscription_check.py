@@ -1,23 +1,19 @@
-"""Checks of the names of groups and topics, and of the group's subscriptions.
+"""`SubscriptionCheck`: compares this member's subscriptions with those of its group.
 
-`check_group` and `check_topic` refuse names before anything is sent.
-`SubscriptionCheck` compares this member's subscriptions with the group's while the
-member runs. Members of a group share its queues and offsets: a message that one member
-filters out, or whose topic it does not subscribe to, is lost for the others. A broker
-keeps one table of subscriptions for the group; each heartbeat replaces the topics in
-it, and an expression if it is newer. So just before this member's own heartbeat the
-table has the subscriptions that another member sent last.
+It does so while the member runs. Members of a group share its queues and offsets: a
+message that one member filters out, or whose topic it does not subscribe to, is lost
+for the others. A broker keeps one table of subscriptions for the group; each heartbeat
+replaces the topics in it, and an expression if it is newer. So just before this
+member's own heartbeat the table has the subscriptions that another member sent last.
 
-Source: Validators, TopicValidator, ConsumerGroupInfo#updateSubscription.
+Source: ConsumerGroupInfo#updateSubscription.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.checked import check_type
-from rmqcli.errors import ConfigError, DeniedError, RmqError
+from rmqcli.errors import DeniedError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.tasks import start
@@ -29,54 +25,6 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Pending
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
-
-
-DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"  # MixAll.DEFAULT_CONSUMER_GROUP
-_GROUP_LENGTH_MAX: Final = 255
-_TOPIC_LENGTH_MAX: Final = 127
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-
-
-def check_group(group: str) -> None:
-    """Raise ConfigError for a group name that brokers refuse, or that is reserved.
-
-    Raises TypeError for anything else than a str.
-    """
-    check_type(group, str, "group")
-    if not group.strip():
-        raise ConfigError("the consumer group's name is empty")
-    if len(group) > _GROUP_LENGTH_MAX:
-        raise ConfigError(
-            f"the consumer group's name has {len(group)} characters, more than"
-            f" {_GROUP_LENGTH_MAX}"
-        )
-    if not _NAME.fullmatch(group):
-        raise ConfigError(
-            f"consumer group {group!r} has characters that are not allowed",
-            hint="use only letters, digits and % | _ -",
-        )
-    if group == DEFAULT_CONSUMER_GROUP:
-        raise ConfigError(
-            f"{DEFAULT_CONSUMER_GROUP} is reserved and cannot be a group name",
-            hint="choose another name",
-        )
-
-
-def check_topic(topic: str) -> None:
-    """Raise ConfigError for a name that no topic can have, TypeError for no str."""
-    check_type(topic, str, "topic")
-    if not topic.strip():
-        raise ConfigError("a topic's name is empty")
-    if len(topic) > _TOPIC_LENGTH_MAX:
-        raise ConfigError(
-            f"a topic's name has {len(topic)} characters, more than {_TOPIC_LENGTH_MAX}"
-        )
-    if not _NAME.fullmatch(topic):
-        raise ConfigError(
-            f"topic {topic!r} has characters that are not allowed",
-            hint="use only letters, digits and % | _ -",
-        )
-
 
 logger = get_logger(__name__)
 
