@@ -36,6 +36,7 @@ VALUES = (
     "files",
     "clock",
     "model",
+    "hint",
     "units",
     "timers",
     "tasks",

@@ -44,6 +44,7 @@ from rmqcli.errors import (
     RefusedError,
     RmqError,
 )
+from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_topic
@@ -257,7 +258,10 @@ class Admin:
                 raise RefusedError(
                     f"backup {backup_id} was made on {found.cluster}, but this cluster"
                     f" is {here}",
-                    hint="to use these offsets anyway, add other_cluster=True",
+                    hint=Hint(
+                        "to use these offsets anyway, add ",
+                        Setting("other_cluster", True),
+                    ),
                 )
         return self._planned(
             group, topic, Restore(found.committed), undo_of=found.backup_id
@@ -443,7 +447,7 @@ class Admin:
             raise RefusedError(
                 f"consumers could no longer read {'; '.join(map(str, lost))}; nothing"
                 " was changed",
-                hint="add force=True",
+                hint=Hint("add ", Setting("force", True)),
             )
         steps = topics_admin.update_topic(client, topic, masters, change)
         topics_admin.publish(

@@ -32,6 +32,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_fields
 from rmqcli.errors import NotFoundError, RefusedError, RmqError, UnsupportedError
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -405,7 +406,9 @@ def create_group(
         else:
             error = RefusedError(
                 f"group {group} exists on {name} with other settings",
-                hint=f"change them with: Admin.update_group({group!r})",
+                hint=Hint(
+                    "change them with: ", LibraryCall("Admin.update_group", group)
+                ),
             )
             results[name] = _failed(group, name, masters, error)
     results |= _write(client, group, masters, wanted, done="created")
@@ -470,8 +473,11 @@ def check_may_delete(
         names = ", ".join([*shown, *([f"{more} more"] if more else [])])
         raise RefusedError(
             f"group {group} has members online: {names}; nothing was deleted",
-            hint="stop them first, or add force=True; a broker may then create the"
-            " group again at their next heartbeat",
+            hint=Hint(
+                "stop them first, or add ",
+                Setting("force", True),
+                "; a broker may then create the group again at their next heartbeat",
+            ),
         )
     warnings = []
     for name in sorted(masters.keys() & detail.configs.keys()):
@@ -481,7 +487,7 @@ def check_may_delete(
             raise RefusedError(
                 f"{shown_version}, which creates a deleted group again, with default"
                 " settings, unless its offsets are removed; nothing was deleted",
-                hint="add remove_offsets=True",
+                hint=Hint("add ", Setting("remove_offsets", True)),
             )
         if version < V4_9_0 and remove_offsets:
             warnings.append(f"{shown_version}, which keeps the offsets of the group")
@@ -608,4 +614,4 @@ def _failed(
 
 
 def _how_to_create(group: str) -> str:
-    return f"create it with: Admin.create_group({group!r})"
+    return Hint("create it with: ", LibraryCall("Admin.create_group", group))

@@ -43,6 +43,7 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     PERM_READ,
@@ -437,7 +438,7 @@ def choose_masters(
         if len(clusters) > 1:
             raise ConfigError(
                 f"there are {len(clusters)} clusters: {', '.join(clusters)}",
-                hint=f"name one: cluster={clusters[0]!r}",
+                hint=Hint("name one: ", Setting("cluster", clusters[0])),
             )
         names = set(masters)
     elif cluster in info.clusters:
@@ -473,7 +474,9 @@ def create_topic(
             failed[name] = RefusedError(
                 f"topic {topic} exists on {name} with other settings:"
                 f" {_differences(config, change)}",
-                hint=f"change them with: Admin.update_topic({topic!r})",
+                hint=Hint(
+                    "change them with: ", LibraryCall("Admin.update_topic", topic)
+                ),
             )
     return _write(client, masters, wanted, unchanged, failed, done="created")
 
@@ -793,7 +796,7 @@ def _differences(known: TopicConfig, change: TopicChange) -> str:
 
 
 def _how_to_create(topic: str) -> str:
-    return f"create it with: Admin.create_topic({topic!r})"
+    return Hint("create it with: ", LibraryCall("Admin.create_topic", topic))
 
 
 def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
@@ -814,5 +817,5 @@ def _no_master(name: str, info: ClusterInfo) -> NotFoundError:
         f"broker {name} currently has no master",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint="list brokers with: Admin.brokers()",
+        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
     )

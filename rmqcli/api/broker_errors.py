@@ -16,6 +16,7 @@ from rmqcli.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.wire.codes import ResponseCode, response_name
 
 if TYPE_CHECKING:
@@ -38,17 +39,20 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
         DeniedError,
         "check the topic's permissions and the credentials",
     ),
-    ResponseCode.TOPIC_NOT_EXIST: (NotFoundError, "list topics with: Admin.topics()"),
+    ResponseCode.TOPIC_NOT_EXIST: (
+        NotFoundError,
+        Hint("list topics with: ", LibraryCall("Admin.topics")),
+    ),
     ResponseCode.QUERY_NOT_FOUND: (NotFoundError, ""),
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (
         NotFoundError,
-        "list groups with: Admin.groups()",
+        Hint("list groups with: ", LibraryCall("Admin.groups")),
     ),
     ResponseCode.CONSUMER_NOT_ONLINE: (NotFoundError, ""),
     ResponseCode.NO_MESSAGE: (NotFoundError, ""),
     ResponseCode.BROKER_NOT_EXIST: (
         NotFoundError,
-        "list brokers with: Admin.brokers()",
+        Hint("list brokers with: ", LibraryCall("Admin.brokers")),
     ),
     ResponseCode.USER_NOT_EXIST: (DeniedError, "check the access key"),
 }
@@ -62,13 +66,22 @@ _MISSING: Final[dict[int, tuple[NameKind, tuple[str, ...]]]] = {
 }
 #: The code of RocketMQ for each kind of name, and how to list those that exist.
 _KINDS: Final[dict[NameKind, tuple[ResponseCode, str]]] = {
-    "topic": (ResponseCode.TOPIC_NOT_EXIST, "list topics with: Admin.topics()"),
+    "topic": (
+        ResponseCode.TOPIC_NOT_EXIST,
+        Hint("list topics with: ", LibraryCall("Admin.topics")),
+    ),
     "group": (
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        "list groups with: Admin.groups()",
+        Hint("list groups with: ", LibraryCall("Admin.groups")),
     ),
-    "broker": (ResponseCode.BROKER_NOT_EXIST, "list brokers with: Admin.brokers()"),
-    "cluster": (ResponseCode.BROKER_NOT_EXIST, "list clusters with: Admin.brokers()"),
+    "broker": (
+        ResponseCode.BROKER_NOT_EXIST,
+        Hint("list brokers with: ", LibraryCall("Admin.brokers")),
+    ),
+    "cluster": (
+        ResponseCode.BROKER_NOT_EXIST,
+        Hint("list clusters with: ", LibraryCall("Admin.brokers")),
+    ),
 }
 
 

@@ -31,6 +31,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
+from rmqcli.hint import Argument, Hint, LibraryCall
 from rmqcli.tasks import Request, unexpected
 from rmqcli.transport.loop import Reply
 from rmqcli.transport.options import TransportOptions
@@ -485,7 +486,7 @@ class Client:
 
     def _no_namesrv(self, errors: list[TransportError]) -> TransportError:
         last = errors[-1]
-        hint = last.hint or "check the name servers: namesrv or NAMESRV_ADDR"
+        hint = last.hint or Hint("check ", Argument("namesrv"), " or NAMESRV_ADDR")
         if len(errors) == 1:
             last.hint = hint
             return last
@@ -502,5 +503,5 @@ def _no_broker(topic: str, broker_name: str, why: str) -> NotFoundError:
         f"broker {broker_name} of topic {topic} {why}",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint="list brokers with: Admin.brokers()",
+        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
     )

@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
@@ -273,15 +273,24 @@ def _check_reachable(client: Client) -> None:
     client.cluster_info()
 
 
+_FLAG_OF_OPTION: Final = {
+    '.option("failOnDataLoss", "false")': "--allow-gaps",
+    "endingOffsets or endingTimestamp": "--to",
+}
+
+
 @contextmanager
 def _in_flags() -> Iterator[None]:
-    """Replace the data source's options in hints by the flags of this command."""
+    """Replace the data source's options in hints by the flags of this command.
+
+    A hint of a worker has come through Java as a text.
+    """
     try:
         yield
     except RmqError as error:
-        error.hint = error.hint.replace(
-            '.option("failOnDataLoss", "false")', "--allow-gaps"
-        ).replace("endingOffsets or endingTimestamp", "--to")
+        for option, flag in _FLAG_OF_OPTION.items():
+            if option in error.hint:
+                error.hint = error.hint.replace(option, flag)
         raise
 
 

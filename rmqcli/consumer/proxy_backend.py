@@ -66,6 +66,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
+from rmqcli.hint import Argument, Hint, LibraryCall
 from rmqcli.log import get_logger
 from rmqcli.proxy.rpc import (
     ack_messages,
@@ -139,9 +140,9 @@ _NOT_BY_PROXY: Final = {
 #: The methods of Consumer that need offsets -> what to do instead.
 _NEEDS_OFFSETS: Final = {
     "commit": "leave it out: a message is acknowledged when its listener returns",
-    "lag": "ask Admin.lag, with name servers",
-    "offsets": "ask Admin.lag, with name servers",
-    "running_info": "see queues()",
+    "lag": Hint("ask ", LibraryCall("Admin.lag"), ", with name servers"),
+    "offsets": Hint("ask ", LibraryCall("Admin.lag"), ", with name servers"),
+    "running_info": "see Consumer.queues()",
     "seek": "reset the group with Admin, with name servers",
 }
 
@@ -205,7 +206,7 @@ class ProxyBackend:
             raise UnsupportedError(
                 "a proxy does not report where queues begin, so on_start is not"
                 " supported",
-                hint="leave on_start out, or use namesrv",
+                hint=Hint("leave on_start out, or give ", Argument("namesrv")),
             )
         #: None until `start` has made the session
         self.client_id: str | None = None
@@ -273,8 +274,11 @@ class ProxyBackend:
             raise UnsupportedError(
                 f"group {self._group} is not a FIFO group, so a proxy does not deliver"
                 " its messages in order",
-                hint="set the group's consumeMessageOrderly with Admin.update_group(),"
-                " or consume without orderly",
+                hint=Hint(
+                    "set the group's consumeMessageOrderly with ",
+                    LibraryCall("Admin.update_group"),
+                    ", or consume without orderly",
+                ),
             )
         self._held = HeldMessages(
             self._config, self._session.settings.retry, in_order=in_order
@@ -968,7 +972,9 @@ def _check_settings(config: ConsumerConfig) -> None:
             raise UnsupportedError(
                 f"{name} cannot be set for a consumer through a proxy"
                 + (f": {reason}" if reason else ""),
-                hint=f"{hint}, or use namesrv" if hint else "use namesrv",
+                hint=Hint(hint, ", or give ", Argument("namesrv"))
+                if hint
+                else Hint("give ", Argument("namesrv")),
             )
 
 

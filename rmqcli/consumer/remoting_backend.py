@@ -35,6 +35,7 @@ from rmqcli.errors import (
     TransportError,
     UsageError,
 )
+from rmqcli.hint import Argument, ForPrograms, Hint
 from rmqcli.model import retry_topic
 from rmqcli.tasks import All, start
 from rmqcli.transport.lookups import local_ip
@@ -482,18 +483,25 @@ def _not_joined(
     )
 
 
+_WAIT: Final = "start(wait_for_cluster=True)"
+
+
 def _explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
     """Add a hint to an error if an argument may have caused it; return the error."""
     if isinstance(error, NotFoundError):
         if error.code == int(ResponseCode.TOPIC_NOT_EXIST):
-            error.hint = (
-                "check the topics argument, or create the topic; to wait until it"
-                " exists, use start(wait_for_cluster=True)"
+            error.hint = Hint(
+                "check ",
+                Argument("topics"),
+                ", or create the topic",
+                ForPrograms(f"; to wait until it exists, use {_WAIT}"),
             )
     elif isinstance(error, TransportError) and error.address in namesrvs:
-        error.hint = (
-            "check the namesrv argument or NAMESRV_ADDR; to wait until a name server is"
-            " available, use start(wait_for_cluster=True)"
+        error.hint = Hint(
+            "check ",
+            Argument("namesrv"),
+            " or NAMESRV_ADDR",
+            ForPrograms(f"; to wait until a name server is available, use {_WAIT}"),
         )
     return error
 

@@ -38,6 +38,7 @@ from rmqcli.api.calls.pull import pull_for_group
 from rmqcli.api.calls.send import send_message
 from rmqcli.api.routes import reading_address
 from rmqcli.errors import NotFoundError, RmqError, TransportError
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.tasks import All, Request, failed
 from rmqcli.wire.codes import ResponseCode
@@ -396,7 +397,7 @@ def no_broker(queue: MessageQueue) -> NotFoundError:
         f"no broker {queue.broker_name} is in the route of topic {queue.topic}",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint="list brokers with: Admin.brokers()",
+        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import TextError, UnsupportedError
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.units import DURATION_UNITS_MS, format_duration, parse_duration_ms
 from rmqcli.wire.version import V5_0_0, version_name
 
@@ -112,7 +113,10 @@ def resolve_delay(
             raise UnsupportedError(
                 "the topic's brokers differ in their versions or delay levels, so they"
                 " need different properties for this delay",
-                hint="choose queues of one broker with queues=[QUEUE]",
+                hint=Hint(
+                    "choose queues of one broker with ",
+                    Setting("queues", Blank("[QUEUE]")),
+                ),
             )
         found = properties
     return found or {}

@@ -26,6 +26,7 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
+from rmqcli.hint import Argument, Blank, Hint, LibraryCall, Setting
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -41,11 +42,13 @@ _FILTER_HINT: Final = "check the filter expression"
 #: The error text of a broker that cannot parse a filter. A proxy passes it on with
 #: INTERNAL_SERVER_ERROR, as it does for every code for which it has no counterpart.
 _UNREADABLE_FILTER: Final = "parse the consumer's subscription failed"
-_CREDENTIALS_HINT: Final = "check the credentials argument"
+_CREDENTIALS_HINT: Final = Hint("check ", Argument("credentials"))
 #: Hints for what RocketMQ's proxies say with UNAUTHORIZED; it is their only code for
 #: calls that are not signed, and for accounts without the right.
 _DENIED_HINTS: Final = {
-    "username cannot be null": "calls must be signed: give the credentials argument",
+    "username cannot be null": Hint(
+        "calls must be signed: give ", Argument("credentials")
+    ),
     "has no permission": "give the account the right with mqadmin createAcl, or use"
     " another account",
 }
@@ -60,7 +63,10 @@ _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
     int(pb.Code.MESSAGE_NOT_FOUND): (NotFoundError, ""),
     int(pb.Code.TOPIC_NOT_FOUND): (
         NotFoundError,
-        "a proxy creates no topics; create it with: Admin.create_topic()",
+        Hint(
+            "a proxy creates no topics; create it with: ",
+            LibraryCall("Admin.create_topic"),
+        ),
     ),
     int(pb.Code.CONSUMER_GROUP_NOT_FOUND): (NotFoundError, "create the group first"),
     int(pb.Code.OFFSET_NOT_FOUND): (NotFoundError, ""),
@@ -166,7 +172,10 @@ def grpc_error(
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         kind, hint = BusyError, "try again in a moment"
     elif code is grpc.StatusCode.NOT_FOUND or "group not found" in remark:
-        kind, hint = NotFoundError, "create it with Admin.create_group()"
+        kind, hint = (
+            NotFoundError,
+            Hint("create it with ", LibraryCall("Admin.create_group")),
+        )
     return kind(
         f"{what}: {address} ended the call with {code.name}{_words(remark)}",
         code=int(code.value[0]),
@@ -192,26 +201,30 @@ def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
             f"TLS handshake with {address} failed: its certificate is not accepted:"
             f" {reason}",
             address=address,
-            hint="name the CA that signed it with ca_file=FILE,"
-            " or accept any certificate with insecure=True",
+            hint=Hint(
+                "name the CA that signed it with ",
+                Setting("ca_file", Blank("FILE")),
+                ", or accept any certificate with ",
+                Setting("insecure", True),
+            ),
         )
     if "wrong_version_number" in lower:
         return ConnectError(
             f"TLS handshake with {address} failed: the peer does not speak TLS",
             address=address,
-            hint="a proxy without TLS needs plaintext=True",
+            hint=Hint("a proxy without TLS needs ", Setting("plaintext", True)),
         )
     if "tls handshake failed" in lower or "ssl_error" in lower:
         reason = _match(r"OPENSSL_internal:([A-Z0-9_]+)", remark)
         return ConnectError(
             f"TLS handshake with {address} failed{_words(_said(reason))}",
             address=address,
-            hint="a proxy without TLS needs plaintext=True",
+            hint=Hint("a proxy without TLS needs ", Setting("plaintext", True)),
         )
     reason = remark.rpartition(": ")[2].strip() or remark
-    hint = "check the endpoints argument or ROCKETMQ_ENDPOINTS"
+    hint = Hint("check ", Argument("endpoints"), " or ROCKETMQ_ENDPOINTS")
     if not is_tls and "connection refused" not in lower and "resol" not in lower:
-        hint = "if the proxy uses TLS, leave plaintext=True out"
+        hint = Hint("if the proxy uses TLS, leave ", Setting("plaintext", True), " out")
     return ConnectError(
         f"cannot connect to {address}: {reason.lower()}", address=address, hint=hint
     )
@@ -219,8 +232,15 @@ def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
 
 def _silent_hint(*, is_tls: bool) -> str:
     if is_tls:
-        return "does a RocketMQ proxy listen there? without TLS it needs plaintext=True"
-    return "does a RocketMQ proxy listen there? with TLS leave plaintext=True out"
+        return Hint(
+            "does a RocketMQ proxy listen there? without TLS it needs ",
+            Setting("plaintext", True),
+        )
+    return Hint(
+        "does a RocketMQ proxy listen there? with TLS leave ",
+        Setting("plaintext", True),
+        " out",
+    )
 
 
 def _match(pattern: str, text: str) -> str:

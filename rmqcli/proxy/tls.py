@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import grpc
 
 from rmqcli.errors import ConfigError, ConnectError
+from rmqcli.hint import Argument, Hint, Setting
 
 if TYPE_CHECKING:
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.transport.tls import TlsOptions
 
-_PLAIN_HINT = "a proxy without TLS needs plaintext=True"
+_PLAIN_HINT = Hint("a proxy without TLS needs ", Setting("plaintext", True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _shown(endpoints: Endpoints, *, timeout_ms: int) -> tuple[bytes, str]:
         raise ConnectError(
             f"cannot connect to {endpoints}: {reason}",
             address=str(endpoints),
-            hint="check the endpoints argument or ROCKETMQ_ENDPOINTS",
+            hint=Hint("check ", Argument("endpoints"), " or ROCKETMQ_ENDPOINTS"),
         ) from error
     names = [
         str(each[1]) for each in shown.get("subjectAltName", ()) if each[0] == "DNS"

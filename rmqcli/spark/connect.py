@@ -24,6 +24,7 @@ from rmqcli.errors import (
     RmqError,
     UsageError,
 )
+from rmqcli.hint import Argument, Hint, Setting
 from rmqcli.spark.failure import text_of
 from rmqcli.spark.master import shown_url
 from rmqcli.spark.package import zip_package
@@ -73,7 +74,7 @@ def check_remote_url(url: str) -> None:
 def remote_address(url: str) -> Address:
     """Return the address in `sc://HOST[:PORT][/;NAME=VALUE]`. Raises UsageError."""
     found = _URL.fullmatch(url)
-    hint = "give sc://HOST:15002 as the remote argument"
+    hint = Hint("give sc://HOST:15002 as ", Argument("remote"))
     if found is None:
         raise UsageError(
             f"{shown_url(url)!r} is not the URL of a Spark Connect server", hint=hint
@@ -111,7 +112,7 @@ def check_remote_answers(url: str) -> None:
         raise ConnectError(
             f"the Spark Connect server {shown_url(url)} cannot be reached: {error}",
             address=address.text,
-            hint="start the server, or check the remote argument",
+            hint=Hint("start the server, or check ", Argument("remote")),
         ) from error
 
 
@@ -130,8 +131,12 @@ def check_private(url: str, environ: Mapping[str, str]) -> None:
     raise RefusedError(
         "the access and secret key would travel to the Spark Connect server"
         f" {shown_url(url)} unencrypted",
-        hint=f"give remote='{url.rstrip('/').partition('/;')[0]}/;use_ssl=true', or"
-        " allow_unencrypted=True",
+        hint=Hint(
+            "give ",
+            Setting("remote", f"{url.rstrip('/').partition('/;')[0]}/;use_ssl=true"),
+            ", or ",
+            Setting("allow_unencrypted", True),
+        ),
     )
 
 
@@ -208,8 +213,12 @@ def _no_server(url: str, error: BaseException) -> RmqError:
     return ConnectError(
         f"{server} does not answer: {reason[:_REASON_MAX]}",
         address=address,
-        hint="check that the remote argument has the port of Spark Connect, and"
-        " use_ssl=true if and only if the server uses TLS",
+        hint=Hint(
+            "check that ",
+            Argument("remote"),
+            " has the port of Spark Connect, and use_ssl=true if and only if the"
+            " server uses TLS",
+        ),
     )
 
 

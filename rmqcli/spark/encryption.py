@@ -17,6 +17,7 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import RefusedError
+from rmqcli.hint import Hint, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,8 +38,11 @@ def check_encrypted(read: Callable[[str], str | None]) -> None:
     raise RefusedError(
         "the access and secret key would travel to Spark's workers unencrypted:"
         f" neither {' nor '.join(ENCRYPTING)} is true",
-        hint="set spark.authenticate and spark.network.crypto.enabled in"
-        " spark-defaults.conf, or give allow_unencrypted=True",
+        hint=Hint(
+            "set spark.authenticate and spark.network.crypto.enabled in"
+            " spark-defaults.conf, or give ",
+            Setting("allow_unencrypted", True),
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.hint import Hint, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -133,11 +134,11 @@ def refuse_lost(
             raise PartialError(
                 f"{queue.broker_name} queue {queue.queue_id} has lost offsets "
                 f"{queue.trimmed[0]} to {queue.trimmed[1]} since the last run",
-                hint="export what is left with allow_gaps=True",
+                hint=Hint("export what is left with ", Setting("allow_gaps", True)),
             )
     for broker_name, queue_id, end in gone:
         raise PartialError(
             f"{broker_name} queue {queue_id} is no longer in the route; it was "
             f"exported up to {end}",
-            hint="export the other queues with allow_gaps=True",
+            hint=Hint("export the other queues with ", Setting("allow_gaps", True)),
         )

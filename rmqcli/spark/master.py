@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ConfigError, ConnectError, UsageError
+from rmqcli.hint import Argument, Hint, Setting
 from rmqcli.transport.address import check_listens, parse_address
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def check_master_url(master: str | None, environ: Mapping[str, str]) -> None:
     if _SPARK_CONNECT.match(master):
         raise UsageError(
             f"{shown_url(master)} is a Spark Connect server, not a master",
-            hint="give it as the remote argument",
+            hint=Hint("give it as ", Argument("remote")),
         )
     if not _MASTER.match(master):
         raise UsageError(f"{master!r} is not a Spark master", hint=_HINT)
@@ -99,7 +100,7 @@ def check_master_answers(master: str | None) -> None:
     raise ConnectError(
         f"the Spark master {master} cannot be reached: {reason}",
         address=master.removeprefix(_STANDALONE),
-        hint="start the master, or check the master argument",
+        hint=Hint("start the master, or check ", Argument("master")),
     ) from reason
 
 
@@ -127,8 +128,11 @@ def check_kubernetes_image(
         return
     raise ConfigError(
         f"the Spark master is Kubernetes, but {names[0]} is not set",
-        hint=f"give conf='{names[0]}=IMAGE', an image with Python, pyarrow, numpy, lz4"
-        " and zstandard",
+        hint=Hint(
+            "give ",
+            Setting("conf", f"{names[0]}=IMAGE"),
+            ", an image with Python, pyarrow, numpy, lz4 and zstandard",
+        ),
     )
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import rmqcli
 from rmqcli.credentials import ENV_SECRETS
 from rmqcli.errors import ConfigError, ConnectError, RmqError
+from rmqcli.hint import Argument, Hint
 from rmqcli.spark.failure import start_reason
 from rmqcli.spark.java import find_java, write_shim
 from rmqcli.spark.master import is_local
@@ -254,8 +255,11 @@ def _not_started(error: BaseException, options: SessionOptions) -> RmqError:
             f"the Spark master {options.master} does not answer PySpark"
             f" {pyspark_version()}",
             address=options.master or "",
-            hint="check the master argument, and that the master also runs Spark"
-            f" {pyspark_version()}",
+            hint=Hint(
+                "check ",
+                Argument("master"),
+                f", and that the master also runs Spark {pyspark_version()}",
+            ),
         )
     return RmqError(
         f"Spark did not start: {reason}",

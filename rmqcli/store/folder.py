@@ -11,6 +11,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import folder_fault
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.store.message_store import StoreError
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def check_layout(folder: Path) -> None:
                 raise StoreError(
                     f"{folder} keeps its consume queues in RocksDB, which cannot be "
                     "read",
-                    hint="read it through its broker, with namesrv=HOST:PORT",
+                    hint=Hint(
+                        "read it through its broker, with ",
+                        Setting("namesrv", Blank("HOST:PORT")),
+                    ),
                 )
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -53,7 +57,10 @@ def check_layout(folder: Path) -> None:
     if dledger and "commitlog" not in names:
         raise StoreError(
             f"{folder} has a DLedger log ({dledger[0]}), which cannot be read",
-            hint="read it through its broker, with namesrv=HOST:PORT",
+            hint=Hint(
+                "read it through its broker, with ",
+                Setting("namesrv", Blank("HOST:PORT")),
+            ),
         )
 
 

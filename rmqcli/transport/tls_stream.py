@@ -12,6 +12,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError, ConnectError
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.transport.stream import WOULD_BLOCK
 
 if TYPE_CHECKING:
@@ -97,8 +98,12 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
         return ConnectError(
             f"{start}its certificate is not accepted: {error.verify_message.lower()}",
             address=address.text,
-            hint="name the CA that signed it with ca_file=FILE,"
-            " or accept any certificate with insecure=True",
+            hint=Hint(
+                "name the CA that signed it with ",
+                Setting("ca_file", Blank("FILE")),
+                ", or accept any certificate with ",
+                Setting("insecure", True),
+            ),
         )
     reason = getattr(error, "reason", None) or ""
     if reason in _NOT_TLS:
@@ -117,7 +122,7 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
     return ConnectError(f"{start}{words}", address=address.text)
 
 
-_PLAIN_HINT = "try tls=None: the peer may not support TLS"
+_PLAIN_HINT = Hint("try ", Setting("tls", None), ": the peer may not support TLS")
 #: OpenSSL's reasons for bytes that are not a TLS record.
 _NOT_TLS = frozenset(
     {

@@ -25,6 +25,7 @@ from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
 from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group, retry_topic
 from rmqcli.tasks import All, Request
 from rmqcli.units import format_rfc3339
@@ -198,9 +199,12 @@ class LagGatherer:
         return BrokerFailure(
             broker_name=name,
             address=seen.address,
-            message=f"it is no longer in the route; a name server last listed it at"
-            f" {format_rfc3339(seen.seen_ms)}, and groups had queues there; if it was"
-            " removed for good, use LagMemory.forget()",
+            message=Hint(
+                "it is no longer in the route; a name server last listed it at"
+                f" {format_rfc3339(seen.seen_ms)}, and groups had queues there; if it"
+                " was removed for good, use ",
+                LibraryCall("LagMemory.forget"),
+            ),
         )
 
     def _remember(

@@ -32,6 +32,7 @@ from rmqcli.errors import (
     RmqError,
 )
 from rmqcli.files import file_name_fault, read_regular, sync_folder, write_temporary
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
 
@@ -196,8 +197,10 @@ def latest_backup(
         raise RefusedError(
             f"there is no backup of group {group} and topic {topic} of this cluster,"
             f" {cluster}; the latest, {found[-1].backup_id}, is of {found[-1].cluster}",
-            hint="plan the undo with a client of that cluster, or pass backup_id and"
-            " other_cluster=True",
+            hint=Hint(
+                "plan the undo with a client of that cluster, or pass backup_id and ",
+                Setting("other_cluster", True),
+            ),
         )
     raise _no_backup(f"there is no backup of group {group} and topic {topic}")
 
@@ -284,5 +287,5 @@ def _no_backup(message: str) -> NotFoundError:
         message,
         code=int(ResponseCode.QUERY_NOT_FOUND),
         name=ResponseCode.QUERY_NOT_FOUND.name,
-        hint="see: Admin.backups()",
+        hint=Hint("see: ", LibraryCall("Admin.backups")),
     )

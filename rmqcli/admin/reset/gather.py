@@ -39,6 +39,7 @@ from rmqcli.errors import (
     RmqError,
     UsageError,
 )
+from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import Ago, AtGroup, AtTime, Earliest, Latest, Now
 from rmqcli.queue_selector import select_queues
@@ -325,6 +326,10 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         raise RefusedError(
             f"group {group} {stands} and the message is at {found.queue_offset} of"
             f" {queue}: {others} other {messages} would be skipped too",
-            hint=f"to skip those too: queues=[{queue!r}], to='{behind}'",
+            hint=Hint(
+                "to skip those too: ",
+                Setting("queues", queue),
+                Setting("to", f"{behind}"),
+            ),
         )
     return replace(facts, wanted=behind)

@@ -29,6 +29,7 @@ from rmqcli.errors import (
     RmqError,
     UsageError,
 )
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import All, Request
 from rmqcli.units import DAY_MS
@@ -154,9 +155,11 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
             f" id, {_producer_of(message_id)}",
             code=int(ResponseCode.NO_MESSAGE),
             name=ResponseCode.NO_MESSAGE.name,
-            hint=(
+            hint=Hint(
                 "if the index does not reach back that far, name the message's queue"
-                " and offset: queues=[QUEUE], to=OFFSET+1"
+                " and offset: ",
+                Setting("queues", Blank("[QUEUE]")),
+                Setting("to", Blank("OFFSET+1")),
             ),
         )
     if len(found) > 1:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.errors import RefusedError
+from rmqcli.hint import Hint, Setting
 from rmqcli.model import retry_topic
 
 if TYPE_CHECKING:
@@ -290,18 +291,25 @@ def make_plan(
 
 def _retry_warnings(group: GroupFacts) -> list[str]:
     count, topic = group.retry_pending, retry_topic(group.group)
-    warnings = []
+    warnings: list[str] = []
     if count:
         what = "message waits" if count == 1 else "messages wait"
         warnings.append(
-            f"{count} {what} in {topic} and will still be delivered;"
-            " include_retry=True resets that too"
+            Hint(
+                f"{count} {what} in {topic} and will still be delivered; ",
+                Setting("include_retry", True),
+                " resets that too",
+            )
         )
     if group.retry_unknown:
         queues = "queue" if group.retry_unknown == 1 else "queues"
         warnings.append(
-            f"{group.retry_unknown} {queues} of {topic} could not be read: messages may"
-            " wait there; include_retry=True resets that too"
+            Hint(
+                f"{group.retry_unknown} {queues} of {topic} could not be read:"
+                " messages may wait there; ",
+                Setting("include_retry", True),
+                " resets that too",
+            )
         )
     return warnings
 

@@ -21,6 +21,7 @@ from rmqcli.admin.reset.cluster_identity import parse_identity
 from rmqcli.admin.reset.target import ToOffsets
 from rmqcli.errors import ConfigError
 from rmqcli.files import replace_file
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import LONG_MAX
 
@@ -150,7 +151,7 @@ def _read_json(path: Path, text: str) -> _Json:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a plan: {type(error).__name__} {error}",
-            hint="write one with: write_plan()",
+            hint=Hint("write one with: ", LibraryCall("write_plan")),
         ) from error
 
 

@@ -22,7 +22,7 @@ from rmqcli.cli.options import (
     option,
     store_option,
 )
-from rmqcli.cli.ui.hints import with_flags
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

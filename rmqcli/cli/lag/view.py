@@ -11,9 +11,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.units import format_duration, format_rfc3339
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from rmqcli.cli.lag.view import (
     summary_columns,
     without_empty_retries,
 )
-from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import json_line
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import RmqError
 from rmqcli.units import format_duration, format_rfc3339

@@ -28,7 +28,7 @@ from rmqcli.cli.reset_offset.view import (
     write_backups,
     write_reset,
 )
-from rmqcli.cli.ui.hints import with_flags
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, NotFoundError, RefusedError, UsageError
 
 if TYPE_CHECKING:

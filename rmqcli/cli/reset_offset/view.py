@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.reset.cluster_identity import identity_json
-from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:

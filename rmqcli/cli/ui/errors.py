@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rmqcli.cli.ui.escape import safe, safe_json
-from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import Messages
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
 from rmqcli.names import similar
 

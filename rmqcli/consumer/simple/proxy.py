@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli import tasks
 from rmqcli.consumer.simple.received import Lease, ReceivedMessage
 from rmqcli.errors import BrokerError, DeniedError, ReceiptHandleError, RmqError
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.proxy.message import ProxyMessage
@@ -120,7 +121,9 @@ class ProxyPop:
                 f"topic {topic} has no readable queue",
                 code=int(pb.Code.FORBIDDEN),
                 name="FORBIDDEN",
-                hint="read the topic's permissions with Admin.topic",
+                hint=Hint(
+                    "read the topic's permissions with ", LibraryCall("Admin.topic")
+                ),
             )
         self._queues |= by_broker
         return sorted(by_broker)

@@ -41,6 +41,7 @@ from rmqcli.errors import (
     UnsupportedError,
     WireError,
 )
+from rmqcli.hint import Argument, Hint, LibraryCall
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
@@ -147,7 +148,9 @@ class RemotingPop:
                 " permissions do not allow it",
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
-                hint="read the topic's permissions with Admin.topic",
+                hint=Hint(
+                    "read the topic's permissions with ", LibraryCall("Admin.topic")
+                ),
             )
         return sources
 
@@ -169,7 +172,7 @@ class RemotingPop:
         try:
             route = yield from self._client.ask_route(topic)
         except NotFoundError as error:
-            error.hint = "check the topics argument, or create the topic"
+            error.hint = Hint("check ", Argument("topics"), ", or create the topic")
             raise
         if topic in self._routes and not _sources(route):
             return self._routes[topic]  # its brokers may be restarting
@@ -194,7 +197,7 @@ class RemotingPop:
                 f"broker {broker_name} currently has no master",
                 code=int(ResponseCode.BROKER_NOT_EXIST),
                 name=ResponseCode.BROKER_NOT_EXIST.name,
-                hint="list brokers with: Admin.brokers()",
+                hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
             )
         return broker.master_address
 

@@ -17,6 +17,7 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
+from rmqcli.hint import Argument, Hint, Setting
 from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
 from rmqcli.producer.backend import (
     HalfMessage,
@@ -267,7 +268,7 @@ class ProxyBackend:
         if message.delay_level is not None:
             raise UnsupportedError(
                 "a proxy has no delay levels",
-                hint="use delay_ms or deliver_at_ms instead of delay_level",
+                hint=Hint("give a time, such as ", Setting("delay_ms", 60_000)),
             )
         if message.delay_ms is not None:
             return self._clock.epoch_ms() + message.delay_ms
@@ -334,7 +335,7 @@ def _refuse_choice(choice: QueueChoice) -> None:
     if choice.queue is not None or choice.selector is not None:
         raise ConfigError(
             "a proxy chooses the queue itself",
-            hint="use message_group to keep messages in order",
+            hint=Hint("use ", Argument("message_group"), " to keep messages in order"),
         )
 
 

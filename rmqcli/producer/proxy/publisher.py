@@ -33,6 +33,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.producer.backend import SendResult
 from rmqcli.proxy import rpc as calls
 from rmqcli.proxy.status import TEXT_MAX
@@ -84,7 +85,9 @@ class ProxyPublisher:
                 " permissions do not allow it",
                 code=int(pb.Code.FORBIDDEN),
                 name="FORBIDDEN",
-                hint="read the topic's permissions with Admin.topic",
+                hint=Hint(
+                    "read the topic's permissions with ", LibraryCall("Admin.topic")
+                ),
             )
         return queues
 
@@ -263,8 +266,11 @@ def _unknown(
         f"{what} may or may not be stored: {error.message}",
         address=error.address,
         msg_ids=tuple(each.msg_id for each in messages),
-        hint="search its id with Admin.messages_by_key before sending it again, or let"
-        " consumers drop duplicates",
+        hint=Hint(
+            "search its id with ",
+            LibraryCall("Admin.messages_by_key"),
+            " before sending it again, or let consumers drop duplicates",
+        ),
     )
 
 

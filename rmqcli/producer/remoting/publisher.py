@@ -37,6 +37,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.producer.backend import SendResult
@@ -195,7 +196,9 @@ class Publisher:
                 " permissions do not allow it",
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
-                hint="read the topic's permissions with Admin.topic",
+                hint=Hint(
+                    "read the topic's permissions with ", LibraryCall("Admin.topic")
+                ),
             )
         target = PublishTarget(
             topic=topic,
@@ -215,7 +218,10 @@ class Publisher:
     ) -> tasks.Task[tuple[TopicRoute, list[MessageQueue]]]:
         """The queues that an unknown topic will have once a broker has created it."""
         config = self._config
-        missing.hint = "check the message's topic, or create it with Admin.create_topic"
+        missing.hint = Hint(
+            "check the message's topic, or create it with ",
+            LibraryCall("Admin.create_topic"),
+        )
         if config.create_topic_key is None:
             raise missing
         try:
@@ -390,7 +396,7 @@ class Publisher:
             raise UnsupportedError(
                 f"{address} runs RocketMQ {version_name(version)}, which cannot deliver"
                 " a message at a given time",
-                hint="use delay_level instead of delay_ms or deliver_at_ms",
+                hint=Hint("give a level, such as ", Setting("delay_level", 3)),
             )
 
     # --- heartbeats ---
@@ -474,7 +480,7 @@ def _address(target: PublishTarget, queue: MessageQueue) -> str:
             " topic's route",
             code=int(ResponseCode.BROKER_NOT_EXIST),
             name=ResponseCode.BROKER_NOT_EXIST.name,
-            hint="take the queue from Producer.queues",
+            hint=Hint("take the queue from ", LibraryCall("Producer.queues")),
         )
     return address
 
@@ -507,8 +513,11 @@ def _unknown(prepared: Prepared, unanswered: TransportError) -> SendUnknownError
         f"{_what(prepared)} may or may not be stored: {unanswered.message}",
         address=unanswered.address,
         msg_ids=prepared.msg_ids,
-        hint="search its id with Admin.messages_by_key before sending it again, or let"
-        " consumers drop duplicates",
+        hint=Hint(
+            "search its id with ",
+            LibraryCall("Admin.messages_by_key"),
+            " before sending it again, or let consumers drop duplicates",
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqcli.clock import Deadline
 from rmqcli.errors import ConfigError, DeniedError, NotFoundError, RmqError
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
@@ -69,9 +70,11 @@ def find_target(
         queues = route.write_queues()
     except NotFoundError as missing:
         if not may_create:
-            missing.hint = (
-                "add may_create=True to let a broker create it, or list topics with:"
-                " Admin.topics()"
+            missing.hint = Hint(
+                "add ",
+                Setting("may_create", True),
+                " to let a broker create it, or list topics with: ",
+                LibraryCall("Admin.topics"),
             )
             raise
         route = _default_route(client, missing)
@@ -83,7 +86,7 @@ def find_target(
             " permissions do not allow it",
             code=int(ResponseCode.NO_PERMISSION),
             name=ResponseCode.NO_PERMISSION.name,
-            hint=f"see: Admin.topic({topic!r})",
+            hint=Hint("see: ", LibraryCall("Admin.topic", topic)),
         )
     chosen = select_queues(queues, selectors)
     return PublishTarget(
@@ -154,7 +157,10 @@ def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:
     try:
         return client.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
     except NotFoundError:
-        missing.hint = "no broker creates topics by itself; use: Admin.create_topic()"
+        missing.hint = Hint(
+            "no broker creates topics by itself; use: ",
+            LibraryCall("Admin.create_topic"),
+        )
         raise missing from None
 
 

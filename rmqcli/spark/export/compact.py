@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import Journal, open_directory
 from rmqcli.spark.export.export import SINCE_LAST
@@ -109,7 +110,9 @@ def compact(
         if unfinished is not None:
             raise RefusedError(
                 f"{path} holds the unfinished run {unfinished.run_id}",
-                hint="finish that run first: export again with resume=True",
+                hint=Hint(
+                    "finish that run first: export again with ", Setting("resume", True)
+                ),
             )
         joined = Manifest(manifest.topic, tuple(_join_runs(manifest.runs)))
         runs, merges = [], []

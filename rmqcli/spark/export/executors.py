@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ConfigError, DeadlineError, RmqError
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.spark.decode.settings import missing_packages
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ PACKAGES: Final = ("lz4", "numpy", "pyarrow", "zstandard")
 TIMEOUT_MS: Final = 120_000
 NOTICE_MS: Final = 10_000
 
-SHIP_HINT: Final = (
-    "install them for the executors' Python, or pack an environment (venv-pack), give"
-    " archives='ENV.tar.gz#env' and set PYSPARK_PYTHON=env/bin/python"
+SHIP_HINT: Final = Hint(
+    "install them for the executors' Python, or pack an environment (venv-pack), give ",
+    Setting("archives", "ENV.tar.gz#env"),
+    " and set PYSPARK_PYTHON=env/bin/python",
 )
 
 
@@ -117,7 +119,11 @@ class ResourceWatch:
         self._less = (
             ""
             if master.startswith("sc:")
-            else "ask for less with conf='spark.executor.memory=512m', or "
+            else Hint(
+                "ask for less with ",
+                Setting("conf", "spark.executor.memory=512m"),
+                ", or ",
+            )
         )
         self._timeout_ms = timeout_ms
         self._note = note
@@ -138,7 +144,11 @@ class ResourceWatch:
                 f"the Spark cluster {self._master} has run no task for"
                 f" {self._timeout_ms // 1000} s: it grants no executor",
                 address=self._master,
-                hint=f"{self._less}wait longer with executor_timeout_ms=MS",
+                hint=Hint(
+                    self._less,
+                    "wait longer with ",
+                    Setting("executor_timeout_ms", Blank("MS")),
+                ),
             )
         if idle_ms >= NOTICE_MS and not self._is_noted:
             self._is_noted = True

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.decode.settings import ARGUMENT_NAMES, Names
 from rmqcli.spark.export import layout
@@ -266,8 +267,11 @@ class Export:
         if taken is not None:
             raise RefusedError(
                 taken,
-                hint="use since_last=True to export newer messages, or give an empty"
-                " folder",
+                hint=Hint(
+                    "use ",
+                    Setting("since_last", True),
+                    " to export newer messages, or give an empty folder",
+                ),
             )
         return self._execute(directory, manifest, plan, ())
 
@@ -292,7 +296,7 @@ class Export:
         raise RefusedError(
             f"{self.options.path} holds the unfinished run {plan.run_id} of topic"
             f" {plan.request.topic}",
-            hint="finish that run first, with resume=True",
+            hint=Hint("finish that run first, with ", Setting("resume", True)),
         )
 
     def _finished(self, manifest: Manifest) -> RunRecord | None:
@@ -326,7 +330,7 @@ class Export:
         if not manifest.runs:
             raise UsageError(
                 f"{directory.paths.root} holds no finished export to follow",
-                hint="export once without since_last=True",
+                hint=Hint("export once without ", Setting("since_last", True)),
             )
         directory.refuse_foreign(manifest)
         last = manifest.runs[-1].request

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from rmqcli.errors import ConfigError, RmqError
+from rmqcli.hint import Argument, Hint
 from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, look
 from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import PartFailure, write_task
@@ -415,7 +416,10 @@ def translated(error: BaseException) -> RmqError | BaseException:
     if "Python worker exited" in text or "Python worker failed" in text:
         return RmqError(
             "a Spark worker died, as did the workers that tried the same task again",
-            hint="if the system ran out of memory, try a smaller rows_per_file",
+            hint=Hint(
+                "if the system ran out of memory, try a smaller ",
+                Argument("rows_per_file"),
+            ),
         )
     if "ExecutorLostFailure" in text:
         return RmqError("Spark lost the executors that ran the export")

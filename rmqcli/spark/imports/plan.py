@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
+from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import SUCCESS, Layout, is_run_id
@@ -93,8 +94,15 @@ def read_export(
     if is_unfinished and (manifest is None or not allow_incomplete):
         raise RefusedError(
             f"the export in {paths.root} is not complete: there is no {SUCCESS}",
-            hint="finish that export with resume=True"
-            + (", or add allow_incomplete=True" if manifest is not None else ""),
+            hint=Hint(
+                "finish that export with ",
+                Setting("resume", True),
+                *(
+                    ()
+                    if manifest is None
+                    else (", or add ", Setting("allow_incomplete", True))
+                ),
+            ),
         )
     if manifest is None or not manifest.runs:
         raise UsageError(
@@ -186,7 +194,10 @@ def map_queues(
             f"not every exported queue has a counterpart in topic {queues[0].topic}:"
             f" the export has {len(keys)} queues on {len(old_names)} brokers, the topic"
             f" has {len(queues)} on {len(new_names)}",
-            hint="create the topic with as many queues, or add remap_queues=True",
+            hint=Hint(
+                "create the topic with as many queues, or add ",
+                Setting("remap_queues", True),
+            ),
         )
     ordered = sorted(queues)
     return {key: ordered[n % len(ordered)] for n, key in enumerate(keys)}

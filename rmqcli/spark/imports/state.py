@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.spark.export.disk import read_text
 from rmqcli.spark.export.document import parse_versioned, read_as
 from rmqcli.spark.export.layout import encode_name
@@ -115,7 +116,7 @@ def state_path(content: ExportContent, topic: str, folder: str | None) -> str:
         raise UsageError(
             f"the export is in {content.root}, but the record of what was sent must be"
             " on this machine",
-            hint="name a folder for the record: state=DIR",
+            hint=Hint("name a folder for the record: ", Setting("state", Blank("DIR"))),
         )
     place = folder or os.path.join(content.root, "_rmq", FOLDER)
     return os.path.join(
@@ -145,7 +146,7 @@ def open_state(
     except OSError as error:
         raise RmqError(
             f"cannot write to {os.path.dirname(path)}: {error.strerror}",
-            hint="name a folder for the state: state=DIR",
+            hint=Hint("name a folder for the state: ", Setting("state", Blank("DIR"))),
         ) from error
     try:
         try:
@@ -202,7 +203,10 @@ def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueSt
         raise RefusedError(
             f"{path} belongs to an import with name servers {';'.join(known)}, not"
             f" {';'.join(namesrv)}",
-            hint="use these name servers, or another folder for the state: state=DIR",
+            hint=Hint(
+                "use these name servers, or another folder for the state: ",
+                Setting("state", Blank("DIR")),
+            ),
         )
     return queues
 

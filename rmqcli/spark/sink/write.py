@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from rmqcli.errors import DeniedError, PartialError, RmqError, UsageError
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.spark.messages import message_rows, messages_of
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.units import counted
@@ -79,7 +80,9 @@ class Writing:
                 f"topic {topic} has no writable queue",
                 code=16,
                 name="NO_PERMISSION",
-                hint="read the topic's permissions with Admin.topic",
+                hint=Hint(
+                    "read the topic's permissions with ", LibraryCall("Admin.topic")
+                ),
             )
 
     def send_arrow(self, batches: Iterator[pa.RecordBatch]) -> Written:

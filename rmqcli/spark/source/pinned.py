@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import NotFoundError, PartialError, RmqError, UsageError
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Latest
 from rmqcli.spark.extent import extent_of, plan_queue
@@ -84,7 +85,7 @@ def _refusal(options: SourceOptions, found: Sequence[ResolvedRange]) -> RmqError
             f"there are no {options.subscription}",
             code=int(ResponseCode.TOPIC_NOT_EXIST),
             name=ResponseCode.TOPIC_NOT_EXIST.name,
-            hint="list topics with: Admin.topics()",
+            hint=Hint("list topics with: ", LibraryCall("Admin.topics")),
         )
     last = max(found, key=lambda each: each.start.max_offset)
     starts = [each.start for each in found]

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import RefusedError
+from rmqcli.hint import Hint, Setting
 from rmqcli.spark.tables.formats import absolute, is_path, parse_name, quoted
 from rmqcli.spark.tables.record import (
     DeltaCommit,
@@ -119,7 +120,7 @@ class DeltaTable:
                 )
         raise RefusedError(
             f"another export committed to {self.name} first, and nothing was written",
-            hint="continue after it with since_last=True",
+            hint=Hint("continue after it with ", Setting("since_last", True)),
         )
 
     def _exists(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.spark.export import layout
@@ -213,7 +214,7 @@ class TableExport:
         if self.since_last and newest is None:
             raise UsageError(
                 f"{name} has no commit of an export to follow",
-                hint="export once without since_last=True",
+                hint=Hint("export once without ", Setting("since_last", True)),
             )
         decoding = request.decoding
         if newest is None:
@@ -263,7 +264,7 @@ class TableExport:
                     f"{queue.broker_name} queue {queue.queue_id}: offsets"
                     f" {queue.trimmed[0]} to {queue.trimmed[1] - 1} are no longer on"
                     " the broker",
-                    hint="export what is left with allow_gaps=True",
+                    hint=Hint("export what is left with ", Setting("allow_gaps", True)),
                 )
         return queues, gone
 
@@ -276,7 +277,11 @@ class TableExport:
             return
         raise RefusedError(
             f"{table.name} has rows, but no commit records their offsets",
-            hint="set the start with from_position=POSITION, or give another table",
+            hint=Hint(
+                "set the start with ",
+                Setting("from_position", Blank("POSITION")),
+                ", or give another table",
+            ),
         )
 
     def _is_there(
@@ -300,8 +305,11 @@ class TableExport:
             raise RefusedError(
                 f"{name} has {there} of these {planned} offsets already"
                 + ("" if newest.tag is None else f", with the tag {newest.tag}"),
-                hint="use since_last=True to export newer messages, or give another"
-                " table",
+                hint=Hint(
+                    "use ",
+                    Setting("since_last", True),
+                    " to export newer messages, or give another table",
+                ),
             )
         return there == planned and not gone
 

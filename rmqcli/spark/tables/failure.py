@@ -15,6 +15,7 @@ from rmqcli.errors import (
     StorageNotFoundError,
     StorageUnreachableError,
 )
+from rmqcli.hint import Hint, Setting
 from rmqcli.spark.failure import java_reason, says_that_java_ended, text_of
 from rmqcli.spark.shown_errors import shown_error
 from rmqcli.spark.tables.formats import missing_error, unfit_error
@@ -101,16 +102,24 @@ def table_error(
     if found is not None:
         return ConfigError(
             f"Spark has no file system for {table}: {found[1] or found[2]}",
-            hint="give its package, such as"
-            " conf='spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION', and for"
-            " an object store a URL such as s3a://BUCKET/PATH",
+            hint=Hint(
+                "give its package, such as ",
+                Setting(
+                    "conf", "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
+                ),
+                ", and for an object store a URL such as s3a://BUCKET/PATH",
+            ),
         )
     found = _SDK.search(text)
     if found is not None:
         return ConfigError(
             f"the file system for {table} lacks the class {found[1].replace('/', '.')}",
-            hint="give its package with all dependencies, such as"
-            " conf='spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION'",
+            hint=Hint(
+                "give its package with all dependencies, such as ",
+                Setting(
+                    "conf", "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
+                ),
+            ),
         )
     found = _LINKAGE.search(text)
     if found is not None:
@@ -125,7 +134,7 @@ def table_error(
     if "OutOfMemoryError" in text:
         return RmqError(
             "Spark ran out of memory",
-            hint="give it more with conf='spark.driver.memory=4g'",
+            hint=Hint("give it more with ", Setting("conf", "spark.driver.memory=4g")),
         )
     stored = _storage_error(text, table)
     if stored is not None:
@@ -176,11 +185,14 @@ def _of_source(error: RmqError) -> RmqError:
     """The error of a worker, with the hint that fits an export."""
     if isinstance(error, DecodeError):
         return PartialError(
-            error.message, hint="to leave such messages out: allow_undecodable=True"
+            error.message,
+            hint=Hint(
+                "to leave such messages out: ", Setting("allow_undecodable", True)
+            ),
         )
-    error.hint = error.hint.replace(
-        '.option("failOnDataLoss", "false")', "allow_gaps=True"
-    )
+    before, option, after = error.hint.partition('.option("failOnDataLoss", "false")')
+    if option:
+        error.hint = Hint(before, Setting("allow_gaps", True), after)
     return error
 
 

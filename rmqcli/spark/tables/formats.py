@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from rmqcli.errors import ConfigError, UsageError
+from rmqcli.hint import Hint, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,12 +96,12 @@ def _package_hint(kind: Format, pyspark: str) -> str:
     minor = ".".join(pyspark.split(".")[:2])
     package = kind.packages.get(minor)
     if package is not None:
-        return f"give conf='{PACKAGES_SETTING}={package}'"
+        return Hint("give ", Setting("conf", f"{PACKAGES_SETTING}={package}"))
     newest = max(kind.packages, key=lambda text: [int(n) for n in text.split(".")])
-    return (
+    return Hint(
         f"no release of {kind.title} for PySpark {minor} is known to rmq: install"
-        f" pyspark=={newest}.* and give"
-        f" conf='{PACKAGES_SETTING}={kind.packages[newest]}'"
+        f" pyspark=={newest}.* and give ",
+        Setting("conf", f"{PACKAGES_SETTING}={kind.packages[newest]}"),
     )
 
 
@@ -173,16 +174,21 @@ def _check_delta(target: str, given: Mapping[str, str]) -> None:
         if f"spark.sql.catalog.{parts[0]}" not in given:
             raise ConfigError(
                 f"the catalog {parts[0]} of the table {target} is not configured",
-                hint=f"give conf='spark.sql.catalog.{parts[0]}=CLASS', or a path as the"
-                " target",
+                hint=Hint(
+                    "give ",
+                    Setting("conf", f"spark.sql.catalog.{parts[0]}=CLASS"),
+                    ", or a path as the target",
+                ),
             )
         return
     if not _keeps_names(given):
         raise ConfigError(
             f"{target} is the name of a table, but Spark's built-in catalog forgets"
             " names when the session ends",
-            hint=f"for a folder write ./{target}; for a Hive metastore give"
-            " conf='spark.sql.catalogImplementation=hive'",
+            hint=Hint(
+                f"for a folder write ./{target}; for a Hive metastore give ",
+                Setting("conf", "spark.sql.catalogImplementation=hive"),
+            ),
         )
 
 
@@ -227,7 +233,13 @@ def _check_iceberg(target: str, given: Mapping[str, str]) -> None:
         return
     raise ConfigError(
         f"no catalog {parts[0]} of Iceberg is configured for the table {target}",
-        hint=f"give conf='spark.sql.catalog.{parts[0]}={ICEBERG.marker}'"
-        f" conf='spark.sql.catalog.{parts[0]}.type=hadoop'"
-        f" conf='spark.sql.catalog.{parts[0]}.warehouse=FOLDER', for example",
+        hint=Hint(
+            "give ",
+            Setting("conf", f"spark.sql.catalog.{parts[0]}={ICEBERG.marker}"),
+            " ",
+            Setting("conf", f"spark.sql.catalog.{parts[0]}.type=hadoop"),
+            " ",
+            Setting("conf", f"spark.sql.catalog.{parts[0]}.warehouse=FOLDER"),
+            ", for example",
+        ),
     )

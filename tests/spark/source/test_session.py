@@ -164,7 +164,7 @@ def test_min_partitions_makes_tasks(spark, cluster):
         (
             {"namesrv": "127.0.0.1:1"},
             "ConnectError: cannot connect to 127.0.0.1:1: connection refused",
-            "hint: check the name servers: namesrv or NAMESRV_ADDR",
+            "hint: check the namesrv argument or NAMESRV_ADDR",
         ),
     ],
 )

@@ -1,0 +1,126 @@
+"""The words of the command line for what hints of the library name.
+
+A `Hint` has the arguments and calls that it names as data. Here each argument becomes
+its flag, and each call the command that does the same. Every name in a hint has to be
+in one of the two tables, which a test checks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.hint import Argument, Blank, ForPrograms, Hint, LibraryCall, Setting
+from rmqcli.model import MessageQueue
+from rmqcli.units import format_duration
+
+if TYPE_CHECKING:
+    from rmqcli.hint import Part, Value
+
+#: The library's calls, and the commands that do the same.
+COMMANDS: Final = {
+    "Admin.backups": "rmq reset-offset --list-backups",
+    "Admin.brokers": "rmq brokers",
+    "Admin.create_group": "rmq group create",
+    "Admin.create_topic": "rmq topic create",
+    "Admin.groups": "rmq groups",
+    "Admin.lag": "rmq lag",
+    "Admin.messages_by_key": "rmq tail --key",
+    "Admin.topic": "rmq topic show",
+    "Admin.topics": "rmq topics",
+    "Admin.update_group": "rmq group update",
+    "Admin.update_topic": "rmq topic update",
+    "Consumer.queues": "rmq group show",
+    "LagMemory.forget": "--forget",
+    "Producer.queues": "rmq topic show",
+    "write_plan": "rmq reset-offset GROUP TOPIC --to POS --out P.json",
+}
+#: The library's arguments, and the flags that do the same.
+FLAGS: Final = {
+    "allow_gaps": "--allow-gaps",
+    "allow_incomplete": "--allow-incomplete",
+    "allow_undecodable": "--allow-undecodable",
+    "allow_unencrypted": "--allow-unencrypted-keys",
+    "archives": "--archives",
+    "ca_file": "--tls-ca",
+    "cluster": "--cluster",
+    "conf": "--conf",
+    "credentials": "--acl-file or RMQ_ACCESS_KEY and RMQ_SECRET_KEY",
+    "delay_level": "--delay",
+    "delay_ms": "--delay",
+    "endpoints": "--endpoints",
+    "executor_timeout_ms": "--executor-timeout",
+    "force": "--force",
+    "from_position": "--from",
+    "include_retry": "--include-retry",
+    "insecure": "--tls-insecure",
+    "master": "--master",
+    "may_create": "--create",
+    "message_group": "--message-group",
+    "namesrv": "--namesrv",
+    "other_cluster": "--other-cluster",
+    "plaintext": "--plaintext",
+    "queues": "--queue",
+    "remap_queues": "--remap-queues",
+    "remote": "--remote",
+    "remove_offsets": "--remove-offsets",
+    "resume": "--resume",
+    "rows_per_file": "--rows-per-file",
+    "since_last": "--since-last",
+    "state": "--state",
+    "tls": "--tls",
+    "to": "--to",
+    "topics": "the topics",
+}
+
+
+def with_flags(text: str) -> str:
+    """Return a text with flags and commands in the places of arguments and calls.
+
+    A text that is not a Hint is returned unchanged.
+    """
+    if not isinstance(text, Hint):
+        return text
+    words, before = "", None
+    for part in text.parts:
+        if isinstance(before, Setting) and isinstance(part, Setting):
+            words += " "
+        words += _word(part)
+        before = part
+    return words
+
+
+def _word(part: Part) -> str:
+    match part:
+        case Setting(name, value):
+            return _flag(name, value)
+        case Argument(name):
+            return FLAGS[name]
+        case LibraryCall(name, argument):
+            command = COMMANDS[name]
+            return command if argument is None else f"{command} {_quoted(argument)}"
+        case ForPrograms():
+            return ""
+    return part
+
+
+def _flag(name: str, value: Value) -> str:
+    flag = FLAGS[name]
+    if value is True:
+        return flag
+    if value is None:
+        return f"without {flag}"
+    if isinstance(value, Blank):
+        is_duration = name.endswith("_ms")
+        shown = "BROKER:ID" if name == "queues" else value.text
+        return f"{flag} {'DURATION' if is_duration else shown}"
+    if isinstance(value, MessageQueue):
+        return f"{flag} {_quoted(value.broker_name)}:{value.queue_id}"
+    if name.endswith("_ms"):
+        return f"{flag} {format_duration(int(value))}"
+    return f"{flag} {_quoted(str(value))}"
+
+
+def _quoted(text: str) -> str:
+    import shlex  # for the few hints that contain a name
+
+    return shlex.quote(text)
