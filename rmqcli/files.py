@@ -1,4 +1,4 @@
-"""File names made of untrusted text, and safe reading and writing of files.
+"""File names made of untrusted text, and safe reading, writing and locking of files.
 
 A name from a peer, or from a file that other users can write, becomes part of a path
 only after `file_name_fault` found no fault in it. A written file appears whole or not
@@ -8,13 +8,14 @@ links are not followed. Only regular files of a bounded length are read.
 
 from __future__ import annotations
 
+import fcntl
 import os
-import secrets
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 #: Linux's NAME_MAX, which the file systems in use share.
@@ -47,57 +48,114 @@ def file_name_fault(name: str) -> str | None:
     return None
 
 
-def write_temporary(directory: Path, data: bytes, *, mode: int) -> Path:
+def xdg_folder(environ: Mapping[str, str], variable: str, default: str) -> str | None:
+    """Return a user's folder by the XDG specification; None without a home directory.
+
+    `default` is relative to the home directory. A relative value of the variable is
+    ignored, as the specification requires.
+    """
+    folder = environ.get(variable, "")
+    if not folder.startswith("/"):
+        folder = os.path.join(os.path.expanduser("~"), default)
+    return folder if folder.startswith("/") else None
+
+
+def state_folder(environ: Mapping[str, str], name: str) -> str | None:
+    """Return `$XDG_STATE_HOME/rmqcli/NAME`, or the same in `~/.local/state`.
+
+    The result is None without a home directory.
+    """
+    state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
+    return None if state is None else os.path.join(state, "rmqcli", name)
+
+
+def write_temporary(
+    directory: str | Path, data: bytes, *, mode: int, is_synced: bool = True
+) -> str:
     """Write `data` to a new temporary file in `directory`, and sync it to the disk.
 
-    The caller renames, links or removes the file. Raises OSError, and then leaves no
-    file.
+    The caller renames, links or removes the file, whose path is returned. Raises
+    OSError, and then leaves no file.
     """
-    path = directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{_TEMPORARY_SUFFIX}"
+    name = f"{TEMPORARY_PREFIX}{os.urandom(16).hex()}{_TEMPORARY_SUFFIX}"
+    path = os.path.join(directory, name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if is_synced:
+                os.fsync(file.fileno())
     except BaseException:
         with suppress(OSError):
-            path.unlink()
+            os.unlink(path)
         raise
     return path
 
 
-def replace_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def replace_file(
+    path: str | Path,
+    data: bytes,
+    *,
+    mode: int = 0o644,
+    backup: str | Path | None = None,
+    is_synced: bool = True,
+) -> None:
     """Replace the file `path` in one step: readers see the old file or the new one.
 
-    A symbolic link of that name is replaced, not followed. After the call the file is
-    on the disk under its name. Raises OSError; the old file is then still there, unless
-    only the last sync, that of the folder, failed.
+    A symbolic link of that name is replaced, not followed. The old file is kept under
+    the name `backup`, if one is given. After the call the file is on the disk under its
+    name, unless `is_synced` is false, for a file that may be lost in a power cut.
+    Raises OSError; the old file is then still there, unless only the last sync, that of
+    the folder, failed.
     """
-    temporary = write_temporary(path.parent, data, mode=mode)
+    folder = os.path.dirname(path)
+    temporary = write_temporary(folder, data, mode=mode, is_synced=is_synced)
     try:
+        if backup is not None and os.path.lexists(path):
+            # A hard link, so that a file of that name exists at every moment.
+            with suppress(FileNotFoundError):
+                os.unlink(backup)
+            os.link(path, backup, follow_symlinks=False)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
-    sync_folder(path.parent)
+    if is_synced:
+        sync_folder(folder)
 
 
-def create_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def create_file(path: str | Path, data: bytes, *, mode: int = 0o644) -> None:
     """Create a file in one step: readers never see a part of it.
 
     Raises FileExistsError when something has that name, even a symbolic link, and
     OSError. A file that exists is never changed.
     """
-    temporary = write_temporary(path.parent, data, mode=mode)
+    temporary = write_temporary(os.path.dirname(path), data, mode=mode)
     try:
         os.link(temporary, path, follow_symlinks=False)
     finally:
         with suppress(OSError):
-            temporary.unlink()
-    sync_folder(path.parent)
+            os.unlink(temporary)
+    sync_folder(os.path.dirname(path))
+
+
+def open_locked(path: str, flags: int = os.O_CREAT, *, mode: int = 0o644) -> int:
+    """Open a file and lock it for this process; return its descriptor.
+
+    The lock ends when the descriptor is closed, or with the process. `flags` are added
+    to the usual ones. Raises BlockingIOError when another process, or another open of
+    this one, holds the lock, and OSError otherwise.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, mode)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def remove_temporaries(directory: Path) -> None:
@@ -118,25 +176,29 @@ def remove_temporaries(directory: Path) -> None:
 
 def sync_folder(directory: str | Path) -> None:
     """Make the names in a folder survive a power cut. Raises OSError."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
 
 
-def read_regular(path: str | Path, bytes_max: int) -> bytes:
+def read_regular(path: str | Path, bytes_max: int, *, is_own: bool = False) -> bytes:
     """Return the first `bytes_max` bytes of a regular file.
 
-    Raises OSError, also for a symbolic link, a folder, a device and a named pipe. It
-    never waits, for example for the writer of a pipe.
+    Raises OSError, also for a symbolic link, a folder, a device and a named pipe, and
+    with `is_own` for a file of another user. It never waits, for example for the writer
+    of a pipe.
     """
     # Without O_NONBLOCK the open of a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags)
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(0, "not a regular file", os.fspath(path))
+        if is_own and status.st_uid != os.geteuid():
+            raise OSError(0, "a file of another user", os.fspath(path))
         return file.read(bytes_max)
 
 

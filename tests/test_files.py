@@ -15,9 +15,11 @@ from rmqcli.files import (
     create_file,
     file_name_fault,
     folder_fault,
+    open_locked,
     read_regular,
     remove_temporaries,
     replace_file,
+    state_folder,
     write_temporary,
 )
 
@@ -88,7 +90,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left(tmp_path):
 def test_temporary_files_have_names_that_nobody_can_guess_and_the_mode_asked_for(
     tmp_path,
 ):
-    paths = [write_temporary(tmp_path, b"x", mode=0o600) for _ in range(20)]
+    paths = [Path(write_temporary(tmp_path, b"x", mode=0o600)) for _ in range(20)]
     assert len({path.name for path in paths}) == 20
     assert {len(path.name) for path in paths} == {len(".rmq-") + 32 + len(".part")}
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
@@ -166,3 +168,46 @@ def test_a_new_file_is_created_once(tmp_path):
     with pytest.raises(FileExistsError):
         create_file(tmp_path / "link", b"x")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["f", "link"]
+
+
+def test_the_old_file_is_kept_as_the_backup(tmp_path):
+    path, backup = tmp_path / "a.json", tmp_path / "a.json.bak"
+    for text in (b"1", b"2", b"3"):
+        replace_file(path, text, backup=backup)
+    assert (path.read_bytes(), backup.read_bytes()) == (b"3", b"2")
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.json.bak"]
+
+
+def test_a_lock_is_held_until_its_file_is_closed(tmp_path):
+    path = str(tmp_path / "lock")
+    held = open_locked(path)
+    with pytest.raises(BlockingIOError):
+        open_locked(path)
+    os.close(held)
+    os.close(open_locked(path, os.O_RDWR))
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_locked(str(tmp_path / "lock"))
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({}, "/home/someone/.local/state/rmqcli/lag"),
+        ({"XDG_STATE_HOME": ""}, "/home/someone/.local/state/rmqcli/lag"),
+        ({"XDG_STATE_HOME": "relative"}, "/home/someone/.local/state/rmqcli/lag"),
+        ({"XDG_STATE_HOME": "/s"}, "/s/rmqcli/lag"),
+    ],
+)
+def test_state_is_where_xdg_says(monkeypatch, environ, folder):
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert state_folder(environ, "lag") == folder
+
+
+def test_without_a_home_directory_there_is_no_state_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "nowhere")
+    assert state_folder({}, "lag") is None

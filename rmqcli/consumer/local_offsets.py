@@ -9,12 +9,11 @@ Source: LocalFileOffsetStore, OffsetSerializeWrapper, MixAll#string2File.
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import BodyError, ConfigError
-from rmqcli.files import file_name_fault, read_regular, write_temporary
+from rmqcli.files import file_name_fault, read_regular, replace_file
 from rmqcli.wire.bodies.offset import OffsetSerializeWrapper
 from rmqcli.wire.body import decode_body
 
@@ -124,11 +123,4 @@ class LocalOffsetFile:
             merged = offsets
         self.path.parent.mkdir(parents=True, exist_ok=True)
         data = format_local_offsets(merged).encode()
-        temporary = write_temporary(self.path.parent, data, mode=0o644)
-        try:
-            if self.path.exists():
-                os.replace(self.path, self._backup)
-            os.replace(temporary, self.path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_file(self.path, data, backup=self._backup)

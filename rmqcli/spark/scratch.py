@@ -8,12 +8,13 @@ is in use.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from typing import TYPE_CHECKING, Final
+
+from rmqcli.files import open_locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,8 @@ def scratch_folder() -> Iterator[str]:
         try:
             yield folder
         finally:
-            os.close(handle)
+            if handle is not None:
+                os.close(handle)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -52,20 +54,16 @@ def remove_abandoned(temp: str) -> None:
                 _remove_if_abandoned(os.path.join(temp, name))
 
 
-def _own(folder: str) -> int:
-    """Lock the folder for this process; return the open lock file."""
-    new = os.path.join(folder, f"{_OWNER}.new")
-    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        # If the file system has no locks, the folder stays without a lock file.
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # It is renamed only now, so that no process sees an unlocked lock file.
-            os.rename(new, os.path.join(folder, _OWNER))
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
+def _own(folder: str) -> int | None:
+    """Lock the folder for this process; return the open lock file, if there is one."""
+    # If the file system has no locks, the folder stays without a lock file.
+    with contextlib.suppress(OSError):
+        new = os.path.join(folder, f"{_OWNER}.new")
+        handle = open_locked(new, os.O_CREAT | os.O_EXCL, mode=0o600)
+        # It is renamed only now, so that no process sees an unlocked lock file.
+        os.rename(new, os.path.join(folder, _OWNER))
+        return handle
+    return None
 
 
 def _remove_if_abandoned(folder: str) -> None:
@@ -76,10 +74,8 @@ def _remove_if_abandoned(folder: str) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return
-    lock = os.path.join(folder, _OWNER)
-    handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = open_locked(os.path.join(folder, _OWNER), 0)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(handle)

@@ -8,17 +8,11 @@ Source: `ConfigManager`, `MixAll.string2File` in apache/rocketmq.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import BodyError
-from rmqcli.files import (
-    read_regular,
-    remove_temporaries,
-    sync_folder,
-    write_temporary,
-)
+from rmqcli.files import read_regular, remove_temporaries, replace_file
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.fastjson import loads
@@ -90,22 +84,11 @@ class ConfigFolder:
 
         Raises StoreFullError if that fails; then the old file is unchanged.
         """
-        path, new = self.directory / name, None
+        path = self.directory / name
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            new = write_temporary(self.directory, text.encode(), mode=0o644)
-            before = self.directory / f"{name}.bak"
-            if path.exists():
-                # A hard link, so that a file of that name exists at every moment.
-                with suppress(FileNotFoundError):
-                    before.unlink()
-                os.link(path, before, follow_symlinks=False)
-            new.replace(path)
-            sync_folder(self.directory)
+            replace_file(path, text.encode(), backup=self.directory / f"{name}.bak")
         except OSError as error:
-            if new is not None:
-                with suppress(OSError):
-                    new.unlink()
             raise StoreFullError(
                 f"{path} cannot be written: {error.strerror}"
             ) from error

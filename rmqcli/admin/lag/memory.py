@@ -19,12 +19,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.lag.model import QueueReading
+from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.log import get_logger
 from rmqcli.units import format_duration
 
@@ -55,14 +55,8 @@ class SeenBroker:
 
 
 def memory_directory(environ: Mapping[str, str]) -> str | None:
-    """Return the folder of the records; None when there is no home directory.
-
-    A relative XDG_STATE_HOME is ignored, as the XDG specification requires.
-    """
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.expanduser("~/.local/state")
-    return os.path.join(state, "rmqcli", "lag") if state.startswith("/") else None
+    """Return the folder of the records; None when there is no home directory."""
+    return state_folder(environ, "lag")
 
 
 class LagMemory:
@@ -193,7 +187,7 @@ class LagMemory:
         try:
             _make_folder(self._directory)
             self._make_room()
-            self._write(self._encoded())
+            replace_file(self.path, self._encoded(), mode=0o600, is_synced=False)
         except OSError as error:
             logger.debug("%s cannot be written: %s", self.path, error)
 
@@ -217,17 +211,6 @@ class LagMemory:
             for group in list(groups)[: len(groups) // 2 + 1]:
                 del groups[group]
 
-    def _write(self, data: bytes) -> None:
-        temporary = os.path.join(self._directory, f".{os.urandom(8).hex()}.part")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        try:
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(data)
-            os.replace(temporary, self.path)
-        except BaseException:
-            _remove(temporary)
-            raise
-
     def _make_room(self) -> None:
         """Remove the oldest files if there are too many."""
         with os.scandir(self._directory) as entries:
@@ -242,7 +225,7 @@ class LagMemory:
 
     def _load(self, now_ms: int) -> None:
         try:
-            value = json.loads(_read(self.path))
+            value = json.loads(read_regular(self.path, _BYTES_MAX + 1, is_own=True))
             if value["version"] != _VERSION or value["namesrv"] != self._namesrv:
                 return
             brokers = {
@@ -282,16 +265,6 @@ def _make_folder(path: str) -> None:
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _read(path: str) -> bytes:
-    """Read a file of this user. Raises OSError, also for a file of another user."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            raise OSError(f"{path} is not a file of this user")
-        return file.read(_BYTES_MAX + 1)
 
 
 def _text(value: Any) -> str | None:  # noqa: ANN401  # JSON

@@ -13,7 +13,6 @@ each gets a `sequence` above every other in the folder.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +30,7 @@ from rmqcli.errors import (
     RefusedError,
     RmqError,
 )
-from rmqcli.files import file_name_fault, read_regular, sync_folder, write_temporary
+from rmqcli.files import create_file, file_name_fault, read_regular, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
@@ -72,11 +71,15 @@ class Backup:
 def backup_directory(environ: Mapping[str, str]) -> Path:
     """Return the folder that holds the backups.
 
-    A relative XDG_STATE_HOME is ignored, as the XDG specification requires.
+    Raises ConfigError when there is no home directory.
     """
-    state = environ.get("XDG_STATE_HOME", "")
-    root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return root / "rmqcli" / "reset-offset"
+    folder = state_folder(environ, "reset-offset")
+    if folder is None:
+        raise ConfigError(
+            "there is no folder for backups: this user has no home directory",
+            hint="set XDG_STATE_HOME to a folder you can write to",
+        )
+    return Path(folder)
 
 
 def backup_id_of(created_ms: int) -> str:
@@ -209,14 +212,10 @@ def _write_new(directory: Path, backup: Backup) -> bool:
     """Write the file; return False if another process took the same millisecond."""
     path = directory / f"{backup.backup_id}.json"
     data = json.dumps(_to_json(backup), indent=1) + "\n"
-    temporary = write_temporary(directory, data.encode(), mode=0o600)
     try:
-        os.link(temporary, path, follow_symlinks=False)
+        create_file(path, data.encode(), mode=0o600)
     except FileExistsError:
         return False
-    finally:
-        temporary.unlink()
-    sync_folder(directory)
     return True
 
 

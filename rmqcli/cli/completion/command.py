@@ -11,6 +11,7 @@ from typing import Annotated
 from rmqcli.cli.options import argument, command_options
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.errors import RefusedError, RmqError, UsageError
+from rmqcli.files import xdg_folder
 
 SHELLS = ("bash", "zsh", "fish")
 _MARK = "# rmq completion"
@@ -92,14 +93,14 @@ def _print(file: str) -> None:
 
 
 def _place(shell: str, home: Path) -> Path:
-    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
+    data = home / (xdg_folder(os.environ, "XDG_DATA_HOME", ".local/share") or "")
     if shell == "bash":
         user = os.environ.get("BASH_COMPLETION_USER_DIR")
         folder = Path(user) if user else data / "bash-completion"
         return folder / "completions" / "rmq"
     if shell == "zsh":
         return data / "zsh" / "site-functions" / "_rmq"
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    config = home / (xdg_folder(os.environ, "XDG_CONFIG_HOME", ".config") or "")
     return config / "fish" / "completions" / "rmq.fish"
 
 

@@ -1,6 +1,6 @@
 """Names of topics and groups for completion: `rmq __complete topic|group LINE`.
 
-A shell runs this at each press of TAB. It therefore uses only the standard library,
+A shell runs this at each press of TAB. It therefore loads little,
 waits at most BUDGET_S for an answer, prefers a fresh cache, and is silent about errors.
 The names come from the name server's list of topics, which includes the retry topic of
 each group that has consumed.
@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 
+from rmqcli.files import replace_file, xdg_folder
 from rmqcli.transport.topic_list import ask_topic_list
 
 #: Time limit for the network. Before that, Python takes some tens of ms to start.
@@ -29,7 +30,7 @@ _CACHE_BYTES_MAX = 4 << 20
 _RETRY = "%RETRY%"
 #: Each cluster has a topic with its own name, and one with this suffix.
 _REPLY = "_REPLY_TOPIC"
-#: Names that brokers accept.
+#: Names that brokers accept: `rmqcli.names.STORED_NAME`, which takes longer to load.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 #: Names that are offered: without `|`, which a shell reads as a pipe, and not beginning
 #: with `-`, because the names are other people's, and a command would take `-n` or
@@ -103,7 +104,7 @@ def _checked(names: object) -> list[str]:
 
 
 def _cache_path(address: str) -> str:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = xdg_folder(os.environ, "XDG_CACHE_HOME", ".cache") or ""
     name = sha256(address.encode()).hexdigest()[:16]
     return os.path.join(home, "rmq", "names", f"{name}.json")
 
@@ -123,12 +124,8 @@ def _read_cache(path: str) -> tuple[float, list[str] | None]:
 
 
 def _write_cache(path: str, names: list[str]) -> None:
-    temp = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with open(os.open(temp, flags, 0o600), "w", encoding="utf-8") as file:
-            json.dump(names, file)
-        os.replace(temp, path)
+        replace_file(path, json.dumps(names).encode(), mode=0o600, is_synced=False)
     except OSError:
         return  # without a cache the name server is asked each time

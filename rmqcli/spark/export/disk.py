@@ -8,7 +8,6 @@ are raised as OSError; the callers translate them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ import stat
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
+from rmqcli.files import open_locked, read_regular, sync_folder
 from rmqcli.spark.export import layout
 
 if TYPE_CHECKING:
@@ -60,13 +60,12 @@ class Disk:
                 raise UsageError(f"{root} is not a folder")
             if not was_ours:
                 refuse_foreign()
-            handle = _open_lock(paths)
+            handle = _lock(paths)
         except FileExistsError as error:
             raise UsageError(f"{root} is not a folder") from error
         except OSError as error:
             raise RmqError(f"cannot write to {root}: {error.strerror}") from error
         try:
-            _lock(handle, root)
             yield was_ours
             is_kept = True
         finally:
@@ -162,11 +161,7 @@ class Disk:
 
     def sync_folder(self, path: str) -> None:
         """Make renames inside the folder survive a power cut."""
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(path)
 
     def remove(self, path: str) -> None:
         """Remove one file, if it exists."""
@@ -203,26 +198,26 @@ class Disk:
         self.sync_folder(os.path.dirname(path))
 
 
-def _open_lock(paths: layout.Layout) -> int:
-    """Create `_rmq` in the folder, if it does not exist, and open the lock file."""
+def _lock(paths: layout.Layout) -> int:
+    """Create `_rmq` in the folder, if it does not exist, and lock the lock file.
+
+    The file then has the id of this process. Raises RefusedError when another export
+    holds the lock, and OSError.
+    """
     with contextlib.suppress(FileExistsError):
         os.mkdir(paths.meta)
     check_real_folder(paths.meta)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(paths.lock, flags, 0o644)
-
-
-def _lock(handle: int, root: str) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = open_locked(paths.lock)
     except BlockingIOError as error:
-        owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+        owner = read_regular(paths.lock, 20).decode("ascii", "replace").strip()
         raise RefusedError(
-            f"another export (process {owner or 'unknown'}) is running in {root}",
+            f"another export (process {owner or 'unknown'}) is running in {paths.root}",
             hint="wait until it has ended",
         ) from error
     os.ftruncate(handle, 0)
     os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+    return handle
 
 
 def _temp_log(temp: str) -> str:

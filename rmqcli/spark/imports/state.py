@@ -10,7 +10,6 @@ with its process, prevents two processes from importing with the same file.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
+from rmqcli.files import open_locked
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.spark.export.disk import read_text
 from rmqcli.spark.export.document import parse_versioned, read_as
@@ -141,21 +141,18 @@ def open_state(
     """
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(f"{path}.lock", flags, 0o644)
+        handle = open_locked(f"{path}.lock")
+    except BlockingIOError as error:
+        raise RefusedError(
+            f"another process is importing into topic {topic} with {path}",
+            hint="wait until it has finished",
+        ) from error
     except OSError as error:
         raise RmqError(
             f"cannot write to {os.path.dirname(path)}: {error.strerror}",
             hint=Hint("name a folder for the state: ", Setting("state", Blank("DIR"))),
         ) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RefusedError(
-                f"another process is importing into topic {topic} with {path}",
-                hint="wait until it has finished",
-            ) from error
         queues = {
             key: QueueState(queue.broker_name, queue.queue_id)
             for key, queue in places.items()

@@ -208,6 +208,7 @@ def test_it_loads_neither_typer_nor_a_client():
         "rmqcli.cli",
         "rmqcli.cli.completion",
         "rmqcli.cli.completion.names",
+        "rmqcli.files",
         "rmqcli.transport",
         "rmqcli.transport.topic_list",
     ]
