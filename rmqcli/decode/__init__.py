@@ -1,8 +1,15 @@
-"""What bodies mean: decoders of single bodies, by format.
+"""What bodies mean: single ones as JSON, and many of them as typed columns of Arrow.
 
-A format is a row of `DECODERS`. Its decoder returns the value of one body as JSON on
-one line, which is the `value` of a record, or raises DecodeError with a reason.
-`rmqcli.spark.decode` makes typed columns of many bodies.
+A format of single bodies is a row of `DECODERS`. Its decoder returns the value of one
+body as JSON on one line, which is the `value` of a record, or raises DecodeError with a
+reason.
+
+For columns, `settings` reads the user's settings. `schema` converts schemas to Arrow
+types, and `infer` infers the schema of JSON bodies from a few messages. `decoder`
+appends the columns `value` and `_corrupt_body` to batches: `json_body`, `avro_body` or
+`protobuf_body` turns each body into a Python value, and `build` turns these values into
+columns. Only these modules load pyarrow, fastavro and protobuf, and nothing here needs
+Spark.
 """
 
 from __future__ import annotations

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.errors import UsageError
+from rmqcli.model import OffsetRange
 from rmqcli.spark.counts import OffsetCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from rmqcli.admin.read.body import Chunk
-    from rmqcli.model import OffsetRange
     from rmqcli.wire.message.record import DecodeFailure
 
 #: Decode when this many messages or bytes have been gathered. Measured: decoding 32
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: hundredfold.
 DECODE_MESSAGES: Final = 16_384
 DECODE_BYTES: Final = 4 * 1024 * 1024
+#: Total size of the bodies from which a schema is inferred.
+SCHEMA_BYTES_MAX: Final = 64 << 20
 
 
 class Columns(Protocol):
@@ -190,3 +192,44 @@ def _with_tags(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.RecordBatch:
     column = batch.column("tags")
     wanted = strings_of(sorted(tags))
     return batch.filter(pc.is_in(column.cast(pa.string()), value_set=wanted))
+
+
+def first_bodies(
+    ranges: Iterable[OffsetRange],
+    messages_max: int,
+    *,
+    read: Callable[[OffsetRange], Iterator[Chunk]],
+    tags: Mapping[str, frozenset[str]],
+) -> Iterator[bytes]:
+    """Yield bodies from the start of each range, from all ranges as evenly as possible.
+
+    Reads at most `messages_max` offsets, and at most SCHEMA_BYTES_MAX bytes of bodies.
+    `tags` maps a topic to the tags of the messages to read. Raises the errors of
+    `read`.
+    """
+    from rmqcli.wire.message.columns import decode_columns
+
+    left, size = messages_max, 0
+    wanted = [each for each in ranges if len(each)]
+    wanted.sort(key=len)
+    for index, each in enumerate(wanted):
+        share = min(len(each), -(-left // (len(wanted) - index)))
+        if not share:
+            return
+        left -= share
+        first = OffsetRange(each.queue, each.start, each.start + share)
+        topic = each.queue.topic
+        rows = RangeRows(
+            first,
+            read(first),
+            decode=decode_columns,
+            tags=tags.get(topic, frozenset()),
+        )
+        for portion in rows:
+            if portion.batch is None:
+                continue
+            for body in portion.batch.column("body"):
+                size += len(body.as_buffer())
+                if size > SCHEMA_BYTES_MAX:
+                    return
+                yield body.as_py()

@@ -42,7 +42,7 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.spark.decode.settings import Names
+    from rmqcli.decode.settings import Names
     from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.export import Export, ExportOptions
     from rmqcli.spark.export.manifest import RunRecord
@@ -344,7 +344,7 @@ class ExportCommandOptions:
         """The fields of ExportRequest that say how bodies are decoded."""
         if self.decode is None:
             return {}
-        from rmqcli.spark.decode.settings import read_settings
+        from rmqcli.decode.settings import read_settings
 
         found = read_settings(
             self.decode,
@@ -360,7 +360,7 @@ class ExportCommandOptions:
 
     def decode_names(self) -> Names:
         """Return what error messages call the settings of a Decoding."""
-        from rmqcli.spark.decode.settings import Names
+        from rmqcli.decode.settings import Names
 
         return Names(*_DECODE_NAMES)
 

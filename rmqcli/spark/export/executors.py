@@ -15,9 +15,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.decode.settings import missing_packages
 from rmqcli.errors import ConfigError, DeadlineError, RmqError
 from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.spark.decode.settings import missing_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

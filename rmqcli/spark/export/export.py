@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.decode.settings import ARGUMENT_NAMES, Names
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.spark.decode.settings import ARGUMENT_NAMES, Names
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.executors import PACKAGES
@@ -390,8 +390,8 @@ class Export:
         decoding = request.decoding
         if decoding is None or decoding.schema is not None:
             return plan
-        from rmqcli.spark.decode.infer import first_bodies, infer_schema
-        from rmqcli.spark.rows import wanted_tags
+        from rmqcli.decode.infer import infer_schema
+        from rmqcli.spark.rows import first_bodies, wanted_tags
 
         topic = request.topic
         ranges = [

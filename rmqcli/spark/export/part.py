@@ -228,7 +228,7 @@ def _fill(
     )
     decoder = None
     if request.decoding is not None:
-        from rmqcli.spark.decode.decoder import BodyDecoder
+        from rmqcli.decode.decoder import BodyDecoder
 
         decoder = BodyDecoder(request.decoding)
     filtered = corrupt = 0

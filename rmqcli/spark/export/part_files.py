@@ -194,7 +194,7 @@ def schema_of(request: ExportRequest) -> pa.Schema:
     schema = message_schema()
     if request.decoding is None:
         return schema
-    from rmqcli.spark.decode.decoder import BodyDecoder
+    from rmqcli.decode.decoder import BodyDecoder
 
     return BodyDecoder(request.decoding).schema(schema)
 

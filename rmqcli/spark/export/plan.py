@@ -11,10 +11,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from rmqcli.decode.settings import FORMATS, Decoding
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import STORED_NAME
-from rmqcli.spark.decode.settings import FORMATS, Decoding
 from rmqcli.spark.export.document import parse_versioned, read_as
 from rmqcli.spark.extent import QueuePlan  # noqa: TC001  # for `read_as`
 

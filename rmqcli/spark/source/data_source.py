@@ -165,7 +165,8 @@ class RocketMQDataSource(DataSource):
             return options
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.api.client import Client
-        from rmqcli.spark.decode.infer import first_bodies, infer_schema
+        from rmqcli.decode.infer import infer_schema
+        from rmqcli.spark.rows import first_bodies
 
         plans = self._pin().plans
         retry = ReadOptions(retry_for_ms=options.retry_for_ms)
@@ -292,7 +293,7 @@ class RocketMQReader(DataSourceReader):
 
 def schema_ddl(options: SourceOptions) -> str:
     """The columns of a DataFrame as DDL: those of `rmq export`, changed by options."""
-    from rmqcli.spark.decode.schema import ddl_type
+    from rmqcli.decode.schema import ddl_type
 
     return ", ".join(
         f"`{field.name}` {ddl_type(field.type)}" for field in arrow_schema(options)
@@ -301,7 +302,7 @@ def schema_ddl(options: SourceOptions) -> str:
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Raise UsageError if the program set a schema that differs from the fixed one."""
-    from rmqcli.spark.decode.schema import simple_string
+    from rmqcli.decode.schema import simple_string
 
     columns = [(each.name, simple_string(each.type)) for each in arrow_schema(options)]
     if [(each.name, each.dataType.simpleString()) for each in schema] != columns:

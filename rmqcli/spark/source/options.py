@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.decode.settings import INFER_MAX, Names, read_settings
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.names import STORED_NAME
 from rmqcli.position import Ago, AtTime, Earliest, Latest, Position, parse_position
-from rmqcli.spark.decode.settings import INFER_MAX, Names, read_settings
 from rmqcli.spark.options import (
     CONNECTION_NAMES,
     Connection,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.positions import ResolvedPosition
     from rmqcli.config import ClientConfig
-    from rmqcli.spark.decode.settings import Decoding
+    from rmqcli.decode.settings import Decoding
 
 #: The names of all options, as they are documented.
 NAMES: Final = (

@@ -66,7 +66,7 @@ class Reading:
             return  # the option and WHERE have no tag in common
         decoder = None
         if self.options.decoding is not None:
-            from rmqcli.spark.decode.decoder import BodyDecoder
+            from rmqcli.decode.decoder import BodyDecoder
 
             decoder = BodyDecoder(self.options.decoding)
         retry = ReadOptions(retry_for_ms=self.options.retry_for_ms)
@@ -155,7 +155,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
         if not is_there:
             schema = schema.remove(schema.get_field_index(name))
     if options.decoding is not None:
-        from rmqcli.spark.decode.decoder import BodyDecoder
+        from rmqcli.decode.decoder import BodyDecoder
 
         schema = BodyDecoder(options.decoding).schema(schema)
     return schema

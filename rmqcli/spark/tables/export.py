@@ -12,10 +12,10 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from rmqcli.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.spark.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
@@ -322,7 +322,8 @@ class TableExport:
         """The decoding with a schema, which may be inferred from the first messages."""
         if decoding is None or decoding.schema is not None:
             return decoding
-        from rmqcli.spark.decode.infer import first_bodies, infer_schema
+        from rmqcli.decode.infer import infer_schema
+        from rmqcli.spark.rows import first_bodies
 
         topic = self.request.topic
         ranges = [
@@ -346,7 +347,7 @@ class TableExport:
         """Raise RefusedError when the table's columns differ from the export's."""
         if state.columns is None:
             return
-        from rmqcli.spark.decode.schema import simple_string
+        from rmqcli.decode.schema import simple_string
 
         wanted = {each.name: simple_string(each.type) for each in _schema(decoding)}
         found = dict(state.columns)
@@ -409,7 +410,7 @@ def _schema(decoding: Decoding | None) -> pa.Schema:
 
     schema = message_schema()
     if decoding is not None:
-        from rmqcli.spark.decode.decoder import BodyDecoder
+        from rmqcli.decode.decoder import BodyDecoder
 
         schema = BodyDecoder(decoding).schema(schema)
     return schema
@@ -420,7 +421,7 @@ def _decoding_of(state: TableState, asked: Decoding | None) -> Decoding | None:
 
     None when the table has no such column.
     """
-    from rmqcli.spark.decode.schema import ddl_of, parse_schema
+    from rmqcli.decode.schema import ddl_of, parse_schema
 
     if state.value_json is None:
         return None

@@ -9,7 +9,7 @@ import pytest
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.spark.source.data_source import schema_ddl
 from rmqcli.spark.source.options import parse_options
-from tests.spark.decode.shop import descriptor_set, message_class
+from tests.decode.shop import descriptor_set, message_class
 from tests.spark.source.reading import (
     batch_reader,
     data_source,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from rmqcli.spark.decode.build import CELLS_MAX, Builder, Leaf
-from rmqcli.spark.decode.schema import count_fields, fields_of
+from rmqcli.decode.build import CELLS_MAX, Builder, Leaf
+from rmqcli.decode.schema import count_fields, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.spark.decode.settings import Decoding
+    from rmqcli.decode.settings import Decoding
 
 VALUE: Final = "value"
 CORRUPT: Final = "_corrupt_body"
@@ -130,13 +130,13 @@ def _body(decoding: Decoding) -> Body:
     decoding.check_packages()
     schema = decoding.known_schema
     if decoding.format == "avro":
-        from rmqcli.spark.decode.avro_body import AvroBody
+        from rmqcli.decode.avro_body import AvroBody
 
         return AvroBody(schema)
     if decoding.format == "protobuf":
-        from rmqcli.spark.decode.protobuf_body import ProtobufBody
+        from rmqcli.decode.protobuf_body import ProtobufBody
 
         return ProtobufBody(schema)
-    from rmqcli.spark.decode.json_body import JsonBody
+    from rmqcli.decode.json_body import JsonBody
 
     return JsonBody(schema)

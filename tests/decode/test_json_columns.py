@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.decode.decoding import decode, decoder_of, is_corrupt, values
 from tests.kit.doses import doses
-from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
 
 DDL = (
     "id bigint, small tinyint, d double, f float, n decimal(6,2), s string, b boolean,"

@@ -121,7 +121,7 @@ def read_settings(
         )
 
     def canonical(content: bytes) -> str:
-        from rmqcli.spark.decode.protobuf_body import canonical
+        from rmqcli.decode.protobuf_body import canonical
 
         return canonical(content, message)
 
@@ -165,13 +165,13 @@ def _checked(
 
 
 def _ddl(content: bytes) -> str:
-    from rmqcli.spark.decode.schema import ddl_of, parse_schema
+    from rmqcli.decode.schema import ddl_of, parse_schema
 
     return ddl_of(parse_schema(_utf8(content)))
 
 
 def _avro(content: bytes) -> str:
-    from rmqcli.spark.decode.avro_body import canonical
+    from rmqcli.decode.avro_body import canonical
 
     return canonical(_utf8(content))
 

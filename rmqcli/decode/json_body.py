@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from rmqcli.decode.build import Leaf
 from rmqcli.decode.json import json_reader, read_json
-from rmqcli.spark.decode.build import Leaf
-from rmqcli.spark.decode.schema import TIMESTAMP, parse_schema, simple_string
+from rmqcli.decode.schema import TIMESTAMP, parse_schema, simple_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.errors import ConfigError, UsageError
-from rmqcli.spark.decode.settings import (
+from rmqcli.decode.settings import (
     Decoding,
     Names,
     missing_packages,
     read_settings,
 )
-from tests.spark.decode.shop import descriptor_set
+from rmqcli.errors import ConfigError, UsageError
+from tests.decode.shop import descriptor_set
 
 NAMES = Names("--decode", "--schema", "--infer")
 

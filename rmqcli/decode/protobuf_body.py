@@ -20,9 +20,9 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from rmqcli.decode.build import plain_leaf_of
+from rmqcli.decode.schema import DEPTH_MAX, TIMESTAMP, check_type, struct_of
 from rmqcli.errors import UsageError
-from rmqcli.spark.decode.binary_leaf import leaf_of as plain_leaf_of
-from rmqcli.spark.decode.schema import DEPTH_MAX, TIMESTAMP, check_type, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
-    from rmqcli.spark.decode.build import Leaf
+    from rmqcli.decode.build import Leaf
 
     Read = Callable[[Any], Any]
 

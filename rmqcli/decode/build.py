@@ -8,12 +8,14 @@ not affect other rows.
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqcli.spark.decode.schema import count_fields, fields_of
+from rmqcli.decode.schema import TIMESTAMP, TIMESTAMP_NTZ, count_fields, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,3 +182,34 @@ def _column(values: list[Any], kind: pa.DataType, leaf: Leaf) -> pa.Array | None
 def _zero(kind: pa.DataType) -> pa.Scalar:
     """Return the key to use in a bad row, since keys must not be null."""
     return pa.scalar("" if kind == pa.string() else 0).cast(kind)
+
+
+def plain_leaf_of(kind: pa.DataType) -> Leaf:
+    """Return the conversion of values to a plain type, which never changes a value."""
+    if pa.types.is_decimal(kind):
+        return _DECIMAL
+    return _LEAVES[kind]
+
+
+def _wrong(value: object) -> Any:  # noqa: ANN401  # never returns
+    raise ValueError(f"not a value of this type: {type(value).__name__}")
+
+
+def _leaf(*exact: type) -> Leaf:
+    return Leaf(frozenset(exact), _wrong)
+
+
+_DECIMAL: Final = _leaf(decimal.Decimal, int)
+_INT: Final = _leaf(int)
+_LEAVES: Final = {
+    pa.bool_(): _leaf(bool),
+    pa.int32(): _INT,
+    pa.int64(): _INT,
+    pa.float32(): _leaf(float),
+    pa.float64(): _leaf(float),
+    pa.string(): _leaf(str),
+    pa.binary(): _leaf(bytes),
+    pa.date32(): _leaf(datetime.date),
+    TIMESTAMP: _leaf(datetime.datetime, int),  # ints are microseconds
+    TIMESTAMP_NTZ: _leaf(datetime.datetime),
+}

@@ -15,20 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from rmqcli.decode.json_body import objects
+from rmqcli.decode.schema import DEPTH_MAX, check_type, ddl_of, struct_of
 from rmqcli.errors import UsageError
-from rmqcli.model import OffsetRange
-from rmqcli.spark.decode.json_body import objects
-from rmqcli.spark.decode.schema import DEPTH_MAX, check_type, ddl_of, struct_of
-from rmqcli.spark.rows import RangeRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
-    from rmqcli.admin.read.body import Chunk
-    from rmqcli.spark.decode.settings import Names
-
-#: Total size of the bodies from which a schema is inferred.
-BYTES_MAX: Final = 64 << 20
+    from rmqcli.decode.settings import Names
 
 _BIGINT_MAX: Final = (1 << 63) - 1
 _DECIMAL_MAX: Final = 10**38 - 1
@@ -69,46 +63,6 @@ def infer_schema(bodies: Iterable[bytes], *, names: Names) -> str:
             f"{names.infer}: {error.message}",
             hint=f"give a schema as {names.schema}",
         ) from None
-
-
-def first_bodies(
-    ranges: Iterable[OffsetRange],
-    messages_max: int,
-    *,
-    read: Callable[[OffsetRange], Iterator[Chunk]],
-    tags: Mapping[str, frozenset[str]],
-) -> Iterator[bytes]:
-    """Yield bodies from the start of each range, from all ranges as evenly as possible.
-
-    Reads at most `messages_max` offsets, and at most BYTES_MAX bytes of bodies. `tags`
-    maps a topic to the tags of the messages to read. Raises the errors of `read`.
-    """
-    from rmqcli.wire.message.columns import decode_columns
-
-    left, size = messages_max, 0
-    wanted = [each for each in ranges if len(each)]
-    wanted.sort(key=len)
-    for index, each in enumerate(wanted):
-        share = min(len(each), -(-left // (len(wanted) - index)))
-        if not share:
-            return
-        left -= share
-        first = OffsetRange(each.queue, each.start, each.start + share)
-        topic = each.queue.topic
-        rows = RangeRows(
-            first,
-            read(first),
-            decode=decode_columns,
-            tags=tags.get(topic, frozenset()),
-        )
-        for portion in rows:
-            if portion.batch is None:
-                continue
-            for body in portion.batch.column("body"):
-                size += len(body.as_buffer())
-                if size > BYTES_MAX:
-                    return
-                yield body.as_py()
 
 
 def _kind_of(value: object, depth: int) -> _Kind:

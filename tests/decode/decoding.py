@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rmqcli.spark.decode.decoder import BodyDecoder
-from rmqcli.spark.decode.settings import Decoding
+from rmqcli.decode.decoder import BodyDecoder
+from rmqcli.decode.settings import Decoding
 
 
 def decoder_of(schema, *, kind="json"):

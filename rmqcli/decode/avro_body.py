@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 import fastavro
 import pyarrow as pa
 
-from rmqcli.errors import UsageError
-from rmqcli.spark.decode.binary_leaf import leaf_of as plain_leaf_of
-from rmqcli.spark.decode.schema import (
+from rmqcli.decode.build import plain_leaf_of
+from rmqcli.decode.schema import (
     DEPTH_MAX,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     check_type,
     struct_of,
 )
+from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqcli.spark.decode.build import Leaf
+    from rmqcli.decode.build import Leaf
 
 _PLAIN: Final = {
     "boolean": pa.bool_(),

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqcli.decode.protobuf_body import canonical
+from rmqcli.decode.schema import ddl_of
 from rmqcli.errors import UsageError
-from rmqcli.spark.decode.protobuf_body import canonical
-from rmqcli.spark.decode.schema import ddl_of
+from tests.decode.decoding import decode, decoder_of, is_corrupt, values
+from tests.decode.shop import descriptor_set, message_class
 from tests.kit.doses import doses
-from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
-from tests.spark.decode.shop import descriptor_set, message_class
 
 DECODER = decoder_of(canonical(descriptor_set(), "shop.Order"), kind="protobuf")
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqcli.errors import UsageError
+from tests.decode.decoding import decode, decoder_of, is_corrupt, values
 from tests.kit.doses import doses
-from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
 
 fastavro = pytest.importorskip("fastavro")
-from rmqcli.spark.decode.avro_body import canonical  # noqa: E402  # loads fastavro
-from rmqcli.spark.decode.schema import ddl_of  # noqa: E402
+from rmqcli.decode.avro_body import canonical  # noqa: E402  # loads fastavro
+from rmqcli.decode.schema import ddl_of  # noqa: E402
 
 
 def record(*fields, name="Order"):

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqcli.decode.schema import ddl_of, parse_schema, simple_string
 from rmqcli.errors import UsageError
-from rmqcli.spark.decode.schema import ddl_of, parse_schema, simple_string
 
 DDL = (
     "id BIGINT NOT NULL COMMENT 'the id', `a b``c` string, price decimal(10, 2),"

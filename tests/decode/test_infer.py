@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqcli.decode.infer import infer_schema
+from rmqcli.decode.settings import Names
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.spark.decode.infer import BYTES_MAX, first_bodies, infer_schema
-from rmqcli.spark.decode.settings import Names
+from rmqcli.spark.rows import SCHEMA_BYTES_MAX, first_bodies
+from tests.decode.decoding import decode, decoder_of
 from tests.kit.doses import doses
-from tests.spark.decode.decoding import decode, decoder_of
 from tests.spark.export.sources import MadeSource
 
 NAMES = Names("--decode", "--schema", "--infer")
@@ -135,5 +136,5 @@ def test_only_messages_with_the_given_tags_are_used():
 
 
 def test_reading_stops_when_bodies_reach_the_byte_limit():
-    large = Asked(body_bytes=BYTES_MAX // 4, step=1)
+    large = Asked(body_bytes=SCHEMA_BYTES_MAX // 4, step=1)
     assert sampled([(0, 100)], 100, large)[0] == 4
