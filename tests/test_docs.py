@@ -10,7 +10,7 @@ import pytest
 
 from rmqcli.cli.commands import COMMANDS, GROUPS, entries_below
 from rmqcli.cli.declared import all_flags, parameters_of
-from rmqcli.cli.guides import GUIDES
+from rmqcli.cli.help import GUIDES
 from rmqcli.errors import ExitCode
 from tests.kit.documents import GUIDES_FOLDER, README, ROOT, documents, text_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli import __version__
-from rmqcli.cli.guides import GUIDES
+from rmqcli.cli.help import GUIDES
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]

@@ -25,11 +25,12 @@ from rmqcli.api.calls.config import (
     update_and_create_topic,
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
-from rmqcli.api.calls.kv_config import delete_kv_config, put_kv_config
 from rmqcli.api.calls.namesrv import (
+    delete_kv_config,
     delete_topic_in_namesrv,
     get_all_topic_list,
     get_route_info_by_topic,
+    put_kv_config,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info, query_topic_consume_by_who
 from rmqcli.api.runner import run_task

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rmqcli import __version__
-from rmqcli.cli.guides import GUIDES, show_guide
-from rmqcli.cli.help import help_of_topic, show
+from rmqcli.cli.help import GUIDES, help_of_topic, show, show_guide
 from rmqcli.cli.options import argument, command_options
 
 

@@ -28,7 +28,7 @@ class CommandEntry(NamedTuple):
     help: str
     #: the title above it in `rmq --help`
     section: str = "Commands"
-    #: the guide that explains it; see `rmqcli.cli.guides`
+    #: the guide that explains it; see `rmqcli.cli.help`
     guide: str = ""
 
     def load(self) -> Command:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from rmqcli.cli.declaration import Declaration
-from rmqcli.cli.options import COMMON_NAMES, Command, make_common
+from rmqcli.cli.options import COMMON_NAMES, Command, Declaration, make_common
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

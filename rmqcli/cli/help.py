@@ -1,24 +1,34 @@
-"""The help: of `rmq`, of groups of commands, of each command, and the list of guides.
+"""The help: of `rmq`, of groups of commands, of each command; and the guides.
 
-It is made of our declarations, so that it does not depend on Typer. In the help of a
-command the first paragraph of its docstring and the example come first, then its
+It is made of our declarations, so that it does not depend on Typer. In the help
+of a command the first paragraph of its docstring and the example come first, then its
 arguments and options, then the other paragraphs, and last the common options, of which
 only the most used are shown.
+
+The guides are the Markdown files of `rmqcli/docs`. On a terminal a guide is drawn, and
+shown by the user's pager (PAGER, else `less`) if it is longer than the screen.
+Elsewhere it is written as the text it is, with links that name the command for the
+other guide.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
+import re
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from rmqcli.cli.arguments.habits import hint_for_command
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
-from rmqcli.cli.guides import GUIDES, guide_title
 from rmqcli.cli.options import COMMON_SECTION
+from rmqcli.cli.ui.messages import color_is_on, is_screen, screen_size
 from rmqcli.errors import UsageError
 from rmqcli.names import similar
 
@@ -40,6 +50,42 @@ _BEGIN = (
 _ABOUT = {"help": "help lists the fields", "schema": "schema prints the JSON Schema"}
 #: The common options that the help of each command shows.
 _BRIEF = ("namesrv", "output", "timeout")
+_FOLDER = Path(__file__).parents[1] / "docs"
+
+#: The names of the guides, in the order of `rmq help`.
+GUIDES = (
+    "reading",
+    "positions",
+    "consuming",
+    "sending",
+    "measuring",
+    "resetting",
+    "administration",
+    "exporting",
+    "lakehouse",
+    "querying",
+    "dataframes",
+    "clusters",
+    "offline",
+    "proxies",
+    "library",
+    "testing",
+    "embedded-broker",
+    "security",
+    "exit-codes",
+    "mqadmin",
+    "troubleshooting",
+)
+
+_COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
+#: What is said to tests after the language of a block of code.
+_FENCE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
+_TO_A_GUIDE = re.compile(r"([\w-]+)\.md(?:#[\w-]+)?")
+#: Links to the place of something in the same guide.
+_INSIDE = "#"
+#: `less` ends at once if the text fits, shows styles, and leaves the text there.
+_LESS = "FRX"
 
 
 def show(text: str) -> None:
@@ -309,3 +355,79 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
     return unknown_name(
         "command", first, entries_below("", table=table), help_command="rmq"
     )
+
+
+def guide_source(name: str) -> str:
+    """Return the Markdown of a guide, as it is in its file."""
+    return (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+def guide_title(name: str) -> str:
+    """Return what a guide is about: the text of its heading."""
+    return guide_source(name).partition("\n")[0].removeprefix("# ").replace("`", "")
+
+
+def guide_text(name: str) -> str:
+    """Return the Markdown of a guide as it is shown, with `rmq help` for links."""
+    text = _FENCE.sub(r"\1", _COMMENT.sub("", guide_source(name)))
+    return _LINK.sub(_shown_link, text)
+
+
+def _shown_link(link: re.Match[str]) -> str:
+    words, target = link[1], link[2]
+    guide = _TO_A_GUIDE.fullmatch(target)
+    if guide is not None and guide[1] in GUIDES:
+        return f"{words} (`rmq help {guide[1]}`)"
+    return words if target.startswith(_INSIDE) else f"{words} ({target})"
+
+
+def show_guide(name: str) -> None:
+    """Write a guide to stdout; on a terminal, drawn and screen by screen."""
+    text = guide_text(name)
+    if not is_screen(sys.stdout):
+        sys.stdout.write(text)
+        return
+    from rmqcli.cli.ui.rich.markdown import drawn_markdown
+
+    color = color_is_on("auto", sys.stdout)
+    drawn = drawn_markdown(text, stream=sys.stdout, color=color)
+    show_in_pager(drawn, stream=sys.stdout)
+
+
+def show_in_pager(text: str, *, stream: TextIO) -> None:
+    """Show `text` by the pager, on whose terminal it has to be; wait for its end.
+
+    Writes to `stream` if the text fits the screen, or PAGER is empty, `cat`, or cannot
+    be started. The user may leave the pager at any place; Ctrl-C belongs to the pager.
+    """
+    words = _pager()
+    if words in ([], ["cat"]) or text.count("\n") < screen_size(stream).lines:
+        stream.write(text)
+        return
+    stream.flush()
+    import subprocess  # only for the pager
+
+    try:
+        process = subprocess.Popen(  # noqa: S603  # the user's own program
+            words,
+            stdin=subprocess.PIPE,
+            encoding="utf-8",
+            env={"LESS": _LESS, **os.environ},
+        )
+    except OSError:
+        stream.write(text)
+        return
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        process.communicate(text)
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            process.wait()
+            return
+
+
+def _pager() -> list[str]:
+    """Return the words of the pager's command; none if there is to be no pager."""
+    try:
+        return shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:  # a quote that is not closed
+        return []

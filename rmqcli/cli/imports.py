@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export.command import FORMATS
-from rmqcli.cli.folders import parse_place
+from rmqcli.cli.export.folders import parse_place
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows

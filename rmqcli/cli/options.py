@@ -30,7 +30,6 @@ from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
-    from rmqcli.cli.declaration import Declaration
     from rmqcli.errors import RmqError
     from rmqcli.transport.tls import TlsOptions
 
@@ -56,6 +55,33 @@ COLORS = ("auto", "always", "never")
 COMMON_SECTION = "Common options"
 #: Title of the section that lists the options for a proxy.
 PROXY_SECTION = "With a proxy of RocketMQ 5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """An argument or option, as `rmqcli.cli.options.argument` or `option` declares it.
+
+    An option without names is called like its parameter.
+    """
+
+    names: tuple[str, ...] = ()
+    #: earlier names of an option, which work but are not shown
+    aliases: tuple[str, ...] = ()
+    is_argument: bool = False
+    help: str = ""
+    #: the title above it in the help of a command
+    section: str = ""
+    #: what stands for the value in the help
+    metavar: str = ""
+    parser: Callable[[str], object] | None = None
+    choices: tuple[str, ...] = ()
+    #: bounds of an integer
+    min: int | None = None
+    max: int | None = None
+    #: whether the value is how often the option is given
+    count: bool = False
+    envvar: str | None = None
+    show_default: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +197,7 @@ class Common:
         """Return the error with the name that was probably meant, if there is one."""
         if self.acl_file == "-":  # stdin has been read
             return error
-        from rmqcli.admin.names import explain_missing
+        from rmqcli.admin.mistakes import explain_missing
 
         with self.open_client() as client:
             return explain_missing(client, error)
@@ -180,7 +206,7 @@ class Common:
         self, error: TransportError, endpoints: Sequence[str]
     ) -> RmqError:
         """Return the error, or what else than a proxy is at one of the endpoints."""
-        from rmqcli.admin.peers import not_a_proxy
+        from rmqcli.admin.mistakes import not_a_proxy
 
         if error.address.split(";")[0] not in endpoints:
             return error
@@ -213,14 +239,12 @@ def option(
     The settings are the fields of `Declaration`. The names of a switch may have the
     form `--follow/--no-follow`.
     """
-    from rmqcli.cli.declaration import Declaration  # an ordinary run needs none
 
     return Declaration(names=names, parser=parser, **settings)
 
 
 def argument(**settings: Any) -> Declaration:
     """Declare an argument, with the fields of `Declaration`."""
-    from rmqcli.cli.declaration import Declaration
 
     return Declaration(is_argument=True, **settings)
 

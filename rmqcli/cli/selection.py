@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
-    from rmqcli.cli.declaration import Declaration
-    from rmqcli.cli.options import Common
+    from rmqcli.cli.options import Common, Declaration
     from rmqcli.model import MessageQueue
 
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
-from rmqcli.flood import FloodLimit
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue, dlq_topic
-from rmqcli.thread_dump import thread_dump
+from rmqcli.server_requests import FloodLimit, thread_dump
 from rmqcli.wire.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode

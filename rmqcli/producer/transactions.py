@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.callbacks import check_returned
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.flood import FloodLimit
 from rmqcli.log import get_logger
 from rmqcli.producer.backend import SendResult
+from rmqcli.server_requests import FloodLimit
 from rmqcli.units import counted
 
 if TYPE_CHECKING:

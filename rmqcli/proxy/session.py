@@ -55,7 +55,6 @@ from rmqcli.errors import (
     TransportError,
     UsageError,
 )
-from rmqcli.flood import FloodLimit
 from rmqcli.log import get_logger
 from rmqcli.proxy import rpc as calls
 from rmqcli.proxy.channel import ProxyChannel
@@ -70,7 +69,7 @@ from rmqcli.proxy.settings import (
     merged,
 )
 from rmqcli.proxy.status import OK, error_of
-from rmqcli.thread_dump import thread_dump
+from rmqcli.server_requests import FloodLimit, thread_dump
 from rmqcli.timers import Timers
 from rmqcli.transport.backoff import Backoff
 from rmqcli.wire.protobuf import definition_pb2 as pb

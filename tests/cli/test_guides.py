@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from rmqcli.cli.commands import COMMANDS
-from rmqcli.cli.guides import GUIDES, guide_text
+from rmqcli.cli.help import GUIDES, guide_text
 from rmqcli.cli.main import run
 from tests.kit.documents import text_of
 from tests.kit.waiting import PATIENCE_S

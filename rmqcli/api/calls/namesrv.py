@@ -1,4 +1,4 @@
-"""Requests to a name server: routes, clusters, topic lists.
+"""Requests to a name server: routes, clusters, topic lists, its key-value store.
 
 Source: DefaultRequestProcessor, ClientRequestProcessor of the name server.
 """
@@ -14,6 +14,10 @@ from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
+)
+from rmqcli.wire.headers.namesrv_config import (
+    DeleteKVConfigRequestHeader,
+    PutKVConfigRequestHeader,
 )
 
 if TYPE_CHECKING:
@@ -60,4 +64,24 @@ def delete_topic_in_namesrv(topic: str) -> Call[None]:
         nothing,
         what=f"deletion of topic {topic}",
         header=DeleteTopicFromNamesrvRequestHeader(topic=topic),
+    )
+
+
+def put_kv_config(namespace: str, key: str, value: str) -> Call[None]:
+    """Set one value of the key-value store. To be sent to every name server."""
+    return make_call(
+        RequestCode.PUT_KV_CONFIG,
+        nothing,
+        what=f"setting of {key} in {namespace}",
+        header=PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
+    )
+
+
+def delete_kv_config(namespace: str, key: str) -> Call[None]:
+    """Remove one value of the key-value store. To be sent to every name server."""
+    return make_call(
+        RequestCode.DELETE_KV_CONFIG,
+        nothing,
+        what=f"removal of {key} in {namespace}",
+        header=DeleteKVConfigRequestHeader(namespace=namespace, key=key),
     )

@@ -517,7 +517,7 @@ COMMANDS: dict[str, Any] = {
         (('topic', False, 'text'),),
         {'--to-parquet': ('to_parquet',
                           'store',
-                          'rmqcli.cli.folders:parse_place'),
+                          'rmqcli.cli.export.folders:parse_place'),
          '--to-table': ('to_table', 'store', 'text'),
          '--format': ('format',
                       'store',

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export import table as table_export
+from rmqcli.cli.export.folders import parse_place
 from rmqcli.cli.export.report import ExportReport
-from rmqcli.cli.folders import parse_place
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -539,7 +539,7 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
     It is 6 if offsets are missing, or messages could not be decoded, and no option
     accepts that.
     """
-    from rmqcli.spark.export.summary import summarise
+    from rmqcli.cli.export.report import summarise
 
     summary = summarise(record, root=root)
     output = common.output

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from rmqcli.cli.folders import parse_folder
+from rmqcli.cli.export.folders import parse_folder
 from rmqcli.cli.options import (
     Common,
     argument,

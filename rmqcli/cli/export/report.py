@@ -1,8 +1,13 @@
-"""Messages about a running export: its ranges and its progress."""
+"""What `rmq export` says of a run: its ranges, its progress, and its summary.
+
+The summary is the JSON object that is printed at the end; its keys are public. In it,
+`gaps`, `filtered` and `undecodable` are numbers of messages; the gaps of each queue are
+listed with their reasons.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.units import counted
 
@@ -12,6 +17,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.messages import Messages
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.manifest import Gap, PartResult, QueueKey, RunRecord
     from rmqcli.spark.extent import QueuePlan
 
 
@@ -63,3 +69,77 @@ class ExportReport:
         """Remove the progress bar. Idempotent."""
         if self._progress is not None:
             self._progress.close()
+
+
+def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
+    """Return `{dir, run_id, rows, files, bytes, gaps, filtered, undecodable, queues}`.
+
+    `gaps` is None when one of them has no known end, because its queue left the route.
+    Where bodies were decoded, there is also `corrupt`.
+    """
+    gaps = record.gaps()
+    files = record.files()
+    return {
+        "dir": root,
+        "run_id": record.run_id,
+        "rows": sum(part.rows for part in record.parts),
+        "files": len(files),
+        "bytes": sum(file_bytes for _, file_bytes in files),
+        "gaps": _length(gaps),
+        "filtered": sum(part.filtered for part in record.parts),
+        "undecodable": record.undecodable,
+        **({} if record.request.decode is None else {"corrupt": record.corrupt}),
+        "queues": queue_rows(record),
+    }
+
+
+def queue_rows(record: RunRecord) -> list[dict[str, Any]]:
+    """Return an object for each queue of the plan, and for each that is gone."""
+    parts: dict[QueueKey, list[PartResult]] = {}
+    gaps: dict[QueueKey, list[Gap]] = {}
+    for part in record.parts:
+        parts.setdefault((part.broker_name, part.queue_id), []).append(part)
+    for gap in record.gaps():
+        gaps.setdefault((gap.broker_name, gap.queue_id), []).append(gap)
+    ranges: dict[QueueKey, tuple[int, int | None]] = {
+        (gap.broker_name, gap.queue_id): (gap.start, None) for gap in record.gone
+    }
+    for queue in record.queues:
+        ranges[queue.broker_name, queue.queue_id] = (queue.start, queue.end)
+    rows = []
+    for key in sorted(ranges):
+        mine = parts.get(key, [])
+        row = _queue_row(key, ranges[key], mine, gaps.get(key, []))
+        if record.request.decode is not None:
+            row["corrupt"] = sum(part.corrupt for part in mine)
+        rows.append(row)
+    return rows
+
+
+def _queue_row(
+    key: QueueKey,
+    offsets: tuple[int, int | None],
+    parts: list[PartResult],
+    gaps: list[Gap],
+) -> dict[str, Any]:
+    return {
+        "broker_name": key[0],
+        "queue_id": key[1],
+        "from": offsets[0],
+        "to": offsets[1],
+        "rows": sum(part.rows for part in parts),
+        "filtered": sum(part.filtered for part in parts),
+        "undecodable": sum(part.undecodable for part in parts),
+        "gaps": [
+            {"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps
+        ],
+    }
+
+
+def _length(gaps: list[Gap]) -> int | None:
+    total = 0
+    for gap in gaps:
+        if gap.end is None:
+            return None
+        total += gap.end - gap.start
+    return total

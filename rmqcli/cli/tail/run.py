@@ -6,10 +6,11 @@ missing, and after an interrupt the command that continues.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.positions import (
     check_groups,
@@ -22,7 +23,6 @@ from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.cli.selection import check_queue_starts, explain_sql, readable_queues
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
-from rmqcli.cli.tail.resume import resume_command, same_command
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
@@ -52,11 +52,14 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.model import MessageQueue
 
+
 #: A queue whose end is unknown is resumed from this long before tail was started,
 #: because its broker's clock may be behind the clock of this machine.
 _CLOCKS_APART_MS = 60_000
 #: At most this many gaps of a queue are listed.
 _GAPS_LISTED = 5
+#: Flags that the command leaves out, together with their values.
+_START_FLAGS: Final = ("--from", "--from-queue", "--last", "--count")
 
 
 def run_tail(common: Common, options: TailOptions) -> int:
@@ -335,3 +338,38 @@ def _start_of_lost(
         case position:
             return str(position)
     return f"@{epoch_ms if epoch_ms >= EPOCH_MS_MIN else 0}"
+
+
+def same_command() -> str:
+    """The command as it was typed, for messages that cannot be shown in part."""
+    return shlex.join(["rmq", *sys.argv[1:]])
+
+
+def resume_command(
+    starts: Mapping[MessageQueue, str], *, count_left: int | None
+) -> str:
+    """The command that continues from the given position of each queue.
+
+    `count_left` is how many messages of `--count` are left; None without `--count`.
+    """
+    words = _without(sys.argv[1:], _START_FLAGS)
+    if count_left is not None:
+        words += ["--count", str(max(1, count_left))]
+    if len(starts) == 1:
+        return shlex.join(["rmq", *words, "--from", *starts.values()])
+    for queue, start in sorted(starts.items()):
+        words += ["--from-queue", f"{queue}={start}"]
+    return shlex.join(["rmq", *words])
+
+
+def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
+    kept = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in flags:
+            skip = True
+        elif not word.startswith(tuple(f"{flag}=" for flag in flags)):
+            kept.append(word)
+    return kept

@@ -16,12 +16,12 @@ from rmqcli.cli.export.command import (
     _finish,
     resume_command,
 )
-from rmqcli.cli.folders import parse_folder
+from rmqcli.cli.export.folders import parse_folder
+from rmqcli.cli.export.report import summarise
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.spark.export.manifest import FileRow, PartResult, RunRecord
 from rmqcli.spark.export.plan import ExportRequest
-from rmqcli.spark.export.summary import summarise
 from rmqcli.spark.extent import QueuePlan
 from rmqcli.spark.tables.export import TableRun
 from rmqcli.spark.tables.table import Commit

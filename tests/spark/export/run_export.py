@@ -11,12 +11,12 @@ import json
 import os
 import sys
 
+from rmqcli.cli.export.report import summarise
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import RmqError
 from rmqcli.spark.export.export import Export, ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.export.storage import storage_of
-from rmqcli.spark.export.summary import summarise
 from tests.spark.export.sources import MadeCluster, MadeSource
 
 

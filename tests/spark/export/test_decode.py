@@ -10,13 +10,13 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+from rmqcli.cli.export.report import summarise
 from rmqcli.decode.protobuf_body import canonical
 from rmqcli.errors import ConfigError, RefusedError, UsageError
 from rmqcli.spark.export.compact import FileLimits, compact
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.executors import PACKAGES, look
 from rmqcli.spark.export.plan import ExportRequest
-from rmqcli.spark.export.summary import summarise
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.decode.shop import descriptor_set, message_class
 from tests.spark.export.inline import InlineRunner, SilentReport, export_of

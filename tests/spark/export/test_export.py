@@ -11,6 +11,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+from rmqcli.cli.export.report import summarise
 from rmqcli.errors import (
     ConfigError,
     DisconnectedError,
@@ -19,7 +20,6 @@ from rmqcli.errors import (
     RmqError,
     UsageError,
 )
-from rmqcli.spark.export.summary import summarise
 from tests.spark.export.inline import (
     InlineRunner,
     SilentReport,

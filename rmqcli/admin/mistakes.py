@@ -1,25 +1,33 @@
-"""Finds what a name that does not exist was probably meant to be.
+"""What a wrong name or address was meant to be. It is found out after an error.
 
 A name may be mistyped, or be that of another kind of thing: `rmq topic show billing`,
-where billing is a group. The names of a cluster are read only after such an error.
+where billing is a group. An address may be that of another kind of server: a name
+server and a broker speak the remoting protocol, and a proxy gRPC, so that such an
+address only breaks connections.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.api.broker_errors import not_found
-from rmqcli.api.calls.config import get_all_subscription_group_config
-from rmqcli.api.calls.namesrv import get_all_topic_list
-from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.api.calls.config import (
+    get_all_subscription_group_config,
+    get_broker_runtime_info,
+)
+from rmqcli.api.calls.namesrv import get_all_topic_list, get_broker_cluster_info
+from rmqcli.api.client import Client
+from rmqcli.errors import ConfigError, NotFoundError, RmqError, TransportError
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
-    from rmqcli.api.client import Client
+    from rmqcli.api.call import Call
+    from rmqcli.config import ClientConfig
     from rmqcli.errors import NameKind
 
-#: A broker that does not answer must not delay the error.
+#: The error must not come much later because of this.
 _TIMEOUT_MS = 1_000
 
 
@@ -85,3 +93,27 @@ def _names(client: Client) -> dict[NameKind, set[str]]:
         "broker": set(info.brokers),
         "cluster": set(info.clusters),
     }
+
+
+def not_a_proxy(address: str, config: ClientConfig) -> ConfigError | None:
+    """Return the error for a name server or a broker at `address`; None for others.
+
+    `config` has the TLS settings.
+    """
+    config = replace(config, namesrv=(address,), endpoints=(), timeout_ms=_TIMEOUT_MS)
+    calls: tuple[Call[Any], ...] = (
+        get_broker_cluster_info(),
+        get_broker_runtime_info(),
+    )
+    with Client(config) as client:
+        outcomes = client.gather([client.submit(address, call) for call in calls])
+    if all(isinstance(each, TransportError) for each in outcomes):
+        return None  # before 5.0 a server does not answer a request unknown to it
+    is_namesrv, is_broker = (not isinstance(each, RmqError) for each in outcomes)
+    kind = "a name server" if is_namesrv else "a broker" if is_broker else "a server"
+    what = f"{kind} that speaks remoting" if kind == "a server" else kind
+    return ConfigError(
+        f"{address} is {what}, not a proxy",
+        hint=f"give the address of a proxy, not of {kind}; its port for gRPC is 8081 by"
+        " default",
+    )
