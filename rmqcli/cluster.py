@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.subscriptions import Topics
-    from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
+    from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
+    from rmqcli.position import Position
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer
     from rmqcli.producer.transactions import LocalTransactionState
@@ -141,6 +142,9 @@ class Cluster:
         *,
         on_batch: OnBatch | None = None,
         orderly: bool = False,
+        consume_from: str | Position | None = None,
+        consume_threads: int | None = None,
+        batch: int | None = None,
         config: ConsumerConfig | None = None,
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
         on_failed: Callable[[FailedDelivery], None] | None = None,
@@ -157,6 +161,9 @@ class Cluster:
             on_message,
             on_batch=on_batch,
             orderly=orderly,
+            consume_from=consume_from,
+            consume_threads=consume_threads,
+            batch=batch,
             client=self.config,
             config=config,
             on_undecodable=on_undecodable,
@@ -175,7 +182,7 @@ class Cluster:
         *,
         invisible_duration_ms: int = 30_000,
         orderly: bool = False,
-        consume_from_where: ConsumeFromWhere | None = None,
+        consume_from: str | Position = "latest",
     ) -> SimpleConsumer:
         """Create a SimpleConsumer, to be started by `with` or `start`.
 
@@ -188,7 +195,7 @@ class Cluster:
             topics,
             invisible_duration_ms=invisible_duration_ms,
             orderly=orderly,
-            consume_from_where=consume_from_where,
+            consume_from=consume_from,
             client=self.config,
         )
         self._made.callback(consumer.close)

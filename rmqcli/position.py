@@ -8,7 +8,7 @@
     @1767322800000            a time, milliseconds since 1970
     group:G                   the committed offset of group G
 
-Pure: a position is what was written; `rmqcli.admin.positions` finds the offsets.
+Pure: a position is what was written; `rmqcli.api.positions` finds the offsets.
 """
 
 from __future__ import annotations

@@ -121,7 +121,14 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("client", "runner"),
     ],
     "consumer": [
-        ("backend", "consume_threads", "latch", "remoting_network", "subscriptions"),
+        (
+            "backend",
+            "begin",
+            "consume_threads",
+            "latch",
+            "remoting_network",
+            "subscriptions",
+        ),
         ("iteration", "local_offsets", "peer_requests"),
         ("engine_thread",),
         ("engine_lease",),

@@ -49,11 +49,12 @@ from rmqcli.checked import check_int, check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
+from rmqcli.consumer.begin import parse_begin, with_begin
 from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.remoting_backend import RemotingBackend
 from rmqcli.consumer.subscriptions import subscriptions_of
-from rmqcli.engine.config import ConsumerConfig
+from rmqcli.engine.config import RANGES, ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import Listener
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.log import get_logger
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     OnMessage: TypeAlias = Callable[[Message], ListenerResult]
@@ -89,6 +91,7 @@ logger = get_logger(__name__)
 #: How long `close` waits after the back end's time for it, before it logs an error.
 _END_MS: Final = 2_000
 _LOOK_MS: Final = 500
+_LATEST: Final = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
 class Consumer:
@@ -99,12 +102,19 @@ class Consumer:
     `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
     expression (`"A || B"`) or a `SubscriptionData`; see `sql`. The listener is
     `on_message(message)`, which is called with one message at a time, or
-    `on_batch(messages, context)`, which is called with up to
-    `config.consume_message_batch_max_size` messages of one queue. Up to
-    `config.consume_threads` threads call it at the same time. With neither, the
-    consumer is iterated. With `orderly` the messages of each queue are delivered in
-    their order, by one thread at a time. A listener that returns None has succeeded,
-    unless `none_is_failure` is set. `namesrv` is `host:port;host:port` (default: the
+    `on_batch(messages, context)`, which is called with up to `batch` messages of one
+    queue. Up to `consume_threads` threads call it at the same time (default: 20). With
+    neither, the consumer is iterated. With `orderly` the messages of each queue are
+    delivered in their order, by one thread at a time. A listener that returns None has
+    succeeded, unless `none_is_failure` is set.
+
+    A queue is consumed from the group's committed offset. Where there is none,
+    `consume_from` decides: a position such as "earliest", "latest" (the default),
+    "now", "-15m" (that long before the start, by the broker's clock) or
+    "@2026-01-02T03:04:05Z". Brokers ignore it while a queue still has its first
+    message: then a new group consumes the whole queue. `config` has the other settings.
+
+    `namesrv` is `host:port;host:port` (default: the
     environment's NAMESRV_ADDR, else 127.0.0.1:9876); pass `client` instead where
     credentials or TLS are needed.
 
@@ -148,6 +158,9 @@ class Consumer:
         *,
         on_batch: OnBatch | None = None,
         orderly: bool = False,
+        consume_from: str | Position | None = None,
+        consume_threads: int | None = None,
+        batch: int | None = None,
         namesrv: str | None = None,
         endpoints: str | None = None,
         config: ConsumerConfig | None = None,
@@ -167,7 +180,9 @@ class Consumer:
         check_type(config, (ConsumerConfig, type(None)), "config")
         self._client_config = client_config(client, namesrv, endpoints)
         self.group = group
-        self.config = config or ConsumerConfig()
+        self.config = _settings(
+            config or ConsumerConfig(), consume_from, consume_threads, batch
+        )
         self._clock = clock
         self._hand_over: HandOver | None = None
         #: why the listener is of no use; then the consumer closes
@@ -175,6 +190,9 @@ class Consumer:
         call: Callable[..., object] | None
         call = on_message if on_message is not None else on_batch
         if call is None:
+            for name, given in (("consume_threads", consume_threads), ("batch", batch)):
+                if given is not None:
+                    raise ConfigError(f"{name} needs a listener")
             call = self._hand_over = HandOver(clock)
             self.config = dataclasses.replace(
                 self.config, consume_threads=1, consume_message_batch_max_size=1
@@ -190,6 +208,8 @@ class Consumer:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             reports_each=self._hand_over is not None,
+            is_told_where=consume_from is not None
+            or self.config.consume_from_where is not _LATEST,
             on_misuse=self._misused,
         )
         self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
@@ -484,3 +504,21 @@ class Consumer:
         through a proxy.
         """
         return self._backend.offsets_for("running_info").running_info()
+
+
+def _settings(
+    config: ConsumerConfig,
+    consume_from: str | Position | None,
+    consume_threads: int | None,
+    batch: int | None,
+) -> ConsumerConfig:
+    """Return the settings with those that were given as arguments."""
+    if consume_from is not None:
+        config = with_begin(config, parse_begin(consume_from))
+    if consume_threads is not None:
+        check_int(consume_threads, "consume_threads", *RANGES["consume_threads"])
+        config = dataclasses.replace(config, consume_threads=consume_threads)
+    if batch is not None:
+        check_int(batch, "batch", *RANGES["consume_message_batch_max_size"])
+        config = dataclasses.replace(config, consume_message_batch_max_size=batch)
+    return config

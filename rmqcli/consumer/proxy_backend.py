@@ -129,6 +129,7 @@ _NOT_BY_PROXY: Final = {
     "message_model": ("", "give each program its own group"),
     "consume_from_where": (_NEAR_THE_END, "reset the group with Admin"),
     "consume_timestamp_ms": (_NEAR_THE_END, "reset the group with Admin"),
+    "consume_ago_ms": (_NEAR_THE_END, "reset the group with Admin"),
     "strategy": ("the proxy assigns the messages", ""),
     "max_reconsume_times": ("", "set the group's retryMaxTimes"),
     "post_subscription_when_pull": ("each receive request has its filter anyway", ""),
@@ -960,6 +961,10 @@ class ProxyBackend:
         self._on_end()
 
 
+#: Setting -> how it is given, where an argument of the consumer may have set it.
+_ARGUMENTS: Final = {"consume_from_where": "consume_from or consume_from_where"}
+
+
 def _check_settings(config: ConsumerConfig) -> None:
     """Raise UnsupportedError for a setting that has no meaning through a proxy."""
     default = ConsumerConfig()
@@ -969,8 +974,9 @@ def _check_settings(config: ConsumerConfig) -> None:
         if name == "strategy":
             is_default = type(value) is type(default.strategy)
         if not is_default:
+            named = _ARGUMENTS.get(name, name)
             raise UnsupportedError(
-                f"{name} cannot be set for a consumer through a proxy"
+                f"{named} cannot be set for a consumer through a proxy"
                 + (f": {reason}" if reason else ""),
                 hint=Hint(hint, ", or give ", Argument("namesrv"))
                 if hint

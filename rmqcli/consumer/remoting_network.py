@@ -31,11 +31,11 @@ from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.offset import (
     get_max_offset,
     query_consumer_offset,
-    search_offset_by_timestamp,
     update_consumer_offset,
 )
 from rmqcli.api.calls.pull import pull_for_group
 from rmqcli.api.calls.send import send_message
+from rmqcli.api.positions import RemoteQueue, resolve_in_queue
 from rmqcli.api.routes import reading_address
 from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.hint import Hint, LibraryCall
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.engine.interfaces import PullAsk, RetryMessage, SendBack
     from rmqcli.model import BrokerData, TopicRoute
+    from rmqcli.position import Position
     from rmqcli.tasks import Answer, Pending, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
@@ -159,10 +160,14 @@ class RemotingNetwork:
         """See Network."""
         return self._at_any(queue, get_max_offset(queue.topic, queue.queue_id))
 
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Task[int]:
-        """See Network."""
-        call = search_offset_by_timestamp(queue.topic, queue.queue_id, timestamp_ms)
-        return self._at_any(queue, call)
+    def resolve(self, queue: MessageQueue, position: Position) -> Task[int]:
+        """See Network. The same search as that of `rmq tail --from`."""
+        broker = self._routes.broker(queue.broker_name)
+        if broker is None:
+            broker = yield from self._fetch_broker(queue)
+        remote = RemoteQueue(queue, _reading(broker)[1], self._client.clock)
+        found = yield from resolve_in_queue(remote, position)
+        return found.min_offset if found.offset is None else found.offset
 
     def lock(
         self, group: str, client_id: str, queues: Sequence[MessageQueue]

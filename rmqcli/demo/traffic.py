@@ -13,7 +13,7 @@ from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.demo.orders import GROUP, TOPIC, order_events
-from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
+from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import RmqError
 from rmqcli.producer.ids import UniqueIds
@@ -57,9 +57,9 @@ class Traffic:
             TOPIC,
             self._take,
             client=config,
+            consume_from="earliest",
+            consume_threads=1,
             config=ConsumerConfig(
-                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-                consume_threads=1,
                 pull_batch_size=_PULL_BATCH,
                 instance_name=f"{GROUP}-1",  # short: lag shows it in each line
                 persist_consumer_offset_interval_ms=_PERSIST_MS,

@@ -41,7 +41,7 @@ _TYPES: Final = {"MessageModel": MessageModel, "ConsumeFromWhere": ConsumeFromWh
 _CLIENT_PART: Final = re.compile(r"[^\s@]+")
 
 #: Setting -> the lowest and the highest value, both allowed.
-_RANGES: Final = {
+RANGES: Final = {
     "consume_threads": (1, 1_000),
     "consume_concurrently_max_span": (1, 65_535),
     "pull_threshold_for_queue": (1, 65_535),
@@ -53,6 +53,7 @@ _RANGES: Final = {
     "consume_message_batch_max_size": (1, 1_024),
     # Java does not check these.
     "consume_timestamp_ms": (0, 253_402_300_799_999),  # the last ms of the year 9999
+    "consume_ago_ms": (0, 2**63 - 1),
     "max_reconsume_times": (0, 2**31 - 1),
     "suspend_current_queue_time_ms": (10, 30_000),
     "consume_timeout_ms": (1, 24 * 60 * 60 * 1_000),
@@ -73,17 +74,18 @@ _RANGES: Final = {
 class ConsumerConfig:
     """The settings of one consumer. None means unlimited, or chosen at the start.
 
-    `consume_timestamp_ms` is epoch ms (None: half an hour before the start). For
-    `max_reconsume_times` None means 16, or no limit when messages are consumed in
-    order. `like_4_6_offset_illegal` does not consume a queue for 10 s after a broker
-    has corrected its offset, as clients before 5.2 do.
+    `consume_timestamp_ms` is epoch ms (None: `consume_ago_ms` before the start, by the
+    broker's clock). For `max_reconsume_times` None means 16, or no limit when messages
+    are consumed in order. `like_4_6_offset_illegal` does not consume a queue for 10 s
+    after a broker has corrected its offset, as clients before 5.2 do.
 
-    Java does not have the following settings. `cached_bytes_max` bounds the size of the
-    bodies that all queues together hold; a single pull may exceed it when nothing else
-    is held, so that a larger message is consumed, too. `await_termination_ms` is how
-    long `close` waits for listeners. With `share_slow_pulls`, other threads help to
-    consume the messages of one pull once a listener is slow. Without it, a listener
-    that raises LeaveRest has consumed all earlier messages.
+    Java does not have `consume_ago_ms` and the following settings. `cached_bytes_max`
+    bounds the size of the bodies that all queues together hold; a single pull may
+    exceed it when nothing else is held, so that a larger message is consumed, too.
+    `await_termination_ms` is how long `close` waits for listeners. With
+    `share_slow_pulls`, other threads help to consume the messages of one pull once a
+    listener is slow. Without it, a listener that raises LeaveRest has consumed all
+    earlier messages.
 
     Raises TypeError for a value of a wrong type, and ConfigError for one that is out of
     its range.
@@ -92,6 +94,7 @@ class ConsumerConfig:
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     consume_timestamp_ms: int | None = None
+    consume_ago_ms: int = 30 * 60 * 1_000
     strategy: AllocateMessageQueueStrategy = field(
         default_factory=AllocateMessageQueueAveragely
     )
@@ -123,7 +126,7 @@ class ConsumerConfig:
     like_4_6_offset_illegal: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, ranges=_RANGES, types=_TYPES)
+        check_fields(self, ranges=RANGES, types=_TYPES)
         if not callable(getattr(self.strategy, "allocate", None)):
             raise TypeError(
                 f"strategy is {self.strategy!r}; it must be an"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.consume.request import ConcurrentRequest, OrderlyRequest
     from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
     from rmqcli.tasks import Answer, Pending, Request, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
@@ -135,8 +136,11 @@ class Network(Protocol):
     def max_offset(self, queue: MessageQueue) -> Task[int]:
         """The next offset that will be written."""
 
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Task[int]:
-        """The offset for a store time (epoch ms), by the broker's rule."""
+    def resolve(self, queue: MessageQueue, position: Position) -> Task[int]:
+        """The offset of a position, such as a time or a duration ago.
+
+        What is relative to the present is counted from the broker's clock.
+        """
 
     def lock(
         self, group: str, client_id: str, queues: Sequence[MessageQueue]

@@ -115,7 +115,8 @@ class Listener:
     engine calls it again later. `on_failed` is called for each failed delivery,
     `on_start` for the first offset of each queue, and `on_assigned` and `on_revoked`
     when queues are assigned or revoked; see `reports`. With `reports_each` the outcome
-    of each message is reported before the next call, which may take long. In a forked
+    of each message is reported before the next call, which may take long. Unless
+    `is_told_where`, a line in the log says where a new group begins. In a forked
     child `is_orphaned` is set: an exception of the listener ends only that process.
 
     Raises TypeError for a function whose calls do not run it, such as `async def`. When
@@ -133,6 +134,7 @@ class Listener:
     on_assigned: Callable[[list[MessageQueue]], None] | None = None
     on_revoked: Callable[[list[MessageQueue]], None] | None = None
     reports_each: bool = False
+    is_told_where: bool = True
     is_orphaned: bool = False
     on_misuse: Callable[[TypeError], None] | None = None
 

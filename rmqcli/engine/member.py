@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_HALF_AN_HOUR_MS = 30 * 60 * 1000
-
 
 class Member:
     """One member of one group, and the `tasks.Runner` of its tasks.
@@ -78,11 +76,10 @@ class Member:
         self.pull_threshold_size_for_queue_mib = (
             config.pull_threshold_size_for_queue_mib
         )
-        stamp_ms = config.consume_timestamp_ms
-        #: for CONSUME_FROM_TIMESTAMP: the setting, else half an hour before now
-        self.consume_timestamp_ms = (
-            clock.epoch_ms() - _HALF_AN_HOUR_MS if stamp_ms is None else stamp_ms
-        )
+        #: from when `consume_ago_ms` counts
+        self.created_ms = clock.monotonic_ms()
+        #: whether a line in the log said where the group begins, or was not to
+        self.has_said_begin = listener.is_told_where
 
     @property
     def is_orderly(self) -> bool:

@@ -42,6 +42,7 @@ from rmqcli.engine.reports import Start, report_start
 from rmqcli.errors import BrokerError, DecodeError, RmqError, TransportError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+from rmqcli.position import Ago, AtTime
 from rmqcli.tasks import failed, start, unexpected
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
     from rmqcli.tasks import Pending, Task
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
@@ -97,14 +99,30 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
     start = Start.LAST
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         start = Start.TIME
-        time_ms = member.consume_timestamp_ms
-        found = yield from member.network.search_offset(queue, time_ms)
+        found = yield from member.network.resolve(queue, _begin(member))
     else:
         found = yield from member.network.max_offset(queue)
     offset = max(found, 0)
     member.offsets.table.put(queue, offset)
+    if offset and not member.has_said_begin:
+        member.has_said_begin = True
+        logger.warning(
+            "the group has committed no offset and begins at the end; to begin"
+            " elsewhere, set consume_from group=%s queue=%s offset=%d",
+            member.group,
+            queue,
+            offset,
+        )
     report_start(member.listener, queue, offset, start)
     return offset
+
+
+def _begin(member: Member) -> Position:
+    """The time of CONSUME_FROM_TIMESTAMP; queues may be assigned after the start."""
+    time_ms = member.config.consume_timestamp_ms
+    if time_ms is not None:
+        return AtTime(time_ms, str(time_ms))
+    return Ago(member.config.consume_ago_ms + member.now_ms() - member.created_ms)
 
 
 class PullRoom:

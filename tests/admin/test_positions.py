@@ -8,10 +8,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.admin.positions import (
-    BrokerClock,
-    ResolvedPosition,
     ResolvedRange,
-    broker_clock,
     format_range,
     resolve,
     resolve_each,
@@ -22,6 +19,7 @@ from rmqcli.api.calls.offset import get_max_offset, update_consumer_offset
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.send import send_batch_message, send_message
 from rmqcli.api.client import Client
+from rmqcli.api.positions import BrokerClock, ResolvedPosition, broker_clock
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError, NotFoundError, RmqError

@@ -327,7 +327,7 @@ def test_seek_consumes_from_the_given_offset(rmq_cluster):
         queue = next(q for q in running.queues() if q.topic == topic)
         running.seek(queue, 25)
         wait_until(lambda: len(seen.bodies) == 35)
-        with pytest.raises(UsageError, match="negative"):
+        with pytest.raises(UsageError, match="offset is -1; it must be 0"):
             running.seek(queue, -1)
     assert seen.bodies[30:] == names(30)[25:]
     assert committed(rmq_cluster, "g", topic) == {0: 30}

@@ -649,6 +649,12 @@ def test_settings_without_a_meaning_are_refused(setting, value):
     assert "namesrv" in raised.value.hint
 
 
+def test_where_a_group_begins_cannot_be_chosen_through_a_proxy():
+    with pytest.raises(UnsupportedError, match="consume_from or consume_from_where"):
+        Consumer("g", "T", print, endpoints="127.0.0.1:1", consume_from="earliest")
+    Consumer("g", "T", print, endpoints="127.0.0.1:1", consume_from="latest")
+
+
 def test_what_needs_offsets_is_refused(proxy):
     with consumer(proxy, Seen()) as running:
         (queue,) = running.queues()

@@ -14,6 +14,7 @@ from rmqcli.errors import (
     TransportError,
 )
 from rmqcli.model import BrokerData, MessageQueue
+from rmqcli.position import Ago, AtTime
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
@@ -268,7 +269,9 @@ def test_offsets_are_committed_and_queried(asking, rmq_cluster, rmq_topic):
     asking.network.update_offset_oneway("g", queue, 3)
     assert asking.query_offset("g", queue) == 3
     assert asking.max_offset(queue) == 3
-    assert asking.search_offset(queue, 0) == 0
+    assert asking.resolve(queue, AtTime(0, "")) == 0
+    assert asking.resolve(queue, Ago(60_000)) == 0
+    assert asking.resolve(queue, AtTime(10**14, "")) == 3
 
 
 def test_a_missing_offset_is_none_where_the_broker_says_so(

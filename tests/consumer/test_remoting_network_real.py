@@ -10,6 +10,7 @@ import pytest
 from rmqcli.engine.interfaces import RetryMessage, SendBack
 from rmqcli.errors import BrokerError, NotFoundError
 from rmqcli.model import MessageQueue
+from rmqcli.position import Ago, AtTime
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import SubscriptionData
@@ -77,7 +78,9 @@ def test_messages_are_pulled_and_offsets_committed(member):
     assert network.query_offset(group, queue) == 2
     network.network.update_offset_oneway(group, queue, 1)
     network.poll_until(lambda: network.query_offset(group, queue) == 1)
-    assert network.search_offset(queue, 0) == 0
+    assert network.resolve(queue, AtTime(0, "")) == 0
+    assert network.resolve(queue, Ago(60_000)) == 0
+    assert network.resolve(queue, AtTime(10**14, "")) == 2
 
 
 def test_a_pull_without_an_expression_uses_the_subscription_of_the_heartbeat(member):

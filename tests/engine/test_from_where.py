@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rmqcli.engine.config import ConsumeFromWhere
+from rmqcli.position import Ago, AtTime
 from tests.engine.world import (
     BROADCASTING,
     FROM_FIRST,
     FROM_TIMESTAMP,
     RETRY,
-    START_MS,
     World,
     no_answer,
     queue_of,
@@ -78,15 +78,32 @@ def test_a_queue_that_is_empty_begins_at_0(where):
 
 
 @pytest.mark.parametrize(
-    ("stamp_ms", "expected"), [(None, START_MS - 30 * 60 * 1_000), (123_456, 123_456)]
+    ("settings", "expected"),
+    [
+        ({}, Ago(30 * 60 * 1_000)),
+        ({"consume_ago_ms": 5}, Ago(5)),
+        ({"consume_timestamp_ms": 123_456}, AtTime(123_456, "123456")),
+        ({"consume_timestamp_ms": 7, "consume_ago_ms": 5}, AtTime(7, "7")),
+    ],
 )
-def test_consume_timestamp_is_half_an_hour_before_the_start_unless_it_is_set(
-    stamp_ms, expected
-):
-    world = World(consume_from_where=FROM_TIMESTAMP, consume_timestamp_ms=stamp_ms)
+def test_the_time_is_half_an_hour_before_the_start_unless_it_is_set(settings, expected):
+    world = World(consume_from_where=FROM_TIMESTAMP, **settings)
     world.start()
-    (call,) = world.network.of("search_offset")
-    assert call.args["timestamp_ms"] == expected
+    (call,) = world.network.of("resolve")
+    assert call.args["position"] == expected
+
+
+def test_a_queue_that_is_assigned_later_begins_at_the_same_time():
+    """The duration counts from the start of the consumer, not from the assignment."""
+    world = World(consume_from_where=FROM_TIMESTAMP, consume_ago_ms=10_000)
+    world.network.fail["query_offset"] = no_answer()
+    world.start()
+    assert not world.network.of("resolve")
+    world.network.fail.clear()
+    world.run(60_000)
+    asked = [call.args["position"].ago_ms for call in world.network.of("resolve")]
+    assert asked
+    assert min(asked) > 10_000
 
 
 @pytest.mark.parametrize("where", POLICIES)
@@ -100,7 +117,7 @@ def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, e
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(FROM_LAST, "max_offset"), (FROM_TIMESTAMP, "search_offset")]
+    ("where", "name"), [(FROM_LAST, "max_offset"), (FROM_TIMESTAMP, "resolve")]
 )
 def test_a_queue_waits_while_its_end_or_the_offset_of_a_time_is_not_known(where, name):
     """It does not begin at a guessed offset."""

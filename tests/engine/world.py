@@ -207,12 +207,12 @@ class ScriptedNetwork:
     def max_offset(self, queue):
         return self._ask("max_offset", lambda: self.ends[queue], queue=queue)
 
-    def search_offset(self, queue, timestamp_ms):
+    def resolve(self, queue, position):
         return self._ask(
-            "search_offset",
+            "resolve",
             lambda: self.at_times.get(queue, 0),
             queue=queue,
-            timestamp_ms=timestamp_ms,
+            position=position,
         )
 
     def lock(self, group, client_id, queues):

@@ -104,20 +104,13 @@ def _parse_start(text: str) -> StartAt:
     Raises TextError also for a position at which a group cannot begin.
     """
     from rmqcli.cli.consume.run import StartAt
-    from rmqcli.position import (
-        NO_AT_SIGN,
-        Ago,
-        AtTime,
-        Earliest,
-        Latest,
-        Now,
-        parse_position,
-    )
+    from rmqcli.consumer.begin import BEGINS, HINT, WHY_NOT
+    from rmqcli.position import NO_AT_SIGN, parse_position
 
     words = {"first": "earliest", "last": "latest"}
-    hint = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
+    text = words.get(text, text)
     try:
-        position = parse_position(words.get(text, text), tz=None)
+        position = parse_position(text, tz=None)
     except TextError as error:
         if text[:1] in ("@", "-", "+") or text.startswith("group:"):
             raise
@@ -125,27 +118,16 @@ def _parse_start(text: str) -> StartAt:
             raise
         at = (error.start, error.end)
         raise TextError(
-            text, "not a position", start=at[0], end=at[1], hint=hint
+            text, "not a position", start=at[0], end=at[1], hint=HINT
         ) from None
-    match position:
-        case Earliest():
-            return StartAt("first", text="earliest")
-        case Latest():
-            return StartAt("last", text="latest")
-        case Now():
-            return StartAt("time", ago_ms=0, text="now")
-        case AtTime():
-            return StartAt(
-                "time", epoch_ms=position.epoch_ms, text=text, echo=position.echo
-            )
-        case Ago():
-            return StartAt("time", ago_ms=position.ago_ms, text=text)
+    if isinstance(position, BEGINS):
+        return StartAt(position, text)
     raise TextError(
         text,
-        "a group can begin only at earliest, latest or a time",
+        WHY_NOT,
         start=0,
         end=len(text),
-        hint=f"{hint}; rmq reset-offset moves a group to any position",
+        hint=f"{HINT}; rmq reset-offset moves a group to any position",
     )
 
 

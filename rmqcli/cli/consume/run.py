@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from rmqcli.api.client import Client
@@ -27,9 +27,10 @@ from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.subscriptions import sql
-from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.errors import ConfigError, ExitCode, RmqError
 from rmqcli.model import dlq_topic
+from rmqcli.position import Earliest, Latest, Position
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
@@ -54,33 +55,13 @@ _CONSUME_TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 #: Default batch size if messages are printed, without --count and --orderly.
 _LINES: Final = 32
 
-_WHERE: Final = {
-    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-    "time": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """The value of `--from`: `where` is first, last or time.
+    """The value of `--from`; `text` is the same position for `reset-offset --to`."""
 
-    For time, either `epoch_ms` or `ago_ms` is set. `text` is the same position for
-    `reset-offset --to`.
-    """
-
-    where: str
-    epoch_ms: int | None = None
-    ago_ms: int | None = None
+    position: Position = field(default_factory=Latest)
     text: str = "latest"
-    #: the moment with its zone, for people
-    echo: str = ""
-
-    def timestamp_ms(self) -> int | None:
-        """Return the time, with `ago_ms` counted from now; None if there is none."""
-        if self.ago_ms is not None:
-            return max(0, SYSTEM_CLOCK.epoch_ms() - self.ago_ms)
-        return self.epoch_ms
 
 
 def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | SubscriptionData]:
@@ -93,12 +74,9 @@ def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | Subscription
 
 def config_of(options: ConsumeOptions) -> ConsumerConfig:
     """Return the settings of the engine."""
-    start = options.from_ or StartAt("last")
     model = MessageModel.BROADCASTING if options.broadcast else MessageModel.CLUSTERING
     return ConsumerConfig(
         message_model=model,
-        consume_from_where=_WHERE[start.where],
-        consume_timestamp_ms=start.timestamp_ms(),
         consume_threads=options.consume_threads,
         # Else the last messages of --count could be granted before an earlier one.
         share_slow_pulls=options.count is None,
@@ -171,13 +149,16 @@ class _Run:
             in_place=in_place,
             by_proxy=self._by_proxy,
         )
-        self._starts = None if self._by_proxy else _starts(options, config, counts)
+        self._starts = None if self._by_proxy else _starts(options, counts)
         self._listener = self._make_listener()
         self._consumer = Consumer(
             options.group,
             subscriptions_of(options),
             on_batch=self._listener.on_batch,
             orderly=options.orderly,
+            consume_from=None
+            if self._by_proxy
+            else (options.from_ or StartAt()).position,
             config=config,
             client=self._client_config,
             on_undecodable=self._listener.on_undecodable,
@@ -233,7 +214,7 @@ class _Run:
                 self._starts.committed = read_committed(
                     client, options.group, options.topic_names
                 )
-            if options.from_ is not None and options.from_.where == "first":
+            if options.from_ is not None and options.from_.position == Earliest():
                 self._starts.min_offsets = read_min_offsets(client, options.topic_names)
 
     def consume(self) -> None:
@@ -320,15 +301,14 @@ class _Run:
         os._exit(code)
 
 
-def _starts(options: ConsumeOptions, config: ConsumerConfig, counts: Counts) -> Starts:
-    start = options.from_ or StartAt("last")
+def _starts(options: ConsumeOptions, counts: Counts) -> Starts:
+    start = options.from_ or StartAt()
     words = ["rmq", "reset-offset", options.group, options.topic_names[0]]
     words += ["--to", start.text]
     return Starts(
         counts,
-        where=start.where,
+        position=start.position,
         is_typed=options.from_ is not None,
-        time_ms=config.consume_timestamp_ms,
         reset_hint=shlex.join(words),
         is_local=options.broadcast,
     )

@@ -19,7 +19,8 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.engine.reports import QueueStart, Start
 from rmqcli.errors import RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
-from rmqcli.units import format_rfc3339
+from rmqcli.position import Ago, AtTime, Earliest
+from rmqcli.units import format_duration
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.status import Status
     from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
 
 #: For how long queues that begin are collected for one line.
 _GATHER_MS: Final = 200
@@ -104,17 +106,16 @@ def read_min_offsets(client: Client, topics: Iterable[str]) -> dict[MessageQueue
 class Starts:
     """Collects the offsets at which queues begin, and writes lines about them.
 
-    `where` is the kind of `--from`: first, last or time; `is_typed` is whether it was
-    typed. `reset_hint` is the command that moves the group there.
+    `position` is that of `--from`, and `is_typed` whether it was typed. `reset_hint` is
+    the command that moves the group there.
     """
 
     def __init__(
         self,
         counts: Counts,
         *,
-        where: str,
+        position: Position,
         is_typed: bool,
-        time_ms: int | None,
         reset_hint: str,
         is_local: bool,
     ) -> None:
@@ -122,9 +123,8 @@ class Starts:
         #: for `--from first`: a member begins at 0, and the broker corrects that
         self.min_offsets: dict[MessageQueue, int] = {}
         self._counts = counts
-        self._where = where
+        self._position = position
         self._is_typed = is_typed
-        self._time_ms = time_ms
         self._reset_hint = reset_hint
         self._is_local = is_local
         self._has_hinted = False
@@ -202,23 +202,28 @@ class Starts:
             case Start.LAST:
                 return "new to the group; end of the queue (--from latest)"
             case Start.TIME:
-                at = format_rfc3339(self._time_ms or 0)
-                return f"new to the group; first message since {at}"
+                return f"new to the group; first message since {self._since()}"
         return "the group's retries, from the first one"
+
+    def _since(self) -> str:
+        """The time of `--from`; a duration counts from the start of the command."""
+        match self._position:
+            case AtTime(_, echo):
+                return echo
+            case Ago(ago_ms):
+                return f"{format_duration(ago_ms)} before the start"
+        return "the start"
 
     def _is_doubtful(self, each: QueueStart) -> bool:
         is_known = each.queue in self.committed
         return not is_known and not each.queue_offset and not _is_retry(each)
 
     def _why_zero(self) -> str:
-        if self._where == "first":
+        if self._position == Earliest():
             return "new to the group; first message (--from earliest)"
-        start = "latest"
-        if self._where == "time":
-            start = f"@{format_rfc3339(self._time_ms or 0)}"
         return (
-            f"new to the group; brokers ignore --from {start} while a queue still has"
-            " its first message, so the whole queue is read"
+            f"new to the group; brokers ignore --from {self._position} while a queue"
+            " still has its first message, so the whole queue is read"
         )
 
 

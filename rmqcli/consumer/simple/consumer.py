@@ -41,14 +41,15 @@ from rmqcli.checked import check_int, check_type
 from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
+from rmqcli.consumer.begin import parse_begin
 from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.consumer.simple.remoting import RemotingPop
 from rmqcli.consumer.subscriptions import subscriptions_of
-from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.names import check_group
+from rmqcli.position import Earliest, Latest
 from rmqcli.process_end import OPEN_CLIENTS
 from rmqcli.transport.lookups import local_ip
 
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.simple.receiver import PopBackend
     from rmqcli.consumer.subscriptions import Topics
+    from rmqcli.position import Position
     from rmqcli.wire.subscription import SubscriptionData
 
 logger = get_logger(__name__)
@@ -72,10 +74,6 @@ _TIMEOUT_MS_MAX: Final = 60 * 60 * 1_000
 _ACK_TIMEOUT_MS: Final = 10_000
 #: How long a close waits for calls in other threads.
 _CLOSE_MS: Final = 5_000
-_BEGINS: Final = (
-    ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-    ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-)
 
 
 class SimpleConsumer:
@@ -84,7 +82,7 @@ class SimpleConsumer:
     `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
     expression (`"A || B"`) or a `SubscriptionData`; see `sql`. `invisible_duration_ms`
     is the default of `receive`. In a queue that the group has never consumed, the
-    consumer begins near the end or, with CONSUME_FROM_FIRST_OFFSET, at the beginning.
+    consumer begins near the end or, with `consume_from="earliest"`, at the beginning.
     With `orderly` a queue delivers no message while an earlier one is hidden. `namesrv`
     is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
     127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
@@ -107,7 +105,7 @@ class SimpleConsumer:
         *,
         invisible_duration_ms: int = 30_000,
         orderly: bool = False,
-        consume_from_where: ConsumeFromWhere | None = None,
+        consume_from: str | Position = "latest",
         namesrv: str | None = None,
         endpoints: str | None = None,
         client: ClientConfig | None = None,
@@ -115,13 +113,12 @@ class SimpleConsumer:
     ) -> None:
         self._client_config = client_config(client, namesrv, endpoints)
         check_type(orderly, bool, "orderly")
-        if consume_from_where is None:
-            consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-        if consume_from_where not in _BEGINS:
+        begin = parse_begin(consume_from)
+        if begin not in (Earliest(), Latest()):
             raise ConfigError(
-                f"a SimpleConsumer cannot begin at {consume_from_where.name}",
-                hint="use CONSUME_FROM_FIRST_OFFSET or CONSUME_FROM_LAST_OFFSET, or"
-                " reset the group with Admin before it begins",
+                "a SimpleConsumer can begin only at earliest or latest, not at"
+                f" {begin}",
+                hint="reset the group with Admin before it begins",
             )
         check_group(group)
         self.group = group
@@ -129,12 +126,10 @@ class SimpleConsumer:
         self._invisible_ms_min = INVISIBLE_MS_MIN
         if self._client_config.endpoints:
             self._invisible_ms_min = PROXY_INVISIBLE_MS_MIN
-            _check_for_proxy(consume_from_where, orderly=orderly)
+            _check_for_proxy(begin, orderly=orderly)
         self._invisible_ms = self._checked_invisible_ms(invisible_duration_ms)
         self._orderly = orderly
-        self._from_min = (
-            consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        )
+        self._from_min = begin == Earliest()
         self._clock = clock
         self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
         self._pid = os.getpid()
@@ -422,16 +417,16 @@ def _check_message(message: object) -> None:
         )
 
 
-def _check_for_proxy(begin: ConsumeFromWhere, *, orderly: bool) -> None:
+def _check_for_proxy(begin: Position, *, orderly: bool) -> None:
     """Raise ConfigError for settings that a proxy decides by itself."""
     if orderly:
         raise ConfigError(
             "orderly cannot be used with endpoints: a proxy uses the group's setting",
             hint="set consume_message_orderly of the group",
         )
-    if begin is not ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+    if begin != Latest():
         raise ConfigError(
-            "consume_from_where cannot be used with endpoints: through a proxy, new"
+            "consume_from cannot be used with endpoints: through a proxy, new"
             " groups begin near the end",
             hint="reset the group with Admin and name servers before it begins",
         )

@@ -32,7 +32,7 @@ from rmqcli.units import parse_duration_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rmqcli.admin.positions import ResolvedPosition
+    from rmqcli.api.positions import ResolvedPosition
     from rmqcli.config import ClientConfig
     from rmqcli.decode.settings import Decoding
 

@@ -12,7 +12,6 @@ from rmqcli import (
     AckError,
     ConfigError,
     ConnectError,
-    ConsumeFromWhere,
     DisconnectedError,
     NotFoundError,
     ReceiptHandleError,
@@ -48,9 +47,9 @@ NOWHERE = "127.0.0.1:1"
         ({"invisible_duration_ms": True}, TypeError, "must be an int"),
         ({"invisible_duration_ms": 1e4}, TypeError, "must be an int"),
         (
-            {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP},
-            UsageError,
-            "cannot begin at CONSUME_FROM_TIMESTAMP",
+            {"consume_from": "-15m"},
+            ConfigError,
+            "can begin only at earliest or latest, not at -15m",
         ),
         ({"endpoints": "a:1"}, ConfigError, "namesrv and endpoints"),
         (
@@ -67,10 +66,10 @@ NOWHERE = "127.0.0.1:1"
             {
                 "namesrv": None,
                 "endpoints": "a:1",
-                "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                "consume_from": "earliest",
             },
             UsageError,
-            "consume_from_where cannot be used with endpoints",
+            "consume_from cannot be used with endpoints",
         ),
     ],
 )

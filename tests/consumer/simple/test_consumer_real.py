@@ -12,7 +12,6 @@ from rmqcli import (
     AckError,
     Admin,
     ConnectError,
-    ConsumeFromWhere,
     DisconnectedError,
     NotFoundError,
     Producer,
@@ -39,7 +38,7 @@ def new_group():
 
 
 def consumer_of(cluster, topics, group=None, **options):
-    options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    options.setdefault("consume_from", "earliest")
     return SimpleConsumer(
         group or new_group(), topics, namesrv=cluster.namesrv, **options
     )

@@ -11,7 +11,6 @@ from rmqcli import (
     AckError,
     Admin,
     ClientConfig,
-    ConsumeFromWhere,
     NotFoundError,
     ReceiptHandleError,
     ReceivedMessage,
@@ -145,7 +144,7 @@ def test_what_cannot_be_is_an_error_of_the_start(proxy):
     [
         ({"orderly": True}, "a proxy uses the group's setting"),
         (
-            {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET},
+            {"consume_from": "earliest"},
             "begin near the end",
         ),
         ({"invisible_duration_ms": 9_999}, "it must be 10000 to 43200000"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.admin.positions import (
+from rmqcli.api.positions import (
     BrokerClock,
     ResolvedPosition,
     StoreTimes,

@@ -1,0 +1,381 @@
+"""Finds the offset of a position in one queue, by the requests that its broker answers.
+
+`resolve_in_queue` is the one resolution of positions: `rmqcli.admin.positions` runs it
+for many queues at once, and a consumer for a queue without a committed offset.
+
+The answer to a broker's search by time depends on its version: up to 5.1.0 it is the
+*nearest* message and never the max offset; later it is the first message that is not
+older, but perhaps below the min offset. So it only tells where to begin, and the store
+times of the messages around it decide. The result is the first offset stored at or
+after the time, in every version. What is relative to the present is counted from the
+broker's clock, because store times are measured with it.
+
+Messages are pulled as TOOLS_CONSUMER without a commit, which leaves nothing on the
+broker.
+
+Source: ConsumeQueue#getOffsetInQueueByTime, DefaultMessageStore#getOffsetInQueueByTime,
+DefaultMQAdminExtImpl and MQAdminImpl in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.calls.offset import (
+    get_all_consumer_offset,
+    get_max_offset,
+    get_min_offset,
+    query_consumer_offset,
+    search_offset_by_timestamp,
+)
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.errors import RmqError
+from rmqcli.position import (
+    Ago,
+    AtGroup,
+    AtOffset,
+    AtTime,
+    Earliest,
+    LastN,
+    Latest,
+    Now,
+    PlusN,
+    Position,
+)
+from rmqcli.tasks import All, Request
+from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.api.call import Call
+    from rmqcli.clock import Clock
+    from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Part, Task
+    from rmqcli.wire.pull_answer import PullAnswer
+
+#: Number of messages in one pull for store times: enough to see both sides of a moment,
+#: few enough that large bodies do not cost much.
+_PULL_MESSAGES = 4
+
+_RUNTIME = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPosition:
+    """A position resolved in one queue.
+
+    `offset` lies in `min_offset..max_offset`, both included; it is None only where a
+    group has committed nothing. `wanted` is the offset before it was clamped to that
+    range. `note` is a remark for the user, or empty.
+    """
+
+    offset: int | None
+    min_offset: int
+    max_offset: int
+    wanted: int | None = None
+    note: str = ""
+
+
+class QueueRequests(Protocol):
+    """The requests about one queue that resolving a position may send.
+
+    Each method returns a part of a task, whose outcome its docstring names.
+    """
+
+    def min_offset(self) -> Part:
+        """The oldest offset that still exists."""
+
+    def max_offset(self) -> Part:
+        """The next offset to be written."""
+
+    def offset_by_time(self, epoch_ms: int) -> Part:
+        """The answer of the broker's own search by time; only a hint."""
+
+    def store_times(self, queue_offset: int) -> Part:
+        """The store times of the first messages from an offset on."""
+
+    def broker_clock(self) -> Part:
+        """The broker's current time."""
+
+    def committed(self, group: str) -> Part:
+        """The offset that a group has committed, or None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTimes:
+    """The store times of the messages that one pull returned.
+
+    `entries` are `(queue_offset, store_timestamp_ms)` in order. `next_offset` is where
+    the broker suggests to pull next; it is above the requested offset unless there are
+    no more messages.
+    """
+
+    entries: tuple[tuple[int, int], ...]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerClock:
+    """A broker's current time, accurate to the second, and a remark for the user."""
+
+    epoch_ms: int
+    note: str = ""
+
+
+def resolve_in_queue(
+    queue: QueueRequests, position: Position, *, start_offset: int | None = None
+) -> Task[ResolvedPosition]:
+    """Resolve `position` in one queue.
+
+    When `position` is the end of a range, `start_offset` is the range's start: `+10`
+    counts from there, and otherwise from the min offset.
+    """
+    match position:
+        case AtTime(epoch_ms):
+            return (yield from _at_time(queue, epoch_ms))
+        case Now():
+            return (yield from _before_broker_clock(queue, 0))
+        case Ago(ago_ms):
+            return (yield from _before_broker_clock(queue, ago_ms))
+        case AtGroup(group):
+            return (yield from _at_group(queue, group))
+    answers = yield from every(queue.min_offset(), queue.max_offset())
+    min_offset, max_offset = _checked_ends(*answers)
+    match position:
+        case Earliest():
+            wanted = min_offset
+        case Latest():
+            wanted = max_offset
+        case AtOffset(queue_offset):
+            wanted = queue_offset
+        case LastN(count):
+            # That the queue has fewer messages is not worth a note.
+            wanted = max(min_offset, max_offset - count)
+        case PlusN(count):
+            wanted = (min_offset if start_offset is None else start_offset) + count
+        case _:
+            raise TypeError(f"not a position: {position!r}")
+    return bounded(wanted, min_offset, max_offset)
+
+
+def bounded(wanted: int, min_offset: int, max_offset: int) -> ResolvedPosition:
+    """Clamp `wanted` to the queue's range, with a note if that changes it."""
+    note = ""
+    if wanted < min_offset:
+        note = f"{wanted} is expired, the oldest is {min_offset}"
+    elif wanted > max_offset:
+        note = f"{wanted} is beyond the end ({max_offset})"
+    return ResolvedPosition(
+        offset=min(max(wanted, min_offset), max_offset),
+        min_offset=min_offset,
+        max_offset=max_offset,
+        wanted=wanted,
+        note=note,
+    )
+
+
+def _checked_ends(min_offset: int, max_offset: int) -> tuple[int, int]:
+    """Return the ends as a valid range, `0 <= min <= max`.
+
+    The answers may be out of order while the queue is being trimmed or created.
+    """
+    low, high = max(0, min_offset), max(0, max_offset)
+    return min(low, high), high
+
+
+def _at_time(queue: QueueRequests, epoch_ms: int) -> Task[ResolvedPosition]:
+    min_answer, max_answer, near = yield from every(
+        queue.min_offset(), queue.max_offset(), queue.offset_by_time(epoch_ms)
+    )
+    ends = _checked_ends(min_answer, max_answer)
+    return (yield from _lower_bound(queue, epoch_ms, *ends, near))
+
+
+def _before_broker_clock(queue: QueueRequests, ago_ms: int) -> Task[ResolvedPosition]:
+    min_answer, max_answer, now = yield from every(
+        queue.min_offset(), queue.max_offset(), queue.broker_clock()
+    )
+    ends = _checked_ends(min_answer, max_answer)
+    epoch_ms = max(0, now.epoch_ms - ago_ms)
+    (near,) = yield from every(queue.offset_by_time(epoch_ms))
+    found = yield from _lower_bound(queue, epoch_ms, *ends, near)
+    return replace(found, note=now.note)
+
+
+def _at_group(queue: QueueRequests, group: str) -> Task[ResolvedPosition]:
+    min_answer, max_answer, committed = yield from every(
+        queue.min_offset(), queue.max_offset(), queue.committed(group)
+    )
+    min_offset, max_offset = _checked_ends(min_answer, max_answer)
+    if committed is None:
+        return ResolvedPosition(
+            offset=None,
+            min_offset=min_offset,
+            max_offset=max_offset,
+            note=f"group {group} has committed nothing here",
+        )
+    return bounded(committed, min_offset, max_offset)
+
+
+def _lower_bound(
+    queue: QueueRequests, epoch_ms: int, min_offset: int, max_offset: int, near: int
+) -> Task[ResolvedPosition]:
+    """Find the first offset stored at or after `epoch_ms`, or else the max offset.
+
+    Invariants: all messages below `low` are older, and no message from `high` on is.
+    `found` is the first known offset that is not older, and no message exists between
+    `high` and `found`. Each round moves `low` up or `high` down, so the search ends;
+    with a good hint it takes one round.
+    """
+    low, high, found = min_offset, max_offset, max_offset
+    probe, step = near - 1, 1
+    while low < high:
+        probe = min(max(probe, low), high - 1)
+        entries = yield from _first_entries(queue, probe, high)
+        if not entries or entries[0][1] >= epoch_ms:
+            found = entries[0][0] if entries else found
+            high = probe
+            probe = high - step
+        else:
+            young = [offset for offset, stored in entries if stored >= epoch_ms]
+            if young:
+                # Entries of one answer are adjacent: no message exists between them.
+                found = young[0]
+                break
+            low = entries[-1][0] + 1
+            probe = low + step - 1
+        step *= 8
+        if step > (high - low) // 2:
+            probe = (low + high) // 2
+    return ResolvedPosition(
+        offset=found, min_offset=min_offset, max_offset=max_offset, wanted=found
+    )
+
+
+def _first_entries(
+    queue: QueueRequests, queue_offset: int, end: int
+) -> Task[list[tuple[int, int]]]:
+    """Return the first existing messages in `queue_offset <= o < end`."""
+    while True:
+        times: StoreTimes
+        (times,) = yield from every(queue.store_times(queue_offset))
+        entries = [e for e in times.entries if queue_offset <= e[0] < end]
+        if entries or not queue_offset < times.next_offset < end:
+            return entries
+        queue_offset = times.next_offset
+
+
+def every(*parts: Part) -> Task[list[Any]]:
+    """Run parts side by side and return their results. Raises the first error."""
+    outcomes: list[Any] = yield All(parts)
+    for outcome in outcomes:
+        if isinstance(outcome, RmqError):
+            raise outcome
+    return outcomes
+
+
+class RemoteQueue:
+    """Implements QueueRequests for a queue of the broker at `address`."""
+
+    def __init__(self, queue: MessageQueue, address: str, clock: Clock) -> None:
+        self.queue = queue
+        self.address = address
+        self.clock = clock
+
+    def min_offset(self) -> Part:
+        """See QueueRequests."""
+        return self._request(get_min_offset(self.queue.topic, self.queue.queue_id))
+
+    def max_offset(self) -> Part:
+        """See QueueRequests."""
+        return self._request(get_max_offset(self.queue.topic, self.queue.queue_id))
+
+    def offset_by_time(self, epoch_ms: int) -> Part:
+        """See QueueRequests."""
+        queue = self.queue
+        return self._request(
+            search_offset_by_timestamp(queue.topic, queue.queue_id, epoch_ms)
+        )
+
+    def store_times(self, queue_offset: int) -> Part:
+        """See QueueRequests."""
+        return self._read_store_times(queue_offset)
+
+    def broker_clock(self) -> Part:
+        """See QueueRequests."""
+        return self._read_clock()
+
+    def committed(self, group: str) -> Part:
+        """See QueueRequests."""
+        return self._read_committed(group)
+
+    def all_offsets(self) -> Part:
+        """All committed offsets: (group, topic) -> queue id -> offset."""
+        return self._request(get_all_consumer_offset())
+
+    def _request(self, call: Call[Any]) -> Request[Any]:
+        return Request(self.address, call)
+
+    def _read_store_times(self, queue_offset: int) -> Task[StoreTimes]:
+        answer: PullAnswer = yield self._request(
+            pull_message(self.queue, queue_offset, max_msg_nums=_PULL_MESSAGES)
+        )
+        entries = tuple(
+            (message.queue_offset, message.store_timestamp_ms)
+            for message in decode_messages(answer.body)
+            if isinstance(message, StoredMessage)
+        )
+        return StoreTimes(entries, answer.next_begin_offset)
+
+    def _read_clock(self) -> Task[BrokerClock]:
+        asked_ms = self.clock.epoch_ms()
+        table = yield self._request(get_broker_runtime_info())
+        answered_ms = self.clock.epoch_ms()
+        return broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
+
+    def _read_committed(self, group: str) -> Task[int | None]:
+        queue = self.queue
+        offset: int | None = yield self._request(
+            query_consumer_offset(group, queue.topic, queue.queue_id)
+        )
+        if offset != 0:
+            return offset
+        # A broker before 5.0 may answer 0 for a group that never committed.
+        (table,) = yield from every(self.all_offsets())
+        offsets: dict[int, int] = table.get((group, queue.topic), {})
+        return offsets.get(queue.queue_id)
+
+
+def broker_clock(
+    table: Mapping[str, str], *, asked_ms: int, answered_ms: int
+) -> BrokerClock:
+    """Return a broker's current time from its runtime info, which has it to the second.
+
+    When our own clock agrees with that, its time is used, because it is more precise.
+    Otherwise the broker's time is used, because store times are measured with its
+    clock. If the broker did not report its time, ours is used, with a note.
+    """
+    match = _RUNTIME.search(table.get("runtime", ""))
+    boot = table.get("bootTimestamp", "")
+    if match is None or not boot.isdigit() or len(boot) > 15:
+        note = "the broker did not report its time; using this machine's clock"
+        return BrokerClock(answered_ms, note)
+    days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
+    up_ms = days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
+    low_ms = int(boot) + up_ms
+    if low_ms <= answered_ms and asked_ms < low_ms + SECOND_MS:
+        return BrokerClock(answered_ms)
+    ahead_ms = low_ms - answered_ms
+    if ahead_ms < 0:
+        ahead_ms = min(0, low_ms + SECOND_MS - asked_ms)
+    note = ""
+    if abs(ahead_ms) >= SECOND_MS:
+        side = "ahead of" if ahead_ms > 0 else "behind"
+        by = format_duration(abs(ahead_ms))
+        note = f"the broker's clock is {by} {side} this machine's; using the broker's"
+    return BrokerClock(low_ms, note)

@@ -1,0 +1,73 @@
+"""Where a group begins in queues for which it has committed no offset: `consume_from`.
+
+It is a position in the grammar of `rmqcli.position`, of which a group can begin at
+`earliest`, `latest`, `now`, a time (`@2026-01-02T03:04:05Z`), or a duration before the
+start (`-15m`). ConsumerConfig has Java's settings for the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.checked import check_type
+from rmqcli.engine.config import ConsumeFromWhere
+from rmqcli.errors import ConfigError, TextError
+from rmqcli.position import (
+    Ago,
+    AtTime,
+    Earliest,
+    Latest,
+    Now,
+    Position,
+    parse_position,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.engine.config import ConsumerConfig
+
+#: The positions at which a group can begin.
+BEGINS: Final = (Earliest, Latest, Now, AtTime, Ago)
+WHY_NOT: Final = "a group can begin only at earliest, latest or a time"
+HINT: Final = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
+
+
+def parse_begin(consume_from: str | Position) -> Position:
+    """Return the position at which a group is to begin.
+
+    Raises TextError for a text that is not a position, ConfigError for a position at
+    which a group cannot begin, and TypeError for any other object.
+    """
+    check_type(consume_from, (str, Position), "consume_from")
+    if not isinstance(consume_from, str):
+        if isinstance(consume_from, BEGINS):
+            return consume_from
+        raise ConfigError(f"consume_from is {consume_from}: {WHY_NOT}", hint=HINT)
+    position = parse_position(consume_from, tz=None)
+    if not isinstance(position, BEGINS):
+        end = len(consume_from)
+        raise TextError(consume_from, WHY_NOT, start=0, end=end, hint=HINT)
+    return position
+
+
+def with_begin(config: ConsumerConfig, position: Position) -> ConsumerConfig:
+    """Return the settings of Java's names for a position of `BEGINS`."""
+    match position:
+        case Earliest():
+            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+            return replace(config, consume_from_where=where)
+        case Latest():
+            where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+            return replace(config, consume_from_where=where)
+    where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    if isinstance(position, AtTime):
+        return replace(
+            config, consume_from_where=where, consume_timestamp_ms=position.epoch_ms
+        )
+    ago_ms = position.ago_ms if isinstance(position, Ago) else 0
+    return replace(
+        config,
+        consume_from_where=where,
+        consume_timestamp_ms=None,
+        consume_ago_ms=ago_ms,
+    )
