@@ -69,7 +69,7 @@ class Latest(Position):
 
 
 @dataclass(frozen=True, slots=True)
-class Now(Position):
+class AtNow(Position):
     """The first message stored at or after the broker's current time."""
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ def parse_position(text: str, *, tz: tzinfo | None) -> Position:
     Raises TextError, which points at the part that is wrong.
     """
     if text in _WORDS:
-        return {"earliest": Earliest, "latest": Latest, "now": Now}[text]()
+        return {"earliest": Earliest, "latest": Latest, "now": AtNow}[text]()
     if text.startswith("@"):
         return _parse_time(text, tz)
     if text.startswith("group:"):

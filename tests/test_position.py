@@ -12,12 +12,12 @@ from rmqcli.errors import TextError
 from rmqcli.position import (
     Ago,
     AtGroup,
+    AtNow,
     AtOffset,
     AtTime,
     Earliest,
     LastN,
     Latest,
-    Now,
     PlusN,
     parse_position,
 )
@@ -31,7 +31,7 @@ UTC = ZoneInfo("UTC")
     [
         ("earliest", Earliest()),
         ("latest", Latest()),
-        ("now", Now()),
+        ("now", AtNow()),
         ("0", AtOffset(0)),
         ("12345", AtOffset(12345)),
         ("0012", AtOffset(12)),

@@ -509,7 +509,7 @@ def update_topic(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LostQueues:
+class RemovedQueues:
     """Queues `first` to `last` of a broker, which a change would remove.
 
     `messages` counts what they store; None when that is not known.
@@ -532,7 +532,7 @@ class LostQueues:
 
 def queues_lost_by(
     client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
-) -> list[LostQueues]:
+) -> list[RemovedQueues]:
     """Return the queues that `change` would remove and that may store messages.
 
     Consumers and `rmq` can no longer read them, until the topic has as many queues
@@ -559,7 +559,7 @@ def queues_lost_by(
             )
         if messages != 0:
             lost.append(
-                LostQueues(
+                RemovedQueues(
                     broker_name=name,
                     first=kept,
                     last=before[name] - 1,

@@ -33,7 +33,7 @@ from rmqcli.errors import (
 )
 from rmqcli.hint import Argument, Hint, LibraryCall
 from rmqcli.tasks import Request, unexpected
-from rmqcli.transport.loop import Reply
+from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -72,7 +72,7 @@ def _not_a_namesrv(message: str, *, other: str) -> ConfigError:
     )
 
 
-class PendingCall(Reply[T]):
+class PendingCall(PendingReply[T]):
     """The result of one call. It always ends, because every request has a deadline.
 
     The result is the parsed answer. The error is a TransportError when no answer came,

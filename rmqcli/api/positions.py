@@ -36,12 +36,12 @@ from rmqcli.errors import RmqError
 from rmqcli.position import (
     Ago,
     AtGroup,
+    AtNow,
     AtOffset,
     AtTime,
     Earliest,
     LastN,
     Latest,
-    Now,
     PlusN,
     Position,
 )
@@ -138,7 +138,7 @@ def resolve_in_queue(
     match position:
         case AtTime(epoch_ms):
             return (yield from _at_time(queue, epoch_ms))
-        case Now():
+        case AtNow():
             return (yield from _before_broker_clock(queue, 0))
         case Ago(ago_ms):
             return (yield from _before_broker_clock(queue, ago_ms))

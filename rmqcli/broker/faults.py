@@ -56,7 +56,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class DelayAnswer:
     """The answer comes `delay_ms` later; others overtake it."""
 
     delay_ms: int
@@ -81,7 +81,7 @@ class Corrupt:
     part: Part
 
 
-Action: TypeAlias = Answer | Drop | Delay | Reorder | Disconnect | Corrupt
+Action: TypeAlias = Answer | Drop | DelayAnswer | Reorder | Disconnect | Corrupt
 
 
 def answer(
@@ -107,7 +107,7 @@ def drop_answer() -> Action:
 
 def delay(delay_ms: int) -> Action:
     """Hold the answer back for `delay_ms`."""
-    return Delay(delay_ms)
+    return DelayAnswer(delay_ms)
 
 
 def reorder() -> Action:

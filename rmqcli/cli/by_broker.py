@@ -26,7 +26,7 @@ RESULT_COLUMN = Column(
 )
 
 
-class Result(Protocol):
+class ServerResult(Protocol):
     """The outcome of a change on one server."""
 
     @property
@@ -40,7 +40,7 @@ def check_masters(cluster: str | None, brokers: Sequence[str] | None) -> None:
 
 
 def show_results(
-    common: Common, results: Sequence[Result], *, columns: Sequence[Column]
+    common: Common, results: Sequence[ServerResult], *, columns: Sequence[Column]
 ) -> None:
     """Write a row for each server; raise an error if the change failed on any."""
     rows = [row_of(columns, each) for each in results]

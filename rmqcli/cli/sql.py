@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.spark.sql.lines import Batch
-    from rmqcli.spark.sql.session import Result, ResultColumn, SqlSession
+    from rmqcli.spark.sql.session import QueryResult, ResultColumn, SqlSession
     from rmqcli.spark.sql.statement import Statement
     from rmqcli.spark.sql.views import TopicView
 
@@ -297,7 +297,7 @@ def _in_flags() -> Iterator[None]:
 def _show(
     common: Common,
     session: SqlSession,
-    result: Result,
+    result: QueryResult,
     statement: Statement,
     *,
     limit: int | None,

@@ -15,10 +15,10 @@ from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import ConfigError, TextError
 from rmqcli.position import (
     Ago,
+    AtNow,
     AtTime,
     Earliest,
     Latest,
-    Now,
     Position,
     parse_position,
 )
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig
 
 #: The positions at which a group can begin.
-BEGINS: Final = (Earliest, Latest, Now, AtTime, Ago)
+BEGINS: Final = (Earliest, Latest, AtNow, AtTime, Ago)
 WHY_NOT: Final = "a group can begin only at earliest, latest or a time"
 HINT: Final = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
 

@@ -50,9 +50,9 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
 from rmqcli.consumer.begin import parse_begin, with_begin
-from rmqcli.consumer.iteration import HandOver, Messages
+from rmqcli.consumer.iteration import HandOver, MessageIterator
 from rmqcli.consumer.latch import Latch
-from rmqcli.consumer.remoting_backend import RemotingBackend
+from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
 from rmqcli.consumer.subscriptions import subscriptions_of
 from rmqcli.engine.config import RANGES, ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import Listener
@@ -223,14 +223,14 @@ class Consumer:
         self._release_token = deque((True,))
 
     #: the back end without `endpoints`; tests use others
-    _remoting_backend: ClassVar[MakeBackend] = RemotingBackend
+    _remoting_backend: ClassVar[MakeBackend] = RemotingConsumerBackend
 
     def _make_backend(self) -> ConsumerBackend:
         make: MakeBackend = self._remoting_backend
         if self._client_config.endpoints:
-            from rmqcli.consumer.proxy_backend import ProxyBackend  # loads gRPC
+            from rmqcli.consumer.proxy_backend import ProxyConsumerBackend  # loads gRPC
 
-            make = ProxyBackend
+            make = ProxyConsumerBackend
         return make(
             self._client_config,
             group=self.group,
@@ -441,7 +441,7 @@ class Consumer:
             raise not_started()
         if self._hand_over is None:
             raise UsageError("a consumer with a listener cannot be iterated")
-        return Messages(self._hand_over, idle_timeout_ms)
+        return MessageIterator(self._hand_over, idle_timeout_ms)
 
     def commit(self, *, timeout_ms: int = 10_000) -> None:
         """Commit the offsets of this member's queues, and wait until they are stored.

@@ -92,7 +92,7 @@ class HandOver:
         self._verdicts.put(False)
 
 
-class Messages:
+class MessageIterator:
     """An iterator over a consumer's messages. See Consumer.messages."""
 
     def __init__(self, hand_over: HandOver, idle_timeout_ms: int | None) -> None:

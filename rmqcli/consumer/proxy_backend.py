@@ -188,7 +188,7 @@ class _Job:
     is_cancelled: bool = False
 
 
-class ProxyBackend:
+class ProxyConsumerBackend:
     """Implements `ConsumerBackend`. `on_end` is called in the thread rmq-proxy."""
 
     def __init__(

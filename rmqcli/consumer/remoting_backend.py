@@ -68,7 +68,7 @@ _JOIN_MS: Final = 500
 _ASK_LOOK_MS: Final = 100
 
 
-class RemotingBackend:
+class RemotingConsumerBackend:
     """Implements `ConsumerBackend` and `Offsets`."""
 
     def __init__(

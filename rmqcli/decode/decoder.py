@@ -28,7 +28,7 @@ CORRUPT: Final = "_corrupt_body"
 _BYTES_MAX: Final = 4 << 20
 
 
-class Body(Protocol):
+class BodyReader(Protocol):
     """Reads the bodies of a format."""
 
     value_type: pa.StructType
@@ -125,7 +125,7 @@ def _lengths(bodies: pa.Array) -> list[int]:
     return lengths
 
 
-def _body(decoding: Decoding) -> Body:
+def _body(decoding: Decoding) -> BodyReader:
     """Create the reader of a format, and import only the library that it needs."""
     decoding.check_packages()
     schema = decoding.known_schema

@@ -31,7 +31,7 @@ class QueueExtent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePlan:
+class QueueRange:
     """Offsets `start <= o < end` of one queue, and the part of the range that is gone.
 
     `trimmed` is the half-open part of the requested range that lies below the queue's
@@ -65,7 +65,7 @@ def extent_of(found: ResolvedRange) -> QueueExtent:
     )
 
 
-def plan_queue(extent: QueueExtent) -> QueuePlan:
+def plan_queue(extent: QueueExtent) -> QueueRange:
     """Clip the requested range to what the queue holds, and record what was removed.
 
     Offsets beyond `max_offset` are clipped without a record, because they do not exist
@@ -80,7 +80,7 @@ def plan_queue(extent: QueueExtent) -> QueuePlan:
     start = min(max(extent.asked_start, extent.min_offset), end)
     gone_from = max(0, min(extent.asked_start, end))
     gone_to = min(extent.min_offset, end)
-    return QueuePlan(
+    return QueueRange(
         broker_name=extent.queue.broker_name,
         queue_id=extent.queue.queue_id,
         start=start,
@@ -122,7 +122,7 @@ def continued(
 
 
 def refuse_lost(
-    queues: Iterable[QueuePlan], gone: Iterable[tuple[str, int, int]]
+    queues: Iterable[QueueRange], gone: Iterable[tuple[str, int, int]]
 ) -> None:
     """Raise PartialError when messages have been lost since the last run.
 

@@ -111,7 +111,7 @@ def boolean(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClusterConnection:
     """How to reach the cluster. Can be pickled.
 
     When options describe the connection, `config` has no credentials: `client_config`
@@ -136,7 +136,7 @@ class Connection:
         return replace(self.config, credentials=credentials)
 
 
-def connection(given: Given, *, environ: Mapping[str, str]) -> Connection:
+def connection(given: Given, *, environ: Mapping[str, str]) -> ClusterConnection:
     """The connection that the options describe. Raises UsageError or ConfigError."""
     acl_file = given.text("aclFile")
     if acl_file == "-":
@@ -150,7 +150,7 @@ def connection(given: Given, *, environ: Mapping[str, str]) -> Connection:
         timeout_ms=given.read("timeout", positive_ms, 5_000),
         tls=_tls(given),
     )
-    return Connection(config, acl_file)
+    return ClusterConnection(config, acl_file)
 
 
 def _unknown(written: str, documented: tuple[str, ...]) -> UsageError:

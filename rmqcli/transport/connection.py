@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from rmqcli.transport.address import Address, Endpoint
     from rmqcli.transport.backoff import Backoff
-    from rmqcli.transport.loop import Loop, Reply
+    from rmqcli.transport.loop import Loop, PendingReply
     from rmqcli.transport.stream import Stream
     from rmqcli.wire.frame import FrameBuffer, SerializeType
 
@@ -121,13 +121,13 @@ _OWN_BUFFER_FROM_BYTES = 32 * 1024
 _GO_AWAY = int(ResponseCode.GO_AWAY)
 
 
-class Connection:
+class RemotingConnection:
     """The connection to one address, which is made again when it was lost."""
 
     def __init__(self, address: Address, loop: Loop) -> None:
         self.address = address
         #: opaque -> reply, of all requests that are not answered
-        self.waiters: dict[int, Reply[Any]] = {}
+        self.waiters: dict[int, PendingReply[Any]] = {}
         #: all bytes queued so far (guarded by the loop's lock), and all bytes sent or
         #: dropped so far
         self.posted_bytes = 0
@@ -149,7 +149,7 @@ class Connection:
         self._rest = b""
         self._frame_count = 0
         self._first_bytes = b""
-        self._unsent: deque[tuple[Reply[Any] | None, bytes]] = deque()
+        self._unsent: deque[tuple[PendingReply[Any] | None, bytes]] = deque()
         #: answers to the peer's requests, for the open connection only
         self._answers: deque[bytes] = deque()
         #: the bytes being sent; after WOULD_BLOCK, TLS must get the same bytes again
@@ -188,7 +188,9 @@ class Connection:
         """Whether nothing waits to be sent or answered. Needs the loop's lock."""
         return not self.waiters and self.posted_bytes == self.gone_bytes
 
-    def enqueue(self, reply: Reply[Any] | None, data: bytes, now_ms: int) -> None:
+    def enqueue(
+        self, reply: PendingReply[Any] | None, data: bytes, now_ms: int
+    ) -> None:
         """Queue a request (a oneway one has no reply); `flush` sends it."""
         self._unsent.append((reply, data))
         if reply is None:
@@ -511,7 +513,7 @@ class Connection:
             return
         self._answers.append(data)  # sent after the reading
 
-    def _expired(self, reply: Reply[Any]) -> TransportError:
+    def _expired(self, reply: PendingReply[Any]) -> TransportError:
         address, timeout_ms = self.address.text, reply.timeout_ms
         if self._stream is not None:
             return DeadlineError(

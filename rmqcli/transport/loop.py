@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from rmqcli.clock import Clock
-    from rmqcli.transport.connection import Connection
+    from rmqcli.transport.connection import RemotingConnection
     from rmqcli.transport.options import TransportOptions
     from rmqcli.transport.tls_stream import TlsDialer
     from rmqcli.wire.command import RemotingCommand
 
     RequestHandler = Callable[[str, RemotingCommand], RemotingCommand | None]
     #: the arguments of `Loop.post`
-    _Posted = tuple[Connection, "Reply[Any] | None", bytes, int | None]
+    _Posted = tuple[RemotingConnection, "PendingReply[Any] | None", bytes, int | None]
 
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Waiting(Protocol):
         """Give up a request whose deadline has passed."""
 
 
-class Deadlines:
+class RequestDeadlines:
     """The deadlines of open requests, for thousands in flight. For one thread.
 
     This is a heap of (deadline_ms, opaque, owner). An answer does not change it:
@@ -106,7 +106,7 @@ PAUSE_MS = 100
 _SPARE_BUFFERS_MAX = 4
 
 
-class Reply(Pending[T]):
+class PendingReply(Pending[T]):
     """The outcome of one request: an answer or an error, exactly once.
 
     It is the `Pending` that the whole package waits with, plus what the transport has
@@ -163,19 +163,19 @@ class Loop:
         self.options = options
         self.counters = TransportCounters()
         self.lookups = Lookups(self.wake)
-        self.deadlines = Deadlines()
+        self.deadlines = RequestDeadlines()
         self.tls = _tls_dialer(options)
         self.request_handler: RequestHandler | None = None
         #: the connection whose request the handler is processing
-        self.serving: Connection | None = None
+        self.serving: RemotingConnection | None = None
         #: the number of the next request; numbers below it were assigned
         self.next_opaque = 1
         #: the number of replies that have ended
         self.completed = 0
         #: connections whose `on_time` is due at their `due_ms`
-        self.timed: set[Connection] = set()
+        self.timed: set[RemotingConnection] = set()
         #: connections with bytes that the selector cannot see
-        self.again: set[Connection] = set()
+        self.again: set[RemotingConnection] = set()
         self.callback_errors: list[Exception] = []
         #: how far `now_ms` is behind the clock
         self.paused_ms = 0
@@ -188,7 +188,7 @@ class Loop:
         self._inbox: list[_Posted] = []
         self._is_closed = False  # guarded by _lock
         #: connections that the client forgot, closed once idle; guarded by _lock
-        self._retiring: set[Connection] = set()
+        self._retiring: set[RemotingConnection] = set()
         #: empty buffers; a connection that has nothing to read holds none
         self._spare_buffers: list[FrameBuffer] = []
         self._waker: Waker | None = None
@@ -247,8 +247,8 @@ class Loop:
 
     def post(
         self,
-        connection: Connection,
-        reply: Reply[Any] | None,
+        connection: RemotingConnection,
+        reply: PendingReply[Any] | None,
         data: bytes,
         *,
         answers: int | None = None,
@@ -273,7 +273,7 @@ class Loop:
         if is_first:
             self.wake()
 
-    def reserve(self, connection: Connection, size_bytes: int) -> None:
+    def reserve(self, connection: RemotingConnection, size_bytes: int) -> None:
         """Count bytes that a connection queues itself.
 
         Raises TransportError as `post` does.
@@ -281,7 +281,7 @@ class Loop:
         with self._lock:
             self._reserve(connection, size_bytes)
 
-    def _reserve(self, connection: Connection, size_bytes: int) -> None:
+    def _reserve(self, connection: RemotingConnection, size_bytes: int) -> None:
         waiting_bytes = connection.posted_bytes - connection.gone_bytes
         limit = self.options.queued_bytes_max
         if waiting_bytes and waiting_bytes + size_bytes > limit:
@@ -292,7 +292,7 @@ class Loop:
             )
         connection.posted_bytes += size_bytes
 
-    def retire(self, connection: Connection) -> None:
+    def retire(self, connection: RemotingConnection) -> None:
         """Close the connection when nothing is under way on it. Safe from any thread.
 
         A thread that has fetched the connection before may still post to it: then it is
@@ -303,7 +303,7 @@ class Loop:
             self._retiring.add(connection)
         self.wake()
 
-    def retiring(self) -> list[Connection]:
+    def retiring(self) -> list[RemotingConnection]:
         """The retired connections that are not closed. Safe from any thread."""
         with self._lock:
             return list(self._retiring)
@@ -317,7 +317,7 @@ class Loop:
         if len(self._spare_buffers) < _SPARE_BUFFERS_MAX:
             self._spare_buffers.append(buffer)
 
-    def answered(self, reply: Reply[Any], answer: RemotingCommand) -> None:
+    def answered(self, reply: PendingReply[Any], answer: RemotingCommand) -> None:
         """Complete a reply; an error of its callback is raised after the turn."""
         self.completed += 1
         try:
@@ -325,7 +325,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001  # raised again by the turn's caller
             self.callback_errors.append(error)
 
-    def failed(self, reply: Reply[Any], error: TransportError) -> None:
+    def failed(self, reply: PendingReply[Any], error: TransportError) -> None:
         """Complete a reply with an error; callbacks as in `answered`."""
         self.completed += 1
         try:
@@ -373,7 +373,7 @@ class Loop:
 
     def close(self) -> None:
         """Close the selector and the waker, and drop all deadlines."""
-        self.deadlines = Deadlines()
+        self.deadlines = RequestDeadlines()
         self._selector.close()
         # Not unregistered: an interrupt may have ended `need_waker` before it
         # registered the waker.

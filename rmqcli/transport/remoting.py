@@ -23,8 +23,8 @@ from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import DisconnectedError
 from rmqcli.log import get_logger
 from rmqcli.transport.address import parse_address
-from rmqcli.transport.connection import Connection
-from rmqcli.transport.loop import Loop, Reply
+from rmqcli.transport.connection import RemotingConnection
+from rmqcli.transport.loop import Loop, PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.wire.command import (
     ONEWAY_FLAG,
@@ -72,7 +72,7 @@ class RemotingClient:
         self._clock = clock
         self._loop = Loop(self._options, clock, rng)
         #: address text -> connection; guarded by _lock
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, RemotingConnection] = {}
         self._lock = threading.Lock()
         self._is_driving = False
         self._close_asked = False
@@ -93,16 +93,18 @@ class RemotingClient:
 
     def submit(
         self, address: str, command: RemotingCommand, *, timeout_ms: int
-    ) -> Reply[RemotingCommand]:
+    ) -> PendingReply[RemotingCommand]:
         """Hand over a request; its Reply ends with the answer, whatever its code.
 
         Raises as `post` does.
         """
-        reply: Reply[RemotingCommand] = Reply(address, command.code, timeout_ms)
+        reply: PendingReply[RemotingCommand] = PendingReply(
+            address, command.code, timeout_ms
+        )
         self.post(reply, command)
         return reply
 
-    def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
+    def post(self, reply: PendingReply[Any], command: RemotingCommand) -> None:
         """Hand over the request of `reply`; the next turn of I/O sends it.
 
         Never blocks. The request gets its own opaque and, with credentials, a
@@ -135,14 +137,14 @@ class RemotingClient:
     ) -> RemotingCommand:
         """Send a request and return its answer, whatever its code.
 
-        Raises as `submit` and `Reply.result` do.
+        Raises as `submit` and `PendingReply.result` do.
         """
         reply = self.submit(address, command, timeout_ms=timeout_ms)
         self.wait((reply,))
         return reply.result()
 
     def wait(
-        self, replies: Iterable[Reply[Any]], *, timeout_ms: int | None = None
+        self, replies: Iterable[PendingReply[Any]], *, timeout_ms: int | None = None
     ) -> bool:
         """Wait until all `replies` are done or `timeout_ms` is over; return whether.
 
@@ -253,7 +255,7 @@ class RemotingClient:
                 )
             )
 
-    def _connection(self, address: str) -> Connection:
+    def _connection(self, address: str) -> RemotingConnection:
         if self._close_asked:
             raise DisconnectedError(
                 f"the client is closed; cannot send to {address}", address=address
@@ -263,7 +265,7 @@ class RemotingClient:
             parsed = parse_address(address)
             with self._lock:
                 connection = self._connections.setdefault(
-                    address, Connection(parsed, self._loop)
+                    address, RemotingConnection(parsed, self._loop)
                 )
         return connection
 
@@ -332,7 +334,7 @@ class RemotingClient:
     def _is_sending(self) -> bool:
         return any(each.is_sending for each in self._all_connections())
 
-    def _all_connections(self) -> list[Connection]:
+    def _all_connections(self) -> list[RemotingConnection]:
         with self._lock:
             known = list(self._connections.values())
         return known + self._loop.retiring()
@@ -345,4 +347,4 @@ def _forget_all() -> None:
 
 os.register_at_fork(after_in_child=_forget_all)
 
-__all__ = ["RemotingClient", "Reply", "TransportOptions"]
+__all__ = ["PendingReply", "RemotingClient", "TransportOptions"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.admin.admin import Admin
-from rmqcli.admin.reset.result import Result
+from rmqcli.admin.reset.result import QueueResult
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
@@ -97,7 +97,7 @@ def test_a_reset_is_planned_applied_and_undone(admin, orders):
     assert offsets(admin) == {0: 3, 1: 3}
     result = admin.apply_reset(planned)
     assert result.is_complete
-    assert {each.result for each in result.outcomes.values()} == {Result.CONFIRMED}
+    assert {each.result for each in result.outcomes.values()} == {QueueResult.CONFIRMED}
     assert offsets(admin) == {0: 0, 1: 0}
     undone = admin.undo_reset("billing", orders)
     assert undone.is_complete

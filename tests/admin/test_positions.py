@@ -27,12 +27,12 @@ from rmqcli.model import MessageQueue
 from rmqcli.position import (
     Ago,
     AtGroup,
+    AtNow,
     AtOffset,
     AtTime,
     Earliest,
     LastN,
     Latest,
-    Now,
     PlusN,
 )
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
@@ -137,7 +137,7 @@ def test_positions_that_need_no_search(client):
         (AtOffset(55), (55, 0, 53)),
         (LastN(10), (50, 0, 43)),
         (PlusN(10), (10, 0, 10)),
-        (Now(), (60, 0, 53)),
+        (AtNow(), (60, 0, 53)),
         (Ago(HOUR_MS), (0, 0, 0)),
     ):
         found = resolve(client, [full, empty, batch], position)
@@ -185,7 +185,7 @@ def test_nothing_is_left_behind(cluster, client):
 
     address = cluster.broker_address()
     before = set(client.invoke(address, get_all_subscription_group_config()))
-    resolve(client, queues_of(client), Now())
+    resolve(client, queues_of(client), AtNow())
     assert set(client.invoke(address, get_all_subscription_group_config())) == before
     committed = client.invoke(address, get_all_consumer_offset())
     assert {group for group, _ in committed} <= {"G"}

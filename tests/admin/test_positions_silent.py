@@ -10,7 +10,7 @@ from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
 from rmqcli.errors import TransportError
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.position import Ago, AtGroup, AtTime, Earliest, LastN, Latest, Now, PlusN
+from rmqcli.position import Ago, AtGroup, AtNow, AtTime, Earliest, LastN, Latest, PlusN
 
 A = [MessageQueue("T", "broker-a", n) for n in range(2)]
 B = [MessageQueue("T", "broker-b", n) for n in range(2)]
@@ -36,9 +36,9 @@ def client():
     ("start", "end", "offsets"),
     [
         (Earliest(), Latest(), (0, 3)),
-        (Now(), Latest(), (3, 3)),
-        (Ago(3_600_000), Now(), (0, 3)),
-        (AtTime(0, "1970"), Now(), (0, 3)),
+        (AtNow(), Latest(), (3, 3)),
+        (Ago(3_600_000), AtNow(), (0, 3)),
+        (AtTime(0, "1970"), AtNow(), (0, 3)),
         (LastN(2), PlusN(1), (1, 2)),
         (AtGroup("nobody"), Latest(), (0, 3)),
     ],

@@ -19,12 +19,12 @@ from rmqcli.api.positions import (
 from rmqcli.position import (
     Ago,
     AtGroup,
+    AtNow,
     AtOffset,
     AtTime,
     Earliest,
     LastN,
     Latest,
-    Now,
     PlusN,
 )
 from rmqcli.tasks import Pending, start
@@ -159,7 +159,7 @@ def test_boundaries(kind, epoch_ms, offset):
 def test_an_empty_queue(kind):
     for min_offset in (0, 7):
         queue = Queue([], min_offset=min_offset, kind=kind)
-        for position in (at(5), Now(), Ago(5), Earliest(), Latest(), LastN(3)):
+        for position in (at(5), AtNow(), Ago(5), Earliest(), Latest(), LastN(3)):
             resolved = queue.resolve(position)
             assert resolved.offset == min_offset
             assert resolved.note == ""
@@ -205,7 +205,7 @@ def test_many_messages_of_one_millisecond():
 def test_now_is_not_latest():
     """Messages may have been stored after the time that `now` stands for."""
     queue = Queue([1, 2, 9, 11, 12], now=10)
-    assert queue.resolve(Now()).offset == 3
+    assert queue.resolve(AtNow()).offset == 3
     assert queue.resolve(Latest()).offset == 5
     assert queue.resolve(Ago(8)).offset == 1
     assert queue.resolve(Ago(10**15)).offset == 0

@@ -24,7 +24,7 @@ from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqcli.transport.loop import Reply
+    from rmqcli.transport.loop import PendingReply
 
 PULL_FIELDS = {
     "consumerGroup": "TOOLS_CONSUMER",
@@ -74,7 +74,7 @@ def drive(address: str, *, requests: int, in_flight: int) -> float:
     """Keep `in_flight` requests under way until `requests` are answered."""
     client = RemotingClient()
     command = RemotingCommand(11, ext_fields=PULL_FIELDS)
-    window: deque[Reply[RemotingCommand]] = deque()
+    window: deque[PendingReply[RemotingCommand]] = deque()
     started = time.perf_counter()
     for _ in range(requests):
         if len(window) == in_flight:

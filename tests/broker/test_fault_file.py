@@ -11,7 +11,7 @@ from rmqcli.broker.fault_file import parse_faults, read_fault_file
 from rmqcli.broker.faults import (
     Answer,
     Corrupt,
-    Delay,
+    DelayAnswer,
     Disconnect,
     Drop,
     Match,
@@ -27,7 +27,7 @@ from rmqcli.errors import ConfigError
         ({"do": "answer", "answer_code": "SYSTEM_BUSY"}, Answer(2)),
         ({"do": "drop-request"}, Drop(is_handled=False)),
         ({"do": "drop-answer"}, Drop(is_handled=True)),
-        ({"do": "delay", "delay_ms": 500}, Delay(500)),
+        ({"do": "delay", "delay_ms": 500}, DelayAnswer(500)),
         ({"do": "reorder"}, Reorder()),
         ({"do": "disconnect"}, Disconnect(is_handled=False)),
         ({"do": "disconnect", "is_handled": True}, Disconnect(is_handled=True)),

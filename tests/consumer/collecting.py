@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.engine_lease import LeasingEngineThread
 from rmqcli.consumer.engine_thread import PlainEngineThread
-from rmqcli.consumer.remoting_backend import RemotingBackend
+from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -24,7 +24,7 @@ ENGINE_THREAD = "RMQ_TEST_ENGINE_THREAD"
 ENGINE_THREADS = {"plain": PlainEngineThread, "leasing": LeasingEngineThread}
 
 
-class BackendUnderTest(RemotingBackend):
+class BackendUnderTest(RemotingConsumerBackend):
     """A back end with the kind of engine thread that the environment variable names."""
 
     def _make_engine_thread(self, client, consume_threads):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.errors import TransportError
-    from rmqcli.transport.loop import Reply
+    from rmqcli.transport.loop import PendingReply
     from tests.simulation.conditions import NetworkConditions
     from tests.simulation.schedule import Schedule
     from tests.simulation.server import SimServer
@@ -67,7 +67,7 @@ class Link:
         #: when the latest command arrives: at the server, and at the member
         self.there_ms = 0
         self.back_ms = 0
-        self.waiting: dict[int, Reply[Any]] = {}
+        self.waiting: dict[int, PendingReply[Any]] = {}
 
 
 class SimRemoting:
@@ -89,7 +89,7 @@ class SimRemoting:
         self._serving: Link | None = None
         self.is_closed = False
 
-    def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
+    def post(self, reply: PendingReply[Any], command: RemotingCommand) -> None:
         """See RemotingClient. Never calls back before it returns."""
         self._refuse_if_closed(reply.address)
         self._opaque += 1
@@ -223,7 +223,7 @@ class SimRemoting:
             at_ms = link.there_ms = max(at_ms, link.there_ms)
         schedule.at(at_ms, functools.partial(link.server.receive, link, command))
 
-    def _not_connected(self, reply: Reply[Any]) -> None:
+    def _not_connected(self, reply: PendingReply[Any]) -> None:
         delay_ms = 1 + int(self._schedule.rng.random() * 200)
         if self._is_cut(reply.address):
             delay_ms = min(reply.timeout_ms, _CONNECT_TIMEOUT_MS)
@@ -233,7 +233,7 @@ class SimRemoting:
         self._fail_later(reply, error, delay_ms=delay_ms)
 
     def _fail_later(
-        self, reply: Reply[Any], error: TransportError, *, delay_ms: int
+        self, reply: PendingReply[Any], error: TransportError, *, delay_ms: int
     ) -> None:
         def fail() -> None:
             if not self.is_closed:
@@ -241,7 +241,7 @@ class SimRemoting:
 
         self._schedule.later(delay_ms, fail)
 
-    def _expire(self, link: Link, reply: Reply[Any]) -> None:
+    def _expire(self, link: Link, reply: PendingReply[Any]) -> None:
         if link.waiting.get(reply.opaque) is not reply or self.is_closed:
             return
         error = DeadlineError(

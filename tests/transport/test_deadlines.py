@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.transport.loop import COMPACT_FROM, Deadlines
+from rmqcli.transport.loop import COMPACT_FROM, RequestDeadlines
 
 
 class Owner:
@@ -20,7 +20,7 @@ class Owner:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60))
 def test_exactly_the_unanswered_expire_and_in_order(requests):
-    deadlines, owner = Deadlines(), Owner()
+    deadlines, owner = RequestDeadlines(), Owner()
     due: list[tuple[int, int]] = []
     for opaque, (deadline_ms, answered) in enumerate(requests):
         deadlines.add(deadline_ms, opaque, owner)
@@ -40,7 +40,7 @@ def test_exactly_the_unanswered_expire_and_in_order(requests):
 def test_answered_requests_do_not_pile_up():
     """Otherwise 10,000 requests a second with deadlines of 30 s would make 300,000
     entries."""
-    deadlines, owner = Deadlines(), Owner()
+    deadlines, owner = RequestDeadlines(), Owner()
 
     for opaque in range(100_000):
         owner.waiters.add(opaque)

@@ -36,7 +36,7 @@ _DENIALS_NEEDED = 3
 _FULL_ANSWERS = 4
 
 
-class QueueReading:
+class RangeReading:
     """The state of reading one range.
 
     Each offset of the range is in exactly one place: before `take_at` (taken by the

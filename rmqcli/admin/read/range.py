@@ -1,6 +1,6 @@
 """Reading ranges of many queues at once, with several pulls of each queue in flight.
 
-`QueueReading` decides what to pull and what an answer means; this module sends the
+`RangeReading` decides what to pull and what an answer means; this module sends the
 pulls, chooses addresses, and keeps the limits: pulls and bytes in flight, time without
 progress. Nothing is pulled while the caller does not iterate, so a slow caller costs no
 memory.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.read.address import AddressBook
-from rmqcli.admin.read.queue import QueueReading
+from rmqcli.admin.read.queue import RangeReading
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import PartialError, RmqError
 
@@ -64,7 +64,7 @@ class ReadOptions:
 
 @dataclass(slots=True, eq=False)
 class _QueueState:
-    reading: QueueReading
+    reading: RangeReading
     #: pulls that may be in flight or wait to be taken; grows with good answers
     depth: int = 2
     is_paused: bool = False
@@ -91,7 +91,7 @@ class RangeReader:
         self._options = options or ReadOptions()
         filtered = self._options.is_filtered
         self._states = {
-            wanted.queue: _QueueState(QueueReading(wanted, filtered=filtered))
+            wanted.queue: _QueueState(RangeReading(wanted, filtered=filtered))
             for wanted in ranges
         }
         if len(self._states) != len(ranges):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqcli.admin.positions import resolve
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import method_key
-from rmqcli.admin.reset.result import Outcome, Result, judge, judge_unchanged
+from rmqcli.admin.reset.result import Outcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
 from rmqcli.api.calls.offset import (
     invoke_broker_to_reset_offset,
@@ -192,7 +192,7 @@ class ResetRun:
         if isinstance(error, TransportError) and not isinstance(error, ConnectError):
             # The request may have been carried out, or may still be.
             return Outcome(
-                result=Result.UNKNOWN,
+                result=QueueResult.UNKNOWN,
                 is_good=False,
                 read_back=outcome.read_back,
                 note=error.message,
@@ -311,7 +311,7 @@ def _target(plan: QueuePlan) -> int:
 
 def _not_attempted(note: str, *, read_back: int | None = None) -> Outcome:
     return Outcome(
-        result=Result.NOT_ATTEMPTED, is_good=False, read_back=read_back, note=note
+        result=QueueResult.NOT_ATTEMPTED, is_good=False, read_back=read_back, note=note
     )
 
 

@@ -41,7 +41,7 @@ from rmqcli.errors import (
 )
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
-from rmqcli.position import Ago, AtGroup, AtTime, Earliest, Latest, Now
+from rmqcli.position import Ago, AtGroup, AtNow, AtTime, Earliest, Latest
 from rmqcli.queue_selector import select_queues
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 #: Positions that mean the same in a retry topic; others move that topic to its end.
-_TIMELIKE = (Earliest, Latest, Now, AtTime, Ago)
+_TIMELIKE = (Earliest, Latest, AtNow, AtTime, Ago)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Result(enum.Enum):
+class QueueResult(enum.Enum):
     """The result in one queue. The names are part of the JSON contract."""
 
     CONFIRMED = "CONFIRMED"
@@ -34,7 +34,7 @@ class Outcome:
     `is_good` is whether the reset did what was wanted.
     """
 
-    result: Result
+    result: QueueResult
     is_good: bool
     read_back: int | None = None
     note: str = ""
@@ -56,10 +56,10 @@ def judge(
     last = seen[-1] if seen else None
     if not seen:
         return Outcome(
-            result=Result.UNKNOWN, is_good=False, note="could not be read back"
+            result=QueueResult.UNKNOWN, is_good=False, note="could not be read back"
         )
     if last == target:
-        return Outcome(result=Result.CONFIRMED, is_good=True, read_back=last)
+        return Outcome(result=QueueResult.CONFIRMED, is_good=True, read_back=last)
     if last is not None and _went_on(
         committed=committed,
         target=target,
@@ -68,18 +68,20 @@ def judge(
         is_live=is_live,
     ):
         note = f"was {target}; a live consumer has since committed {last}"
-        return Outcome(result=Result.CONFIRMED, is_good=True, read_back=last, note=note)
+        return Outcome(
+            result=QueueResult.CONFIRMED, is_good=True, read_back=last, note=note
+        )
     if last == committed and target not in seen:
         note = (
             f"still {last}: the broker accepted the request, but the offset did not"
             " change"
         )
         return Outcome(
-            result=Result.UNCHANGED, is_good=False, read_back=last, note=note
+            result=QueueResult.UNCHANGED, is_good=False, read_back=last, note=note
         )
     by = "a live consumer" if is_live else "another client"
     return Outcome(
-        result=Result.OVERWRITTEN,
+        result=QueueResult.OVERWRITTEN,
         is_good=False,
         read_back=last,
         note=f"set to {target}, but {by} has overwritten it with {last}",
@@ -90,7 +92,9 @@ def judge_unchanged(*, target: int, seen: Sequence[int | None]) -> Outcome:
     """Judge a queue that was already at its target and was left alone."""
     last = seen[-1] if seen else target
     note = "" if last == target else f"a live consumer has since committed {last}"
-    return Outcome(result=Result.UNCHANGED, is_good=True, read_back=last, note=note)
+    return Outcome(
+        result=QueueResult.UNCHANGED, is_good=True, read_back=last, note=note
+    )
 
 
 def _went_on(

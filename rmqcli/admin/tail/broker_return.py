@@ -15,7 +15,7 @@ from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.tail.follow import is_refusal
 from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.errors import RmqError
-from rmqcli.position import Ago, Latest, Now
+from rmqcli.position import Ago, AtNow, Latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class _Broker:
     is_back: bool = False
 
 
-class LostQueues:
+class BrokerReturn:
     """Waits for brokers to return, and finds where to read their queues from.
 
     Add queues, and call `poll` repeatedly while the client does I/O. `position` is
@@ -169,7 +169,7 @@ class LostQueues:
         """Return `position` with the meaning that it had when tail started."""
         elapsed_ms = self._client.clock.monotonic_ms() - self._started_ms
         match position:
-            case None | Latest() | Now():
+            case None | Latest() | AtNow():
                 return Ago(elapsed_ms + _MARGIN_MS)
             case Ago(ago_ms):
                 return Ago(ago_ms + elapsed_ms)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.read.address import AddressBook
-from rmqcli.admin.read.queue import QueueReading
+from rmqcli.admin.read.queue import RangeReading
 from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
@@ -64,7 +64,7 @@ class FollowOptions:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    reading: QueueReading
+    reading: RangeReading
     is_asked: bool = False
     asked_ms: int = 0
     not_before_ms: int = 0
@@ -130,7 +130,7 @@ class Follower:
         options = self._options
         filtered = (options.expression, options.expression_type) != ("*", "TAG")
         self._queues[queue] = _Followed(
-            QueueReading(wanted, filtered=filtered, one_at_a_time=True)
+            RangeReading(wanted, filtered=filtered, one_at_a_time=True)
         )
 
     def poll(self, timeout_ms: int) -> list[Chunk]:

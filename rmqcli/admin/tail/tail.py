@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.admin.read.range import RangeReader, ReadOptions
-from rmqcli.admin.tail.broker_return import LostQueues
+from rmqcli.admin.tail.broker_return import BrokerReturn
 from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.admin.tail.last import read_last
 from rmqcli.admin.tail.merge import StoreTimeMerger
@@ -251,7 +251,7 @@ class Tail(Generic[T]):
     def _follow_phase(self) -> Iterator[list[T]]:
         self._heard_ms = self._client.clock.monotonic_ms()
         asked_ms = self._plan.started_ms
-        lost = LostQueues(
+        lost = BrokerReturn(
             self._client,
             self._plan.start,
             started_ms=self._started_ms if asked_ms is None else asked_ms,
@@ -280,7 +280,7 @@ class Tail(Generic[T]):
         finally:
             follower.stop()
 
-    def _take_back(self, lost: LostQueues, follower: Follower) -> None:
+    def _take_back(self, lost: BrokerReturn, follower: Follower) -> None:
         for queue, found in lost.poll().items():
             if isinstance(found, RmqError):
                 self.abandoned[queue] = found

@@ -43,7 +43,7 @@ _ALSO_OK = tuple(code for code in _STATUS if code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendResult:
+class SendAnswer:
     """Where a message, or each message of a batch, was stored.
 
     `offset_msg_ids` has one id per message. The messages of a batch have consecutive
@@ -57,7 +57,7 @@ class SendResult:
     transaction_id: str | None = None
 
 
-def send_message(header: SendMessageRequestHeaderV2, body: bytes) -> Call[SendResult]:
+def send_message(header: SendMessageRequestHeaderV2, body: bytes) -> Call[SendAnswer]:
     """Store one message."""
     return make_call(
         RequestCode.SEND_MESSAGE_V2,
@@ -71,7 +71,7 @@ def send_message(header: SendMessageRequestHeaderV2, body: bytes) -> Call[SendRe
 
 def send_batch_message(
     header: SendMessageRequestHeaderV2, body: bytes
-) -> Call[SendResult]:
+) -> Call[SendAnswer]:
     """Store several messages in one queue.
 
     `body` is what `wire.message.batch` encodes.
@@ -86,9 +86,9 @@ def send_batch_message(
     )
 
 
-def _send_result(answer: RemotingCommand) -> SendResult:
+def _send_result(answer: RemotingCommand) -> SendAnswer:
     header = from_ext_fields(SendMessageResponseHeader, answer.ext_fields)
-    return SendResult(
+    return SendAnswer(
         status=_STATUS[answer.code],
         offset_msg_ids=tuple(header.msg_id.split(",")),
         queue_id=header.queue_id,

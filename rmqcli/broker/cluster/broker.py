@@ -19,7 +19,7 @@ from rmqcli.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.cluster.storage import Storage
+    from rmqcli.broker.cluster.storage import BrokerStorage
     from rmqcli.broker.server.connection import Port
     from rmqcli.broker.server.server import Server
     from rmqcli.broker.settings import BrokerSettings
@@ -48,7 +48,7 @@ class EmbeddedBroker:
         port: Port,
         settings: BrokerSettings,
         *,
-        storage: Storage,
+        storage: BrokerStorage,
         announce: Callable[[Broker], None],
         retract: Callable[[Broker], None],
         find_queues: Callable[[str], list[MessageQueue] | None] | None = None,

@@ -73,7 +73,7 @@ def _is_store(folder: Path) -> bool:
     return (folder / "lock").exists() or (folder / "commitlog").is_dir()
 
 
-class Storage(Protocol):
+class BrokerStorage(Protocol):
     """Keeps a broker's messages and tables while the broker is down."""
 
     def open(self) -> MessageStore:
@@ -212,6 +212,6 @@ class FolderStorage(MemoryStorage):
             disk.close()
 
 
-def storage_in(folder: Path | None) -> Storage:
+def storage_in(folder: Path | None) -> BrokerStorage:
     """Return storage in a folder, or in memory without a folder."""
     return MemoryStorage() if folder is None else FolderStorage(folder)

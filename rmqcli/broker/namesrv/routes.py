@@ -70,7 +70,7 @@ class Registration:
     timeout_ms: int = EXPIRED_MS
 
 
-class Routes:
+class RouteTable:
     """Brokers by name and id, topics by name and broker."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqcli.broker.dispatch import HandlerTable
-from rmqcli.broker.namesrv.routes import Routes
+from rmqcli.broker.namesrv.routes import RouteTable
 from rmqcli.broker.profiles import VersionProfile
 from rmqcli.broker.request import Refusal
 from rmqcli.wire.codes import ResponseCode
@@ -65,7 +65,7 @@ class NamesrvState:
 
     def __init__(self, *, profile: VersionProfile | None = None) -> None:
         self.profile = profile or VersionProfile()
-        self.routes = Routes()
+        self.routes = RouteTable()
         self.kv = KVConfig()
 
 

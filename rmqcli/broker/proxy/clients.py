@@ -36,7 +36,7 @@ from rmqcli.wire.protobuf.service_pb2 import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
     from rmqcli.wire.protobuf.definition_pb2 import Message
 
@@ -64,7 +64,7 @@ RETRY_MS: Final = (
 )
 
 
-class Writer(Protocol):
+class StreamWriter(Protocol):
     """The end of a telemetry stream to which the proxy writes."""
 
     async def write(self, message: TelemetryCommand) -> None:
@@ -74,7 +74,7 @@ class Writer(Protocol):
 class TelemetryStream:
     """One telemetry stream of a client, on which several tasks may write."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StreamWriter) -> None:
         self._writer = writer
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +105,7 @@ class TelemetryStream:
             task.cancel()
 
 
-class Client:
+class KnownClient:
     """One client id: its settings, its newest stream, its groups."""
 
     def __init__(self, client_id: str) -> None:
@@ -126,10 +126,10 @@ class Clients:
     client that leaves or expires.
     """
 
-    def __init__(self, routes: Routes, clock: Clock) -> None:
+    def __init__(self, routes: ProxyRoutes, clock: Clock) -> None:
         self._routes = routes
         self._clock = clock
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, KnownClient] = {}
         #: topic -> ids of producers, in the order in which they get transaction checks
         self._producers: dict[str, list[str]] = {}
         self._nonces = itertools.count()
@@ -139,7 +139,7 @@ class Clients:
 
     # --- clients and their groups ---
 
-    def find(self, client_id: str) -> Client | None:
+    def find(self, client_id: str) -> KnownClient | None:
         """Return a client, or None if it has sent neither settings nor a heartbeat."""
         return self._clients.get(client_id)
 
@@ -152,7 +152,7 @@ class Clients:
         client = self._clients.get(client_id)
         return client is not None and group in client.groups
 
-    def alive(self, client_id: str) -> Client:
+    def alive(self, client_id: str) -> KnownClient:
         """Record that a client is alive, and return it; a new client is added.
 
         Raises ProxyError(TOO_MANY_REQUESTS) when there are too many clients.
@@ -161,15 +161,15 @@ class Clients:
         if client is None:
             if len(self._clients) >= _CLIENTS_MAX:
                 raise ProxyError(Code.TOO_MANY_REQUESTS, "too many clients")
-            client = self._clients[client_id] = Client(client_id)
+            client = self._clients[client_id] = KnownClient(client_id)
         client.seen_ms = self._clock.monotonic_ms()
         return client
 
-    def join(self, client: Client, group: str) -> None:
+    def join(self, client: KnownClient, group: str) -> None:
         """Record that a client is a member of a consumer group."""
         client.groups.add(group)
 
-    def join_producers(self, client: Client, topic: str) -> None:
+    def join_producers(self, client: KnownClient, topic: str) -> None:
         """Record that a client is a producer of a topic."""
         client.groups.add(topic)
         members = self._producers.setdefault(topic, [])
@@ -201,7 +201,7 @@ class Clients:
         """The topics that have producers."""
         return list(self._producers)
 
-    def producer_of(self, topic: str) -> Client | None:
+    def producer_of(self, topic: str) -> KnownClient | None:
         """Return the next producer of the topic that has a stream, in turn, or None."""
         members = self._producers.get(topic, [])
         for _ in range(len(members)):
@@ -213,7 +213,7 @@ class Clients:
 
     # --- settings ---
 
-    def keep(self, client: Client, settings: Settings) -> None:
+    def keep(self, client: KnownClient, settings: Settings) -> None:
         """Store a client's settings; a consumer's are merged over a group's defaults.
 
         Raises ProxyError(BAD_REQUEST) for settings that are too large.

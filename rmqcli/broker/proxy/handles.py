@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
     from rmqcli.wire.protobuf.service_pb2 import (
         AckMessageEntry,
@@ -109,7 +109,7 @@ class Handles:
     """Serves the three calls and renews messages, in the proxy's event loop."""
 
     def __init__(
-        self, links: BrokerLinks, routes: Routes, clients: Clients, clock: Clock
+        self, links: BrokerLinks, routes: ProxyRoutes, clients: Clients, clock: Clock
     ) -> None:
         self._links = links
         self._routes = routes

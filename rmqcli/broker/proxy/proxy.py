@@ -31,11 +31,11 @@ from rmqcli.broker.proxy.reflection import SERVICE as REFLECTION_SERVICE
 from rmqcli.broker.proxy.reflection import Reflection
 from rmqcli.broker.proxy.remoting import RemotingPort
 from rmqcli.broker.proxy.rights import Rights
-from rmqcli.broker.proxy.routes import Routes
+from rmqcli.broker.proxy.routes import ProxyRoutes
 from rmqcli.broker.proxy.sending import Sending
 from rmqcli.broker.proxy.sessions import Sessions, StreamError
 from rmqcli.broker.proxy.status import ProxyError, status_of
-from rmqcli.broker.proxy.transactions import Transactions
+from rmqcli.broker.proxy.transactions import ProxyTransactions
 from rmqcli.errors import ConfigError, ConnectError, RmqError, UsageError
 from rmqcli.grpc_forks import use_grpc
 from rmqcli.log import get_logger
@@ -305,9 +305,9 @@ class _Activities:
         own: Endpoints,
     ) -> None:
         clock = server.clock
-        self.routes = Routes(links, clock, own)
+        self.routes = ProxyRoutes(links, clock, own)
         self.clients = Clients(self.routes, clock)
-        self.transactions = Transactions(
+        self.transactions = ProxyTransactions(
             links, producers_links, self.routes, self.clients, clock
         )
         self.sessions = Sessions(self.routes, self.clients, self.transactions)

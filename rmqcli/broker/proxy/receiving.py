@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import Clients
     from rmqcli.broker.proxy.handles import Handles
-    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.message.record import StoredMessage
@@ -86,7 +86,7 @@ class ResponseWriter(Protocol):
 
 
 @dataclass(slots=True)
-class Received:
+class Popped:
     """A message that the broker delivered, and its receipt handle."""
 
     stored: StoredMessage
@@ -115,7 +115,7 @@ class Receiving:
     def __init__(
         self,
         links: BrokerLinks,
-        routes: Routes,
+        routes: ProxyRoutes,
         clients: Clients,
         handles: Handles,
         clock: Clock,
@@ -227,7 +227,7 @@ class Receiving:
 
     async def _receive(
         self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
-    ) -> list[Received]:
+    ) -> list[Popped]:
         """Return the messages for the client. Raises ProxyError, also without any."""
         pop = asyncio.ensure_future(self._pop(request, plan))
         try:
@@ -243,7 +243,7 @@ class Receiving:
             self._start_renewing(caller, plan, found)
         return found
 
-    async def _pop(self, request: ReceiveMessageRequest, plan: _Plan) -> list[Received]:
+    async def _pop(self, request: ReceiveMessageRequest, plan: _Plan) -> list[Popped]:
         if request.batch_size < 0:
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR,
@@ -279,7 +279,7 @@ class Receiving:
             raise refused(answer)
         return read_answer(answer, queue.broker_name, is_fifo=plan.is_fifo)
 
-    def _is_for_client(self, plan: _Plan, each: Received) -> bool:
+    def _is_for_client(self, plan: _Plan, each: Popped) -> bool:
         """Whether to deliver a message; otherwise it is acknowledged or forwarded here.
 
         Source: PopMessageResultFilterImpl.
@@ -294,9 +294,7 @@ class Receiving:
             return False
         return True
 
-    def _start_renewing(
-        self, caller: Caller, plan: _Plan, found: list[Received]
-    ) -> None:
+    def _start_renewing(self, caller: Caller, plan: _Plan, found: list[Popped]) -> None:
         if not self._clients.is_online(caller.client_id, plan.group):
             for each in found:
                 self._handles.spawn_nack(each.handle, plan.topic, plan.group)
@@ -313,13 +311,13 @@ class Receiving:
                 reconsume_times=each.reconsume_times,
             )
 
-    def _give_back(self, caller: Caller, plan: _Plan, each: Received) -> None:
+    def _give_back(self, caller: Caller, plan: _Plan, each: Popped) -> None:
         text = encode_receipt_handle(each.handle)
         handle = self._handles.take(caller.client_id, plan.group, text)
         self._handles.spawn_nack(handle, plan.topic, plan.group)
 
     def _return_all(
-        self, caller: Caller, plan: _Plan, done: asyncio.Future[list[Received]]
+        self, caller: Caller, plan: _Plan, done: asyncio.Future[list[Popped]]
     ) -> None:
         if done.cancelled() or done.exception() is not None:
             return
@@ -329,7 +327,7 @@ class Receiving:
 
 def read_answer(
     answer: RemotingCommand, broker_name: str, *, is_fifo: bool
-) -> list[Received]:
+) -> list[Popped]:
     """Return the messages of a POP answer with their handles.
 
     A record that cannot be read is skipped with a warning; it becomes visible again
@@ -371,7 +369,7 @@ def read_answer(
             if count is None:
                 count = counts.get((kind, (queue_id, None)))
             reconsume_times = count or reconsume_times
-        found.append(Received(stored, handle, reconsume_times))
+        found.append(Popped(stored, handle, reconsume_times))
     return found
 
 

@@ -29,7 +29,7 @@ from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.broker.request import Refusal, Reply, Request, answer_to
 from rmqcli.broker.requests.connections import consumer_connection
 from rmqcli.broker.server.server import open_listener
-from rmqcli.broker.state.clients import ConsumerGroup, Member
+from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.clock import Now
 from rmqcli.errors import RmqError, WireError
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from rmqcli.broker.proxy.brokers import BrokerLinks
-    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
 
     _Handler: TypeAlias = Callable[[Request], Awaitable["RemotingCommand | Reply"]]
@@ -117,7 +117,7 @@ class RemotingPort:
     `start` opens the port and raises ConnectError when that is impossible.
     """
 
-    def __init__(self, links: BrokerLinks, routes: Routes, clock: Clock) -> None:
+    def __init__(self, links: BrokerLinks, routes: ProxyRoutes, clock: Clock) -> None:
         self.address = ""
         self._links = links
         self._routes = routes
@@ -362,7 +362,7 @@ class _Members:
     def heartbeat(self, request: Request, data: HeartbeatData) -> None:
         command = request.command
         language = LanguageCode.OTHER if command.language is None else command.language
-        member = Member(
+        member = ConnectedMember(
             data.client_id, request.peer, int(language), command.version, request.now
         )
         for consumer in data.consumers:

@@ -107,7 +107,7 @@ class _Kept(Generic[T]):
         self._values[key] = (self._clock.monotonic_ms(), value)
 
 
-class Routes:
+class ProxyRoutes:
     """Routes, types of topics and settings of groups, for use in the event loop."""
 
     def __init__(self, links: BrokerLinks, clock: Clock, own: Endpoints) -> None:

@@ -53,8 +53,8 @@ from rmqcli.wire.recall_handle import decode_recall_handle
 if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.routes import Queue, Routes
-    from rmqcli.broker.proxy.transactions import Transactions
+    from rmqcli.broker.proxy.routes import ProxyRoutes, Queue
+    from rmqcli.broker.proxy.transactions import ProxyTransactions
     from rmqcli.clock import Clock
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.protobuf.service_pb2 import (
@@ -81,8 +81,8 @@ class Sending:
     def __init__(
         self,
         links: BrokerLinks,
-        routes: Routes,
-        transactions: Transactions,
+        routes: ProxyRoutes,
+        transactions: ProxyTransactions,
         clock: Clock,
     ) -> None:
         self._links = links

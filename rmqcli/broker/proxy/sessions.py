@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Client, Clients, Writer
-    from rmqcli.broker.proxy.routes import Routes
-    from rmqcli.broker.proxy.transactions import Transactions
+    from rmqcli.broker.proxy.clients import Clients, KnownClient, StreamWriter
+    from rmqcli.broker.proxy.routes import ProxyRoutes
+    from rmqcli.broker.proxy.transactions import ProxyTransactions
     from rmqcli.wire.protobuf.definition_pb2 import (
         FilterExpression,
         Settings,
@@ -54,7 +54,7 @@ class Sessions:
     """Serves the three calls, in the proxy's event loop."""
 
     def __init__(
-        self, routes: Routes, clients: Clients, transactions: Transactions
+        self, routes: ProxyRoutes, clients: Clients, transactions: ProxyTransactions
     ) -> None:
         self._routes = routes
         self._clients = clients
@@ -90,7 +90,10 @@ class Sessions:
         return NotifyClientTerminationResponse(status=ok())
 
     async def telemetry(
-        self, caller: Caller, commands: AsyncIterator[TelemetryCommand], writer: Writer
+        self,
+        caller: Caller,
+        commands: AsyncIterator[TelemetryCommand],
+        writer: StreamWriter,
     ) -> None:
         """Telemetry: serve one stream until the client ends it. Raises StreamError."""
         stream = TelemetryStream(writer)
@@ -144,7 +147,7 @@ class Sessions:
             status=ok(), settings=await self._clients.settings_of(caller.client_id)
         )
 
-    async def _join_producers(self, caller: Caller, settings: Settings) -> Client:
+    async def _join_producers(self, caller: Caller, settings: Settings) -> KnownClient:
         topics = [topic.name for topic in settings.publishing.topics]
         if topics:
             caller.need_language()
@@ -154,7 +157,7 @@ class Sessions:
         await self._transactions.subscribe(topics)
         return client
 
-    async def _join_consumers(self, caller: Caller, settings: Settings) -> Client:
+    async def _join_consumers(self, caller: Caller, settings: Settings) -> KnownClient:
         group = settings.subscription.group.name
         check_group(group)
         caller.need_language()

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.protobuf.service_pb2 import EndTransactionRequest
@@ -73,14 +73,14 @@ class Half:
     until_ms: int
 
 
-class Transactions:
+class ProxyTransactions:
     """The half messages that clients may end, for the proxy's event loop."""
 
     def __init__(
         self,
         links: BrokerLinks,
         producers_links: BrokerLinks,
-        routes: Routes,
+        routes: ProxyRoutes,
         clients: Clients,
         clock: Clock,
     ) -> None:

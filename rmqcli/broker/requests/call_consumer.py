@@ -30,7 +30,7 @@ from rmqcli.wire.version import version_name
 if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.broker.state.clients import Member
+    from rmqcli.broker.state.clients import ConnectedMember
     from rmqcli.model import MessageQueue
     from rmqcli.wire.command import RemotingCommand
 
@@ -115,7 +115,7 @@ class _StatusRound:
     """One request 223, answered once the calls to all members have ended."""
 
     def __init__(
-        self, broker: BrokerState, request: Request, members: list[Member]
+        self, broker: BrokerState, request: Request, members: list[ConnectedMember]
     ) -> None:
         self._broker = broker
         self._request = request
@@ -134,7 +134,9 @@ class _StatusRound:
                 timeout_ms=STATUS_TIMEOUT_MS,
             )
 
-    def _take(self, member: Member, answer: RemotingCommand | NoAnswer) -> None:
+    def _take(
+        self, member: ConnectedMember, answer: RemotingCommand | NoAnswer
+    ) -> None:
         self._missing -= 1
         if not isinstance(answer, NoAnswer) and answer.code == ResponseCode.SUCCESS:
             try:
@@ -151,7 +153,7 @@ def _status_body(table: dict[str, dict[MessageQueue, int]]) -> bytes:
     return encode_body(GetConsumerStatusBody(consumer_table=table))
 
 
-def _member(broker: BrokerState, group: str, client_id: str) -> Member:
+def _member(broker: BrokerState, group: str, client_id: str) -> ConnectedMember:
     found = broker.clients.consumer_group(group)
     member = None if found is None else found.member(client_id)
     if member is None:

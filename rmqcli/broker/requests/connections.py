@@ -32,7 +32,7 @@ from rmqcli.wire.subscription import SQL92, SubscriptionData
 if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.broker.state.clients import ConsumerGroup, Member
+    from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
 
 
 @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
@@ -102,7 +102,7 @@ def _expression_fault(
     return None
 
 
-def _connection(member: Member) -> Connection:
+def _connection(member: ConnectedMember) -> Connection:
     return Connection(
         client_id=member.client_id,
         client_addr=member.peer.address,

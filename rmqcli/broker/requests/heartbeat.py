@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.state.clients import Member
+from rmqcli.broker.state.clients import ConnectedMember
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
@@ -34,7 +34,7 @@ def heart_beat(broker: BrokerState, request: Request) -> Reply:
     broker.clients.check(request.peer, data)
     command = request.command
     language = LanguageCode.OTHER if command.language is None else command.language
-    member = Member(
+    member = ConnectedMember(
         data.client_id, request.peer, int(language), command.version, request.now
     )
     for consumer in data.consumers:

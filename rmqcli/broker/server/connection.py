@@ -74,7 +74,7 @@ class Port:
         #: port numbers; the first one is advertised
         self.numbers: list[int] = []
         self.listeners: list[socket.socket] = []
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, ClientConnection] = {}
         #: called once per turn, before its answers are sent
         self.flush: Callable[[], None] | None = None
         #: called before other cores and callers see the changes of a turn or a call
@@ -88,7 +88,7 @@ class Port:
         return f"{self.host}:{self.numbers[0]}"
 
 
-class Connection:
+class ClientConnection:
     """A socket with its input and output. Use it only in the server's thread."""
 
     __slots__ = (

@@ -22,13 +22,13 @@ from rmqcli.broker.effects import Effect, Peer, Send
 from rmqcli.broker.faults import (
     Answer,
     Corrupt,
-    Delay,
+    DelayAnswer,
     Disconnect,
     Drop,
     Reorder,
     damaged,
 )
-from rmqcli.broker.server.connection import Connection, Port, ServerLimits
+from rmqcli.broker.server.connection import ClientConnection, Port, ServerLimits
 from rmqcli.clock import SYSTEM_CLOCK, Now, SystemClock
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError, WireError
 from rmqcli.log import get_logger
@@ -97,7 +97,7 @@ _REMARK_MAX: Final = 1_000
 _MARKS_MAX: Final = 10_000
 
 
-def handle_frame(server: Server, connection: Connection, frame: Frame) -> None:
+def handle_frame(server: Server, connection: ClientConnection, frame: Frame) -> None:
     """Handle one frame of a client. An invalid frame closes only its connection."""
     port = connection.port
     try:
@@ -127,7 +127,7 @@ def handle_frame(server: Server, connection: Connection, frame: Frame) -> None:
     server.apply(effects)
 
 
-def deliver(server: Server, connection: Connection, effect: Send) -> None:
+def deliver(server: Server, connection: ClientConnection, effect: Send) -> None:
     """Write a core's answer or push to its connection."""
     command = effect.command
     data = _encoded(command, is_binary=effect.is_binary)
@@ -152,7 +152,10 @@ def _encoded(command: RemotingCommand, *, is_binary: bool) -> bytes:
 
 
 def _begin(
-    server: Server, connection: Connection, command: RemotingCommand, action: Action
+    server: Server,
+    connection: ClientConnection,
+    command: RemotingCommand,
+    action: Action,
 ) -> bool:
     """Apply a fault to a request. Return whether the core still gets the request."""
     match action:
@@ -178,12 +181,14 @@ def _begin(
             return True
 
 
-def _end(server: Server, connection: Connection, data: bytes, action: Action) -> None:
+def _end(
+    server: Server, connection: ClientConnection, data: bytes, action: Action
+) -> None:
     """Apply a fault to an answer."""
     match action:
         case Disconnect():
             server.finish(connection)
-        case Delay():
+        case DelayAnswer():
             due_ms = server.now().monotonic_ms + action.delay_ms
             server.timers.at(due_ms, lambda _now: _write_late(server, connection, data))
         case Reorder():
@@ -194,14 +199,14 @@ def _end(server: Server, connection: Connection, data: bytes, action: Action) ->
             return  # Drop: the answer is lost
 
 
-def _write_late(server: Server, connection: Connection, data: bytes) -> None:
+def _write_late(server: Server, connection: ClientConnection, data: bytes) -> None:
     if connection.peer.number in connection.port.connections:
         server.write(connection, data)
 
 
 def _answer(
     server: Server,
-    connection: Connection,
+    connection: ClientConnection,
     command: RemotingCommand,
     *,
     code: int,
@@ -255,10 +260,12 @@ class Server:
         self.ports: list[Port] = []
         self._selector = selectors.DefaultSelector()
         self._shared = FrameBuffer()
-        self._by_peer: dict[int, Connection] = {}
+        self._by_peer: dict[int, ClientConnection] = {}
         self._last_number = 0
-        self._dirty: dict[int, Connection] = {}
-        self._waiting: dict[int, Connection] = {}  # frames to handle, no event needed
+        self._dirty: dict[int, ClientConnection] = {}
+        self._waiting: dict[
+            int, ClientConnection
+        ] = {}  # frames to handle, no event needed
         self.input_bytes = 0
         self._calls: deque[Callable[[], None]] = deque()
         self._is_closing = False
@@ -443,12 +450,12 @@ class Server:
         except Exception:
             logger.exception("core raised an exception core=%s", port.name)
 
-    def write(self, connection: Connection, data: bytes) -> None:
+    def write(self, connection: ClientConnection, data: bytes) -> None:
         """Queue a frame for the end of this turn."""
         connection.write(data, now_ms=self.clock.monotonic_ms())
         self._dirty[connection.peer.number] = connection
 
-    def finish(self, connection: Connection) -> None:
+    def finish(self, connection: ClientConnection) -> None:
         """Close the connection after what was written before."""
         connection.is_closing = True
         self._dirty[connection.peer.number] = connection
@@ -559,7 +566,9 @@ class Server:
     def _adopt(self, port: Port, sock: socket.socket, address: str) -> None:
         self._last_number += 1
         peer = Peer(self._last_number, address)
-        connection = Connection(sock, peer, port, now_ms=self.clock.monotonic_ms())
+        connection = ClientConnection(
+            sock, peer, port, now_ms=self.clock.monotonic_ms()
+        )
         self._by_peer[peer.number] = connection
         port.connections[peer.number] = connection
         self._watch(connection)
@@ -570,7 +579,7 @@ class Server:
                 listener, _READ, lambda _mask: self._accept(port, listener)
             )
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: ClientConnection) -> None:
         """Have the selector watch for the events that the connection can handle now."""
         wanted = 0
         if not connection.port.is_hung:
@@ -597,7 +606,7 @@ class Server:
             self._watch(connection)
             self._dirty[connection.peer.number] = connection
 
-    def _ready(self, connection: Connection, mask: int) -> None:
+    def _ready(self, connection: ClientConnection, mask: int) -> None:
         number = connection.peer.number
         if number not in self._by_peer or not connection.mask:
             return  # closed or hung earlier in this turn
@@ -606,7 +615,7 @@ class Server:
         if mask & _READ and connection.mask & _READ:
             self._read(connection)
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: ClientConnection) -> None:
         before = connection.pending_input_bytes
         try:
             frames = connection.receive(self._shared)
@@ -627,7 +636,7 @@ class Server:
         connection.backlog.extend(frames)
         self._handle_backlog(connection)
 
-    def _handle_backlog(self, connection: Connection) -> None:
+    def _handle_backlog(self, connection: ClientConnection) -> None:
         """Handle waiting frames until too much output waits for the client."""
         backlog = connection.backlog
         while (
@@ -640,7 +649,7 @@ class Server:
         if backlog:
             self._dirty[connection.peer.number] = connection
 
-    def _write_out(self, connection: Connection, now_ms: int) -> None:
+    def _write_out(self, connection: ClientConnection, now_ms: int) -> None:
         if connection.peer.number not in self._by_peer:
             return
         try:
@@ -666,12 +675,12 @@ class Server:
                 self._waiting[connection.peer.number] = connection
             self._watch(connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: ClientConnection) -> None:
         if self._forget(connection):
             port = connection.port
             self.drive(port, lambda core: core.closed(connection.peer, self.now()))
 
-    def _forget(self, connection: Connection) -> bool:
+    def _forget(self, connection: ClientConnection) -> bool:
         """Close the socket without calling the core. False if it was already closed."""
         number = connection.peer.number
         if self._by_peer.pop(number, None) is None:

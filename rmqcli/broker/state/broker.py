@@ -18,7 +18,7 @@ from rmqcli.broker.state.clients import ClientTable
 from rmqcli.broker.state.configuration import Configuration
 from rmqcli.broker.state.groups import GroupTable
 from rmqcli.broker.state.holds import PullRequestHoldService
-from rmqcli.broker.state.locks import QueueLocks
+from rmqcli.broker.state.locks import LockTable
 from rmqcli.broker.state.offsets import ConsumerOffsets
 from rmqcli.broker.state.order_info import OrderInfos
 from rmqcli.broker.state.pop_holds import ANY_QUEUE, PopHolds
@@ -76,7 +76,7 @@ class BrokerState(BrokerContext):
         self.offsets = ConsumerOffsets() if offsets is None else offsets
         self.configuration = Configuration(self, self.topics)
         self.clients = ClientTable(self, self.groups)
-        self.locks = QueueLocks()
+        self.locks = LockTable()
         self.holds = PullRequestHoldService(self)
         self.client_calls = ClientCalls(self)
         self.delays = Delays(

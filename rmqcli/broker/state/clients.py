@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Member:
+class ConnectedMember:
     """A client on one connection. `language` is the number of a LanguageCode.
 
     All groups that joined with one heartbeat share a member, so that `seen` is the time
@@ -63,21 +63,23 @@ class ConsumerGroup:
     message_model: str | None = None
     consume_from_where: str | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    by_peer: dict[Peer, Member] = field(default_factory=dict)
+    by_peer: dict[Peer, ConnectedMember] = field(default_factory=dict)
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[ConnectedMember]:
         """All members, in the order in which they joined."""
         return list(self.by_peer.values())
 
-    def member(self, client_id: str) -> Member | None:
+    def member(self, client_id: str) -> ConnectedMember | None:
         """The first member with that client id."""
         for member in self.by_peer.values():
             if member.client_id == client_id:
                 return member
         return None
 
-    def update(self, member: Member, data: ConsumerData, *, is_partial: bool) -> bool:
+    def update(
+        self, member: ConnectedMember, data: ConsumerData, *, is_partial: bool
+    ) -> bool:
         """Process a member's heartbeat. Returns whether members or topics changed.
 
         `is_partial`: the heartbeat has no subscriptions, and the known ones stay.
@@ -122,7 +124,7 @@ class ClientTable:
         self._context = context
         self._groups = groups
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Peer, Member]] = {}
+        self._producers: dict[str, dict[Peer, ConnectedMember]] = {}
         self._consuming: dict[Peer, set[str]] = {}
         self._producing: dict[Peer, set[str]] = {}
         #: client id of a producer -> its newest connection
@@ -149,7 +151,7 @@ class ClientTable:
         """The producer groups that have members."""
         return list(self._producers)
 
-    def producers(self, group: str) -> list[Member]:
+    def producers(self, group: str) -> list[ConnectedMember]:
         """The members of a producer group; empty for an unknown one."""
         return list(self._producers.get(group, {}).values())
 
@@ -204,7 +206,7 @@ class ClientTable:
                     f" {GROUP_TOPICS_MAX} topics",
                 )
 
-    def heartbeat(self, member: Member, data: HeartbeatData) -> None:
+    def heartbeat(self, member: ConnectedMember, data: HeartbeatData) -> None:
         """Register `member` in each group of its heartbeat."""
         for consumer in data.consumers:
             self._register_consumer(member, consumer, is_partial=data.without_sub)
@@ -214,7 +216,7 @@ class ClientTable:
             self._producer_peers[member.client_id] = member.peer
 
     def _register_consumer(
-        self, member: Member, data: ConsumerData, *, is_partial: bool
+        self, member: ConnectedMember, data: ConsumerData, *, is_partial: bool
     ) -> None:
         name = data.group_name
         group = self._consumers.get(name)
@@ -266,7 +268,7 @@ class ClientTable:
             if not members:
                 del self._producers[name]
 
-    def _forget_producer(self, member: Member) -> None:
+    def _forget_producer(self, member: ConnectedMember) -> None:
         if self._producer_peers.get(member.client_id) == member.peer:
             del self._producer_peers[member.client_id]
 
@@ -296,7 +298,7 @@ class ClientTable:
             self._context.close(peer)
 
 
-def _join(members: dict[Peer, Member], member: Member) -> bool:
+def _join(members: dict[Peer, ConnectedMember], member: ConnectedMember) -> bool:
     """Add a member, or renew the known one of its connection; return if it is new."""
     known = members.get(member.peer)
     if known is None or known.client_id != member.client_id:
@@ -306,5 +308,5 @@ def _join(members: dict[Peer, Member], member: Member) -> bool:
     return False
 
 
-def _silent(members: dict[Peer, Member], oldest_ms: int) -> list[Peer]:
+def _silent(members: dict[Peer, ConnectedMember], oldest_ms: int) -> list[Peer]:
     return [p for p, member in members.items() if member.seen.monotonic_ms < oldest_ms]

@@ -31,7 +31,7 @@ class _Lock(NamedTuple):
         return now.monotonic_ms - self.taken_ms > LOCK_MAX_LIVE_MS
 
 
-class QueueLocks:
+class LockTable:
     """Locks by group and queue."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import Gap, PartResult, QueueKey, RunRecord
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
 
 
 class ExportReport:
@@ -41,7 +41,7 @@ class ExportReport:
         """Write a warning."""
         self._messages.warn(text)
 
-    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
+    def planned(self, topic: str, queues: Sequence[QueueRange]) -> None:
         """Show the range of each queue."""
         self.is_planned = True
         for queue in queues:

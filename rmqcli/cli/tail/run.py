@@ -32,10 +32,10 @@ from rmqcli.position import (
     EPOCH_MS_MIN,
     Ago,
     AtGroup,
+    AtNow,
     AtTime,
     Earliest,
     Latest,
-    Now,
 )
 from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted
@@ -329,7 +329,7 @@ def _start_of_lost(
     """The start position of a queue of which nothing was read, fixed in time."""
     start = options.start if options.shown_last is None else None
     match options.queue_starts.get(queue, start):
-        case None | Latest() | Now():
+        case None | Latest() | AtNow():
             epoch_ms = started_epoch_ms - _CLOCKS_APART_MS
         case Ago(ago_ms):
             epoch_ms = started_epoch_ms - ago_ms - _CLOCKS_APART_MS

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import tasks
-from rmqcli.consumer.simple.received import Lease, ReceivedMessage
+from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.errors import BrokerError, DeniedError, ReceiptHandleError, RmqError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.log import get_logger
@@ -162,7 +162,7 @@ class ProxyPop:
         return [
             ReceivedMessage(
                 message,
-                Lease(
+                MessageLease(
                     topic=source.topic,
                     queue=message.message_queue,
                     receipt_handle=message.receipt_handle,

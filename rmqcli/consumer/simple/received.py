@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lease:
+class MessageLease:
     """The receipt handle of a message, and until when the message is hidden.
 
     Belongs to the thread that runs the consumer's tasks; other threads read single
@@ -86,7 +86,7 @@ class ReceivedMessage:
 
     __slots__ = ("content", "lease")
 
-    def __init__(self, content: Content, lease: Lease) -> None:
+    def __init__(self, content: Content, lease: MessageLease) -> None:
         self.content = content
         self.lease = lease
 

@@ -32,7 +32,7 @@ from rmqcli.api.calls.pop import (
     pop_message,
 )
 from rmqcli.api.task_thread import TaskThread
-from rmqcli.consumer.simple.received import Lease, ReceivedMessage
+from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.errors import (
     DecodeError,
     DeniedError,
@@ -275,7 +275,7 @@ class RemotingPop:
                 )
                 continue
             stored_in = handle.real_topic(source.topic, self._group)
-            lease = Lease(
+            lease = MessageLease(
                 topic=source.topic,
                 queue=MessageQueue(stored_in, source.broker_name, handle.queue_id),
                 receipt_handle=encode_receipt_handle(handle),

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.api.call import Call
-    from rmqcli.api.calls.send import SendResult as Answer
+    from rmqcli.api.calls.send import SendAnswer as Answer
     from rmqcli.api.client import Client
     from rmqcli.model import TopicRoute
     from rmqcli.producer.config import ProducerConfig

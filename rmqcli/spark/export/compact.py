@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.export.directory import ExportDirectory
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
 
 _BATCH_ROWS = 16_384
 
@@ -175,7 +175,7 @@ def _continues(before: RunRecord, run: RunRecord) -> bool:
 def _join(chain: Sequence[RunRecord]) -> RunRecord:
     """Return one record for consecutive runs; it has the id of the last one."""
     last = chain[-1]
-    queues: dict[tuple[str, int], QueuePlan] = {}
+    queues: dict[tuple[str, int], QueueRange] = {}
     for queue in (queue for run in chain for queue in run.queues):
         key = (queue.broker_name, queue.queue_id)
         known = queues.get(key)

@@ -48,7 +48,7 @@ _COPY_BYTES = 1 << 20
 class Journal:
     """What a compaction replaces: the paths of the new files and of the old files.
 
-    The n-th new file is at `Layout.merged_file(n)` until it is moved to its path.
+    The n-th new file is at `ExportLayout.merged_file(n)` until it is moved to its path.
     `success` says whether `_SUCCESS` is to exist afterwards.
     """
 
@@ -61,7 +61,7 @@ class ExportDirectory:
     """An export directory, opened and locked by `open_directory`. Not thread-safe."""
 
     def __init__(
-        self, paths: layout.Layout, disk: Storage, *, was_ours: bool = False
+        self, paths: layout.ExportLayout, disk: Storage, *, was_ours: bool = False
     ) -> None:
         self.paths = paths
         self.disk = disk
@@ -318,7 +318,7 @@ class ExportDirectory:
         self.disk.write_text(path, text, temp=temp)
 
 
-def read_manifest(paths: layout.Layout, disk: Storage) -> Manifest | None:
+def read_manifest(paths: layout.ExportLayout, disk: Storage) -> Manifest | None:
     """Return the manifest of the finished runs, None if there is none.
 
     Raises ConfigError when it is damaged, and OSError or StorageError when one of its
@@ -344,7 +344,7 @@ def read_manifest(paths: layout.Layout, disk: Storage) -> Manifest | None:
     return manifest.with_runs(later)
 
 
-def _segments(paths: layout.Layout, disk: Storage) -> list[int]:
+def _segments(paths: layout.ExportLayout, disk: Storage) -> list[int]:
     """Return the numbers of the manifest's segments, in order."""
     return sorted(
         number
@@ -382,7 +382,7 @@ def open_directory(
     process is exporting into it or when its `_rmq` is a symbolic link or not a folder,
     and RmqError when it cannot be written.
     """
-    paths = layout.Layout(disk.root_of(path))
+    paths = layout.ExportLayout(disk.root_of(path))
     directory = ExportDirectory(paths, disk)
     with disk.locked(
         paths,

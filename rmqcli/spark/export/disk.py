@@ -47,7 +47,11 @@ class Disk:
 
     @contextlib.contextmanager
     def locked(
-        self, paths: layout.Layout, *, create: bool, refuse_foreign: Callable[[], None]
+        self,
+        paths: layout.ExportLayout,
+        *,
+        create: bool,
+        refuse_foreign: Callable[[], None],
     ) -> Iterator[bool]:
         """Lock the folder; the lock ends with the process. See `Storage.locked`."""
         root = paths.root
@@ -77,7 +81,7 @@ class Disk:
                         os.rmdir(root)
             os.close(handle)
 
-    def begin_attempt(self, paths: layout.Layout, run_id: str) -> str:
+    def begin_attempt(self, paths: layout.ExportLayout, run_id: str) -> str:
         """Create a new temp folder for workers, which never create it themselves."""
         name = f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
         return self.make_folders(paths.meta, name)
@@ -86,7 +90,7 @@ class Disk:
         """Return the attempt's folder, which every worker sees."""
         return contextlib.nullcontext(temp)
 
-    def sweep(self, paths: layout.Layout) -> None:
+    def sweep(self, paths: layout.ExportLayout) -> None:
         """Remove all temporary files, of this run and of earlier ones.
 
         This also fences off workers that outlived a killed driver: the folder to which
@@ -198,7 +202,7 @@ class Disk:
         self.sync_folder(os.path.dirname(path))
 
 
-def _lock(paths: layout.Layout) -> int:
+def _lock(paths: layout.ExportLayout) -> int:
     """Create `_rmq` in the folder, if it does not exist, and lock the lock file.
 
     The file then has the id of this process. Raises RefusedError when another export

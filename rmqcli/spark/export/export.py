@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
     from rmqcli.spark.export.storage import Storage
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
 
 #: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"
 
 
-class Cluster(Protocol):
+class ExportCluster(Protocol):
     """The part of a cluster that an export uses. Workers get its `source`."""
 
     @property
@@ -64,7 +64,7 @@ class Cluster(Protocol):
         """Return the average size of the messages of the plan, None if unknown."""
 
 
-class Workers(Protocol):
+class ExportWorkers(Protocol):
     """Writes parts and returns the outcome of each: `run_parts`, or a test's fake."""
 
     def __call__(
@@ -77,14 +77,16 @@ class Workers(Protocol):
     ) -> Sequence[PartResult | PartFailure]: ...
 
 
-class Runner(Protocol):
+class ExportRunner(Protocol):
     """Starts workers for the duration of a block: `spark_workers`, or a test's fake.
 
     When it is called, nothing permanent has been written to the directory. If it raises
     an error, no run has begun.
     """
 
-    def __call__(self, start: WorkersStart, /) -> AbstractContextManager[Workers]: ...
+    def __call__(
+        self, start: WorkersStart, /
+    ) -> AbstractContextManager[ExportWorkers]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class WorkersStart:
 
 
 @contextlib.contextmanager
-def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
+def spark_workers(start: WorkersStart, /) -> Iterator[ExportWorkers]:
     """Start Spark, and stop it at the end of the block.
 
     On a cluster, the block begins after an executor was granted that can write parts.
@@ -140,7 +142,7 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
 
 
 @contextlib.contextmanager
-def _connect_workers(start: WorkersStart, url: str) -> Iterator[Workers]:
+def _connect_workers(start: WorkersStart, url: str) -> Iterator[ExportWorkers]:
     """Open a session of Spark Connect, and always check the server's executors."""
     from rmqcli.spark.connect import check_private, connect_session, setting
     from rmqcli.spark.encryption import check_encrypted
@@ -155,7 +157,7 @@ def _connect_workers(start: WorkersStart, url: str) -> Iterator[Workers]:
         yield _workers_of(ConnectJobs(session), start, shown_url(url))
 
 
-def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> Workers:
+def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> ExportWorkers:
     """Check the executors of a cluster, and return the function that writes parts.
 
     `cluster` is the name of the cluster in errors; None stands for this machine, which
@@ -212,11 +214,11 @@ class Export:
 
     request: ExportRequest
     options: ExportOptions
-    cluster: Cluster
+    cluster: ExportCluster
     report: Reporter
     clock: Clock
     disk: Storage
-    runner: Runner = spark_workers
+    runner: ExportRunner = spark_workers
     #: called before workers are started; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None
     #: the names of the settings of a Decoding in errors
@@ -486,7 +488,7 @@ class Export:
         plan: ExportPlan,
         parts: list[PartSpec],
         temp: str,
-    ) -> AbstractContextManager[Workers | None]:
+    ) -> AbstractContextManager[ExportWorkers | None]:
         if not parts:
             return contextlib.nullcontext()
         return self.runner(
@@ -509,7 +511,7 @@ class Export:
         plan: ExportPlan,
         parts: list[PartSpec],
         temp: str,
-        workers: Workers | None,
+        workers: ExportWorkers | None,
     ) -> list[PartResult]:
         if workers is None:
             return []
@@ -546,7 +548,7 @@ def _packages(request: ExportRequest) -> tuple[str, ...]:
 
 
 def _gone(
-    manifest: Manifest, queues: Sequence[QueuePlan], request: ExportRequest
+    manifest: Manifest, queues: Sequence[QueueRange], request: ExportRequest
 ) -> tuple[Gap, ...]:
     """Return the queues of earlier runs that have since left the route.
 

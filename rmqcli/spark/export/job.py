@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.part import PartContext
     from rmqcli.spark.export.plan import PartSpec
     from rmqcli.spark.export.storage import Storage
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
 
 #: How often a part is tried in total when it fails for a retriable reason.
 ROUNDS_MAX: Final = 2
@@ -81,7 +81,7 @@ class Reporter(Protocol):
     """Gets the progress of an export. Called from the main thread only."""
 
     def info(self, text: str) -> None: ...
-    def planned(self, topic: str, queues: Sequence[QueuePlan]) -> None:
+    def planned(self, topic: str, queues: Sequence[QueueRange]) -> None:
         """The range is pinned. A run to files can be resumed from now on."""
 
     def progress(self, progress: JobProgress) -> None: ...

@@ -103,7 +103,7 @@ def segment_number(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ExportLayout:
     """The paths of one export directory.
 
     `root` is an absolute path without symbolic links, or the URL of a remote storage.

@@ -55,7 +55,7 @@ class LeaseStorage(Protocol):
     def list_leases(self, folder: str) -> Iterable[LeaseFile]: ...
 
 
-class Lease:
+class ExportLease:
     """The lease of this process on one export. Call `acquire` first, `release` last.
 
     Between the two calls a thread renews the lease.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.document import parse_document, parse_versioned, read_as
 from rmqcli.spark.export.plan import ExportRequest  # noqa: TC001  # for `read_as`
-from rmqcli.spark.extent import QueuePlan  # noqa: TC001  # for `read_as`
+from rmqcli.spark.extent import QueueRange  # noqa: TC001  # for `read_as`
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,7 +122,7 @@ class RunRecord:
     run_id: str
     finished_at_ms: int
     request: ExportRequest
-    queues: tuple[QueuePlan, ...]
+    queues: tuple[QueueRange, ...]
     parts: tuple[PartResult, ...]
     gone: tuple[Gap, ...] = ()
     gaps_allowed: bool = False
@@ -201,7 +201,7 @@ class Manifest:
                 ends[key] = max(ends.get(key, 0), queue.end)
         return ends
 
-    def overlap(self, queues: Iterable[QueuePlan]) -> str | None:
+    def overlap(self, queues: Iterable[QueueRange]) -> str | None:
         """Return a text that names a range of `queues` that is already exported.
 
         None if there is no such range.
@@ -251,7 +251,7 @@ def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...
     return tuple(joined)
 
 
-def _gap(owner: QueuePlan | PartResult, span: tuple[int, int], reason: str) -> Gap:
+def _gap(owner: QueueRange | PartResult, span: tuple[int, int], reason: str) -> Gap:
     return Gap(
         broker_name=owner.broker_name,
         queue_id=owner.queue_id,

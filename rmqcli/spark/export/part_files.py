@@ -25,10 +25,10 @@ from rmqcli.spark.export.plan import PartSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqcli.spark.export.layout import Layout
+    from rmqcli.spark.export.layout import ExportLayout
     from rmqcli.spark.export.plan import ExportRequest
     from rmqcli.spark.export.storage import Storage
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
 
 #: The most files open at once. Store times are nearly in order, so a part needs more
 #: open files only if its store times are corrupt.
@@ -48,7 +48,7 @@ class FilesContext:
     and the storage refuses to publish files once the lease is gone.
     """
 
-    layout: Layout
+    layout: ExportLayout
     run_id: str
     temp: str
     request: ExportRequest
@@ -199,7 +199,9 @@ def schema_of(request: ExportRequest) -> pa.Schema:
     return BodyDecoder(request.decoding).schema(schema)
 
 
-def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> EmptyFile:
+def write_empty(
+    queue: QueueRange, context: FilesContext, *, epoch_ms: int
+) -> EmptyFile:
     """Write a file without rows, named after an empty range of `queue`.
 
     In an export that is partitioned by time, the file is put in the folder for

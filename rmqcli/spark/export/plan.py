@@ -16,7 +16,7 @@ from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import STORED_NAME
 from rmqcli.spark.export.document import parse_versioned, read_as
-from rmqcli.spark.extent import QueuePlan  # noqa: TC001  # for `read_as`
+from rmqcli.spark.extent import QueueRange  # noqa: TC001  # for `read_as`
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,7 +124,7 @@ class ExportPlan:
     run_id: str
     created_at_ms: int
     request: ExportRequest
-    queues: tuple[QueuePlan, ...]
+    queues: tuple[QueueRange, ...]
     #: None in older plans, whose parts were cut by `rows_per_file` alone
     rows_per_part: int | None = None
 
@@ -158,7 +158,7 @@ def rows_per_part(
     return -(-request.rows_per_file // pieces)
 
 
-def cut_parts(queues: Iterable[QueuePlan], *, rows_per_part: int) -> list[PartSpec]:
+def cut_parts(queues: Iterable[QueueRange], *, rows_per_part: int) -> list[PartSpec]:
     """Cut the range of each queue at multiples of `rows_per_part`.
 
     The cuts do not depend on the start, so a later export of the same offsets cuts at

@@ -30,8 +30,8 @@ from rmqcli.errors import (
     StorageUnreachableError,
 )
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.layout import Layout
-from rmqcli.spark.export.lease import Lease, LeaseFile
+from rmqcli.spark.export.layout import ExportLayout
+from rmqcli.spark.export.lease import ExportLease, LeaseFile
 from rmqcli.spark.export.target import parse_target
 from rmqcli.spark.scratch import scratch_folder
 
@@ -195,7 +195,7 @@ class RemoteStorage:
 
     @contextlib.contextmanager
     def locked(
-        self, paths: Layout, *, create: bool, refuse_foreign: Callable[[], None]
+        self, paths: ExportLayout, *, create: bool, refuse_foreign: Callable[[], None]
     ) -> Iterator[bool]:
         """Hold the lease on the export. See `Storage.locked`.
 
@@ -206,7 +206,7 @@ class RemoteStorage:
             was_ours = self.exists(paths.manifest) or self.exists(paths.runs)
             if not was_ours:
                 refuse_foreign()
-            lease = Lease(self, paths.locks, root=paths.root)
+            lease = ExportLease(self, paths.locks, root=paths.root)
             lease.acquire()
             self._lease_path, self._local = lease.path, folder
             try:
@@ -215,7 +215,7 @@ class RemoteStorage:
                 self._lease_path = self._local = None
                 lease.release()
 
-    def begin_attempt(self, paths: Layout, run_id: str) -> str:
+    def begin_attempt(self, paths: ExportLayout, run_id: str) -> str:
         """Create a folder on this machine, which is removed when the lease ends."""
         return tempfile.mkdtemp(prefix=f"{run_id}.", dir=self._local)
 
@@ -223,7 +223,7 @@ class RemoteStorage:
         """Create a folder for one task; a later session removes it if the task dies."""
         return scratch_folder()
 
-    def sweep(self, paths: Layout) -> None:
+    def sweep(self, paths: ExportLayout) -> None:
         """Remove files that were never renamed; object stores have no such files."""
         if self.has_renames and self.exists(paths.temp):
             with self._errors(paths.temp), contextlib.suppress(FileNotFoundError):
@@ -393,7 +393,7 @@ class RemoteStorage:
             stream.close()
 
     def _write_and_rename(self, where: str, write: Callable[[Any], None]) -> None:
-        folder = self.target.inner(Layout(self.target.root).temp)
+        folder = self.target.inner(ExportLayout(self.target.root).temp)
         self._fs.create_dir(folder, recursive=True)
         temp = f"{folder}/{secrets.token_hex(8)}"
         with self._fs.open_output_stream(temp) as stream:

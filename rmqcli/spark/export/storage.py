@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from rmqcli.spark.export.layout import Layout
+    from rmqcli.spark.export.layout import ExportLayout
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,10 +42,10 @@ class Storage(Protocol):
         """Raise RmqError when this process cannot use the storage."""
 
     def root_of(self, path: str) -> str:
-        """Return the root of a `Layout` for the path or URL that the user gave."""
+        """Return the root of an `ExportLayout` for the path or URL that a user gave."""
 
     def locked(
-        self, paths: Layout, *, create: bool, refuse_foreign: Callable[[], None]
+        self, paths: ExportLayout, *, create: bool, refuse_foreign: Callable[[], None]
     ) -> AbstractContextManager[bool]:
         """Keep other exports out for the duration of the block.
 
@@ -56,13 +56,13 @@ class Storage(Protocol):
         the folder of an export.
         """
 
-    def begin_attempt(self, paths: Layout, run_id: str) -> str:
+    def begin_attempt(self, paths: ExportLayout, run_id: str) -> str:
         """Return a new local folder for the unfinished files of an attempt at a run."""
 
     def workspace(self, temp: str) -> AbstractContextManager[str]:
         """Return the folder of a task's unfinished files; `temp` is its attempt's."""
 
-    def sweep(self, paths: Layout) -> None:
+    def sweep(self, paths: ExportLayout) -> None:
         """Remove all unfinished files, of this attempt and of earlier ones."""
 
     def log_path(self, path: str, temp: str) -> str:

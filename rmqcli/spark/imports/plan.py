@@ -15,7 +15,7 @@ from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.layout import SUCCESS, Layout, is_run_id
+from rmqcli.spark.export.layout import SUCCESS, ExportLayout, is_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def read_export(
     missing or has changed since it was written.
     """
     storage = storage or Disk()
-    paths = Layout(storage.root_of(path))
+    paths = ExportLayout(storage.root_of(path))
     if storage.exists(paths.journal):
         raise RefusedError(
             f"a compaction of {paths.root} has not finished",
@@ -118,14 +118,14 @@ def read_export(
     return _content(paths.root, manifest, storage)
 
 
-def _check_files(paths: Layout, run: RunRecord, storage: Storage) -> None:
+def _check_files(paths: ExportLayout, run: RunRecord, storage: Storage) -> None:
     for part in run.parts:
         for row in part.files:
             _check_path(paths, row)
         check_files(paths.root, run.run_id, part, storage)
 
 
-def _check_path(paths: Layout, row: FileRow) -> None:
+def _check_path(paths: ExportLayout, row: FileRow) -> None:
     """Raise ConfigError for a path outside the folder: the manifest is not trusted."""
     if os.path.isabs(row.path) or ".." in row.path.split("/"):
         raise ConfigError(

@@ -38,7 +38,7 @@ class Sends(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ImportBatch:
     """Messages of one exported queue, with their offsets in the export."""
 
     key: QueueKey
@@ -83,12 +83,12 @@ def run_import(
 
 def _batches(
     content: ExportContent, queue: QueueFiles, *, start: int, topic: str
-) -> Iterator[Batch]:
+) -> Iterator[ImportBatch]:
     gathered: Gathered[RecordMessage] = Gathered()
     offsets: deque[int] = deque()
 
-    def made(messages: list[RecordMessage]) -> Batch:
-        return Batch(queue.key, messages, [offsets.popleft() for _ in messages])
+    def made(messages: list[RecordMessage]) -> ImportBatch:
+        return ImportBatch(queue.key, messages, [offsets.popleft() for _ in messages])
 
     for offset, message in queue_messages(content, queue, start=start, topic=topic):
         offsets.append(offset)
@@ -98,7 +98,7 @@ def _batches(
         yield made(messages)
 
 
-def _raise_first_fault(batch: Batch) -> None:
+def _raise_first_fault(batch: ImportBatch) -> None:
     """Raise UsageError that names the first message of a batch that cannot be sent."""
     for offset, message in zip(batch.offsets, batch.messages, strict=True):
         where = f"{batch.key[0]}:{batch.key[1]} offset {offset}"

@@ -38,7 +38,7 @@ FOLDER: Final = "imports"
 
 
 @dataclass(slots=True)
-class QueueState:
+class ImportedQueue:
     """How much of one exported queue has been sent, and to which queue.
 
     `next_offset` is the exported offset after the last message that was sent. `sent`
@@ -61,7 +61,7 @@ class ImportState:
         *,
         topic: str,
         namesrv: tuple[str, ...],
-        queues: dict[QueueKey, QueueState],
+        queues: dict[QueueKey, ImportedQueue],
     ) -> None:
         self.path = path
         self._disk = disk
@@ -154,7 +154,7 @@ def open_state(
         ) from error
     try:
         queues = {
-            key: QueueState(queue.broker_name, queue.queue_id)
+            key: ImportedQueue(queue.broker_name, queue.queue_id)
             for key, queue in places.items()
         }
         for key, before in read_state(path, namesrv=namesrv).items():
@@ -180,7 +180,7 @@ def open_state(
         os.close(handle)
 
 
-def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueState]:
+def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, ImportedQueue]:
     """The queues in the state at `path`; an empty dict when there is no such file.
 
     Raises RefusedError when the state belongs to another cluster, and ConfigError when
@@ -208,9 +208,9 @@ def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueSt
     return queues
 
 
-def _queue(value: dict[str, Any]) -> tuple[QueueKey, QueueState]:
+def _queue(value: dict[str, Any]) -> tuple[QueueKey, ImportedQueue]:
     key = str(value.pop("broker_name")), int(value.pop("queue_id"))
-    state = read_as(QueueState, value)
+    state = read_as(ImportedQueue, value)
     if min(state.next_offset, state.sent) < 0:
         raise ValueError(f"next_offset or sent of {key} is negative")
     return key, state

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 
 from rmqcli.errors import UsageError
 from rmqcli.names import check_topic
-from rmqcli.spark.options import CONNECTION_NAMES, Connection, Given, connection
+from rmqcli.spark.options import CONNECTION_NAMES, ClusterConnection, Given, connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,7 +75,7 @@ class SinkOptions:
     When `topic` is None, column topic of each row names the topic.
     """
 
-    connection: Connection
+    connection: ClusterConnection
     topic: str | None
 
 

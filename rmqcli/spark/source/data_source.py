@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rmqcli.model import MessageQueue
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
     from rmqcli.spark.sink.options import SinkOptions
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.spark.source.stream import RocketMQStreamReader
@@ -217,7 +217,7 @@ class RocketMQReader(DataSourceReader):
     def __init__(
         self,
         options: SourceOptions,
-        plans: dict[MessageQueue, QueuePlan],
+        plans: dict[MessageQueue, QueueRange],
         pushed: Pushed,
         used: frozenset[str] | None,
     ) -> None:

@@ -19,7 +19,7 @@ from rmqcli.names import STORED_NAME
 from rmqcli.position import Ago, AtTime, Earliest, Latest, Position, parse_position
 from rmqcli.spark.options import (
     CONNECTION_NAMES,
-    Connection,
+    ClusterConnection,
     Given,
     boolean,
     connection,
@@ -131,12 +131,12 @@ class Positions:
 class SourceOptions:
     """The options of one DataFrame. Can be pickled.
 
-    `given` has the names of the options that the user set. See `Connection` for secrets
-    in the pickle.
+    `given` has the names of the options that the user set. See `ClusterConnection` for
+    secrets in the pickle.
     """
 
     given: frozenset[str]
-    connection: Connection
+    connection: ClusterConnection
     subscription: Subscription
     start: Positions
     end: Positions
@@ -160,7 +160,7 @@ class SourceOptions:
 
     @property
     def config(self) -> ClientConfig:
-        """The configuration; its credentials may be missing (`Connection`)."""
+        """The configuration; its credentials may be missing (`ClusterConnection`)."""
         return self.connection.config
 
     def client_config(self) -> ClientConfig:

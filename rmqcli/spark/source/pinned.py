@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.positions import ResolvedRange
     from rmqcli.api.client import Client
     from rmqcli.position import Position
-    from rmqcli.spark.extent import QueueExtent, QueuePlan
+    from rmqcli.spark.extent import QueueExtent, QueueRange
     from rmqcli.spark.source.options import Positions, SourceOptions
 
 
@@ -37,10 +37,10 @@ class Pinned:
     batch or a stream, which may have a checkpoint and then starts elsewhere.
     """
 
-    plans: dict[MessageQueue, QueuePlan]
+    plans: dict[MessageQueue, QueueRange]
     refused: RmqError | None = None
 
-    def of_batch(self) -> dict[MessageQueue, QueuePlan]:
+    def of_batch(self) -> dict[MessageQueue, QueueRange]:
         """The ranges to read. Raises UsageError or NotFoundError."""
         if self.refused is not None:
             raise self.refused
@@ -129,7 +129,7 @@ def check_queues(positions: Positions, queues: Iterable[MessageQueue]) -> None:
             )
 
 
-def check_trimmed(plans: Mapping[MessageQueue, QueuePlan]) -> None:
+def check_trimmed(plans: Mapping[MessageQueue, QueueRange]) -> None:
     """Raise PartialError when the broker has removed a part of the ranges."""
     for queue, plan in sorted(plans.items()):
         if plan.trimmed is not None:

@@ -139,7 +139,9 @@ class SqlSession:
         except Exception as error:
             raise self.explained(error, text) from error
 
-    def query(self, statement: Statement, views: Mapping[str, TopicView]) -> Result:
+    def query(
+        self, statement: Statement, views: Mapping[str, TopicView]
+    ) -> QueryResult:
         """Analyse a statement. `views` maps each of its topics to a view.
 
         Raises UsageError for unknown names and for types that do not match. A command
@@ -152,7 +154,7 @@ class SqlSession:
                 frame.load().createOrReplaceTempView(f"`{topic}`")
             if statement.query is not None:
                 check_analysed(self._spark, self._analysed(statement.query))
-            return Result(self, self._spark.sql(statement.text), statement)
+            return QueryResult(self, self._spark.sql(statement.text), statement)
         except Exception as error:
             raise self.explained(error, statement.text) from error
 
@@ -190,7 +192,7 @@ class SqlSession:
         )
 
 
-class Result:
+class QueryResult:
     """The rows of an analysed query, which runs when they are read.
 
     A command such as EXPLAIN has already run.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.position import Earliest
-from rmqcli.spark.options import Connection
+from rmqcli.spark.options import ClusterConnection
 from rmqcli.spark.source.data_source import RocketMQDataSource
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import Positions, SourceOptions
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
-    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.extent import QueueRange
 
 #: A query without a shuffle returns its rows to the driver one Spark partition at a
 #: time, so this limit bounds the driver's memory.
@@ -39,7 +39,7 @@ class TopicView:
     """
 
     options: SourceOptions
-    plans: dict[MessageQueue, QueuePlan]
+    plans: dict[MessageQueue, QueueRange]
 
     @property
     def messages(self) -> int:
@@ -63,7 +63,7 @@ def pin_topic(
     """
     options = SourceOptions(
         given=frozenset(),
-        connection=Connection(client.config, None),
+        connection=ClusterConnection(client.config, None),
         subscription=Subscription(topics=(topic,)),
         start=Positions("start", start),
         end=Positions("end", end),

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.job import JobProgress, Reporter
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest
-    from rmqcli.spark.extent import QueueExtent, QueuePlan
+    from rmqcli.spark.extent import QueueExtent, QueueRange
     from rmqcli.spark.sql.views import TopicView
     from rmqcli.spark.tables.record import QueueKey
     from rmqcli.spark.tables.table import Commit, TableState
 
 
-class Cluster(Protocol):
+class TableCluster(Protocol):
     """The part of a cluster that an export uses: `BrokerCluster`, or a test's fake."""
 
     @property
@@ -55,7 +55,7 @@ class Cluster(Protocol):
         """Resolve the request's positions for each of its queues, now."""
 
 
-class Session(Protocol):
+class TableSession(Protocol):
     """A table in a Spark session: `SparkTable`, or a test's fake."""
 
     name: str
@@ -79,7 +79,7 @@ class TableRun:
     """A run that has ended. `commit` is None when there was nothing to write."""
 
     run_id: str
-    queues: tuple[QueuePlan, ...]
+    queues: tuple[QueueRange, ...]
     commit: Commit | None
     #: the tags that were requested; None for all messages
     tag: str | None = None
@@ -112,10 +112,10 @@ class TableExport:
 
     request: ExportRequest
     given: frozenset[str]
-    cluster: Cluster
+    cluster: TableCluster
     report: Reporter
     clock: Clock
-    open_session: Callable[[], AbstractContextManager[Session]]
+    open_session: Callable[[], AbstractContextManager[TableSession]]
     since_last: bool = False
     allow_gaps: bool = False
     allow_undecodable: bool = False
@@ -233,8 +233,8 @@ class TableExport:
         return request, decoding
 
     def _plan(
-        self, table: Session, state: TableState, request: ExportRequest
-    ) -> tuple[tuple[QueuePlan, ...], tuple[QueueKey, ...]]:
+        self, table: TableSession, state: TableState, request: ExportRequest
+    ) -> tuple[tuple[QueueRange, ...], tuple[QueueKey, ...]]:
         """The pinned ranges, and the queues that left the route since the last run.
 
         Raises PartialError, unless gaps are allowed, when the broker no longer has a
@@ -268,7 +268,7 @@ class TableExport:
                 )
         return queues, gone
 
-    def _check_unknown_rows(self, table: Session) -> None:
+    def _check_unknown_rows(self, table: TableSession) -> None:
         """Raise RefusedError for a table whose rows have no record.
 
         Does nothing when the caller chose where to begin.
@@ -288,7 +288,7 @@ class TableExport:
         self,
         name: str,
         newest: TableRecord,
-        queues: tuple[QueuePlan, ...],
+        queues: tuple[QueueRange, ...],
         gone: tuple[QueueKey, ...],
     ) -> bool:
         """Whether the table has the whole range.
@@ -316,7 +316,7 @@ class TableExport:
     def _with_schema(
         self,
         decoding: Decoding | None,
-        queues: tuple[QueuePlan, ...],
+        queues: tuple[QueueRange, ...],
         tag: str | None,
     ) -> Decoding | None:
         """The decoding with a schema, which may be inferred from the first messages."""
@@ -375,10 +375,10 @@ class TableExport:
     def _view(
         self,
         request: ExportRequest,
-        queues: tuple[QueuePlan, ...],
+        queues: tuple[QueueRange, ...],
         decoding: Decoding | None,
     ) -> TopicView:
-        from rmqcli.spark.options import Connection
+        from rmqcli.spark.options import ClusterConnection
         from rmqcli.spark.source.options import Positions, SourceOptions
         from rmqcli.spark.source.subscription import Subscription
         from rmqcli.spark.sql.views import TopicView
@@ -386,7 +386,7 @@ class TableExport:
         topic = request.topic
         options = SourceOptions(
             given=frozenset(),
-            connection=Connection(self.cluster.config, None),
+            connection=ClusterConnection(self.cluster.config, None),
             subscription=Subscription(topics=(topic,)),
             start=Positions("start", None),
             end=Positions("end", None),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqcli.admin.read.queue import QueueReading
+from rmqcli.admin.read.queue import RangeReading
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
@@ -48,8 +48,8 @@ def found(*offsets: int, next_begin: int | None = None) -> PullAnswer:
     return answer(PullStatus.FOUND, reached, body=records(*offsets))
 
 
-def reading(start: int = 0, end: int = 100, **how: bool) -> QueueReading:
-    return QueueReading(OffsetRange(QUEUE, start, end), **how)
+def reading(start: int = 0, end: int = 100, **how: bool) -> RangeReading:
+    return RangeReading(OffsetRange(QUEUE, start, end), **how)
 
 
 def offsets_of(chunks: list[Chunk]) -> list[int]:

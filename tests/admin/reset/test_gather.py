@@ -20,12 +20,12 @@ from rmqcli.model import MessageQueue
 from rmqcli.position import (
     Ago,
     AtGroup,
+    AtNow,
     AtOffset,
     AtTime,
     Earliest,
     LastN,
     Latest,
-    Now,
     PlusN,
 )
 from rmqcli.testing import faults
@@ -135,7 +135,7 @@ def test_a_retry_topic_without_readable_queues_is_no_obstacle(start):
 TARGETS = {
     "earliest": ToPosition(Earliest()),
     "latest": ToPosition(Latest()),
-    "now": ToPosition(Now()),
+    "now": ToPosition(AtNow()),
     "time": ToPosition(AtTime(1, "1970-01-01T00:00:00.001Z")),
     "ago": ToPosition(Ago(3_600_000)),
     "offset": ToPosition(AtOffset(0)),

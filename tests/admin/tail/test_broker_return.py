@@ -8,7 +8,7 @@ import pytest
 
 from rmqcli.admin.positions import ResolvedRange, resolve_ranges_each
 from rmqcli.admin.tail.batch import Batcher, TailCounts
-from rmqcli.admin.tail.broker_return import LostQueues
+from rmqcli.admin.tail.broker_return import BrokerReturn
 from rmqcli.admin.tail.filter import make_filter
 from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.admin.tail.tail import Tail, TailPlan
@@ -123,7 +123,7 @@ def test_others_are_read_while_a_broker_is_away(cluster, client):
 
 def test_what_a_broker_refuses_is_not_waited_for(client):
     said: list[str] = []
-    lost = LostQueues(client, None, started_ms=0, say=said.append)
+    lost = BrokerReturn(client, None, started_ms=0, say=said.append)
     lost.add({B: DeniedError("no", code=16, name="NO_PERMISSION")})
     assert (lost.is_over, lost.poll(), said) == (True, {}, [])
 
@@ -134,7 +134,7 @@ def test_a_new_broker_does_not_show_old_messages(cluster, client):
     away.kill()
     assert client.route("T").read_queues() == [A]
     said: list[str] = []
-    lost = LostQueues(
+    lost = BrokerReturn(
         client, None, started_ms=client.clock.monotonic_ms(), say=said.append
     )
     options = FollowOptions(route_every_ms=50)

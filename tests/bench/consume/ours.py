@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.engine_thread import PlainEngineThread
-from rmqcli.consumer.remoting_backend import RemotingBackend
+from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def say(**event: object) -> None:
     sys.stdout.flush()
 
 
-class PlainBackend(RemotingBackend):
+class PlainBackend(RemotingConsumerBackend):
     """A back end whose engine is never handed off to a consume thread."""
 
     def _make_engine_thread(self, client, consume_threads):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.faults import Answer, Delay, Disconnect
+from rmqcli.broker.faults import Answer, DelayAnswer, Disconnect
 from rmqcli.broker.proxy.routes import consistent_hash
 from rmqcli.wire.ids import java_string_hash
 from rmqcli.wire.message.decode import decode_messages
@@ -151,7 +151,7 @@ def test_a_lost_connection_is_an_internal_error(cluster, client):
 
 def test_a_slow_broker_times_out(cluster, client):
     cluster.create_topic("T")
-    cluster.faults.add(Delay(60_000), code=310)
+    cluster.faults.add(DelayAnswer(60_000), code=310)
     assert code_of(client.send(message("T"))) == "PROXY_TIMEOUT"
 
 

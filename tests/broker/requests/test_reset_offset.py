@@ -9,7 +9,7 @@ import pytest
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.profiles import PROFILE_4_9_7
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.broker.state.clients import Member
+from rmqcli.broker.state.clients import ConnectedMember
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
@@ -150,7 +150,7 @@ def test_members_are_sent_the_reset(settings: BrokerSettings) -> None:
 
 
 def join(driver: Driver) -> None:
-    member = Member("me", MEMBER, 0, 407, driver.now)
+    member = ConnectedMember("me", MEMBER, 0, 407, driver.now)
     consumer = ConsumerData(
         group_name="g",
         consume_type="CONSUME_PASSIVELY",

@@ -22,7 +22,7 @@ from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.spark.export.manifest import FileRow, PartResult, RunRecord
 from rmqcli.spark.export.plan import ExportRequest
-from rmqcli.spark.extent import QueuePlan
+from rmqcli.spark.extent import QueueRange
 from rmqcli.spark.tables.export import TableRun
 from rmqcli.spark.tables.table import Commit
 from rmqcli.transport.tls import TlsOptions
@@ -165,7 +165,7 @@ def test_a_table_without_a_catalog_is_2_before_spark_starts(
 
 
 def test_fields_of_help_are_the_keys_of_a_table_s_summary():
-    queue = QueuePlan(
+    queue = QueueRange(
         broker_name="b", queue_id=0, start=3, end=9, min_offset=0, max_offset=9
     )
     commit = Commit(version="4", rows=5, files=1, file_bytes=700)
@@ -298,7 +298,7 @@ def a_run(**part):
         body_crc32=0,
     )  # fmt: skip
     counts = {"rows": 1, "undecodable": 0, "missing": (), "files": (row,), **part}
-    queue = QueuePlan(
+    queue = QueueRange(
         broker_name="b", queue_id=0, start=0, end=1, min_offset=0, max_offset=1
     )
     return RunRecord(

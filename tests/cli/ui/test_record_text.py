@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from rmqcli.cli.ui.records.text import Pretty, Table
+from rmqcli.cli.ui.records.text import MessageTable, Pretty
 from rmqcli.decode import DECODERS
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
@@ -107,7 +107,7 @@ def table_lines(width, *labels):
         )
         for tags, keys, body in labels
     )
-    table = Table(width=width)
+    table = MessageTable(width=width)
     rows = table.rows(QUEUE, decode_messages(data))
     return [table.heading(), *rows]
 

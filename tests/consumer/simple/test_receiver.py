@@ -13,7 +13,7 @@ import pytest
 
 from rmqcli import tasks
 from rmqcli.clock import Now
-from rmqcli.consumer.simple.received import Lease, ReceivedMessage
+from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.errors import (
     BrokerError,
@@ -150,7 +150,7 @@ class World:
         stored = Stored()
         stored.number = next(self.numbers)
         stored.queue_offset = stored.number
-        lease = Lease(
+        lease = MessageLease(
             topic=source.topic,
             queue=MessageQueue(source.topic, source.broker_name, 0),
             receipt_handle=f"h{stored.number}",

@@ -70,4 +70,4 @@ def test_run_id_sorts_by_time_and_is_recognised():
 @pytest.mark.parametrize("name", ["..", "", "x/../y", "20251009T085320Z-00c0ffee/.."])
 def test_a_path_for_an_invalid_run_id_is_refused(name):
     with pytest.raises(ConfigError):
-        layout.Layout("/d").run(name)
+        layout.ExportLayout("/d").run(name)

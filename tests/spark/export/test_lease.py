@@ -10,7 +10,7 @@ import pytest
 
 from rmqcli.errors import RefusedError, StorageUnreachableError
 from rmqcli.spark.export import lease
-from rmqcli.spark.export.lease import Lease, LeaseFile
+from rmqcli.spark.export.lease import ExportLease, LeaseFile
 
 
 class Files:
@@ -44,8 +44,8 @@ class Files:
         return [LeaseFile(path, at) for path, (_, at) in self.files.items()]
 
 
-def of(files) -> Lease:
-    return Lease(files, "s3://b/x/_rmq/locks", root="s3://b/x")
+def of(files) -> ExportLease:
+    return ExportLease(files, "s3://b/x/_rmq/locks", root="s3://b/x")
 
 
 def put_foreign(files, *, age_s=0.0, **owner) -> str:

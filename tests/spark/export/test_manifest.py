@@ -24,7 +24,7 @@ from rmqcli.spark.export.manifest import (
     part_to_json,
 )
 from rmqcli.spark.export.plan import ExportPlan, ExportRequest, PartSpec
-from rmqcli.spark.extent import QueuePlan
+from rmqcli.spark.extent import QueueRange
 
 REQUEST = ExportRequest(
     topic="orders", from_position="earliest", to_position="latest", rows_per_file=100
@@ -49,7 +49,7 @@ RESULT = PartResult(
 
 
 def queue(start, end, *, queue_id=0, broker_name="broker-a", trimmed=None):
-    return QueuePlan(
+    return QueueRange(
         broker_name=broker_name, queue_id=queue_id, start=start, end=end,
         min_offset=0, max_offset=1000, trimmed=trimmed,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import pytest
 from rmqcli.errors import DisconnectedError, PartialError, RefusedError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.layout import Layout
+from rmqcli.spark.export.layout import ExportLayout
 from rmqcli.spark.export.parquet_file import read_footer
 from rmqcli.spark.export.part import PartContext, PartFailure, write_part, write_task
 from rmqcli.spark.export.part_files import FilesContext
@@ -33,7 +33,7 @@ NAME = "orders.broker-a.q3.00000000000000001000-00000000000000002000.parquet"
 
 def context_of(root, source=None, *, disk=None, **request) -> PartContext:
     settings = {"from_position": "earliest", "to_position": "latest", **request}
-    layout = Layout(str(root))
+    layout = ExportLayout(str(root))
     os.makedirs(layout.run(RUN_ID), exist_ok=True)
     temp = os.path.join(layout.temp, "attempt")
     os.makedirs(temp, exist_ok=True)
@@ -172,7 +172,7 @@ def test_missing_and_undecodable_are_counted_and_kept(tmp_path):
     result = write(context_of(tmp_path, source))
     assert result.missing == ((1003, 1005),)
     assert (result.rows, result.undecodable) == (997, 1)
-    side = Layout(str(tmp_path)).part_undecodable(RUN_ID, 0)
+    side = ExportLayout(str(tmp_path)).part_undecodable(RUN_ID, 0)
     with open(side) as file:
         [line] = map(json.loads, file)
     assert (line["broker_name"], line["queue_id"]) == ("broker-a", 3)
@@ -190,7 +190,7 @@ def test_a_part_without_a_row_has_a_record_and_no_file(tmp_path):
     result = write(context_of(tmp_path, tag="other"))
     assert (result.rows, result.filtered, result.files) == (0, 1000, ())
     assert visible(tmp_path) == []
-    assert os.path.exists(Layout(str(tmp_path)).part_record(RUN_ID, 0))
+    assert os.path.exists(ExportLayout(str(tmp_path)).part_record(RUN_ID, 0))
 
 
 def test_the_path_keys_of_a_queue_are_not_columns(tmp_path):

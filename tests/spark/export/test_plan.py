@@ -22,7 +22,7 @@ from rmqcli.spark.export.plan import (
     plan_to_json,
     rows_per_part,
 )
-from rmqcli.spark.extent import QueueExtent, QueuePlan, plan_queue
+from rmqcli.spark.extent import QueueExtent, QueueRange, plan_queue
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 
@@ -38,7 +38,7 @@ def extent(asked_start, asked_end, min_offset, max_offset):
 
 
 def queue_plan(start, end, *, queue_id=0):
-    return QueuePlan(
+    return QueueRange(
         broker_name="broker-a",
         queue_id=queue_id,
         start=start,

@@ -9,7 +9,7 @@ import pytest
 from rmqcli.cli.sql import _columns, _data_row, _write_batch
 from rmqcli.cli.ui.output import RowWriter
 from rmqcli.spark.sql.batches import read_batches
-from rmqcli.spark.sql.session import Result
+from rmqcli.spark.sql.session import QueryResult
 from rmqcli.spark.sql.statement import Statement
 from tests.kit.spark import no_java, patiently
 from tests.spark.sql.drawn_rows import Draw
@@ -33,7 +33,7 @@ def session():
 
 def written(session, frame, output):
     """What is written of a DataFrame by batches, and row by row."""
-    result = Result(session, frame, Statement("", ()))
+    result = QueryResult(session, frame, Statement("", ()))
     found = []
     for is_by_batch in (True, False):
         out = Terminal()
@@ -103,7 +103,7 @@ def test_a_map_keeps_its_order(session):
 
 def test_maps_with_keys_that_python_cannot_hash_are_written(session):
     frame = session._spark.sql("select map(unhex('FF61'), 1) b, map(array(1), 2) a")
-    result = Result(session, frame, Statement("", ()))
+    result = QueryResult(session, frame, Statement("", ()))
     out = Terminal()
     writer = RowWriter(columns=(), fmt="jsonl", stream=out)
     for batch in patiently(lambda: list(read_batches(result._frame))):

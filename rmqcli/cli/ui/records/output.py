@@ -106,7 +106,7 @@ def make_writer(
         return _TextWriter(tail_text.hex_blocks_cut)
     if output == "hex":
         return _TextWriter(tail_text.hex_blocks)
-    table = tail_text.Table(width=width)
+    table = tail_text.MessageTable(width=width)
     return _TextWriter(table.rows, heading=table.heading)
 
 

@@ -208,7 +208,7 @@ def cut_text(body: bytes, limit_bytes: int) -> str:
     return text
 
 
-class Table:
+class MessageTable:
     """A line for each message; bodies are cut, names never are.
 
     On a screen, which has `width`, each line fits it. There the first messages decide
