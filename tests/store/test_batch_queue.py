@@ -26,10 +26,19 @@ REAL = bytes.fromhex(
 )
 
 
-def queue_in(directory, *, writable=True, units=UNITS):
-    return BatchConsumeQueue(
-        FixedFiles(directory, units * 46, OpenFiles(writable=writable))
-    )
+@pytest.fixture
+def queue_in():
+    """Open queues, and close their files when the test ends."""
+    opened: list[BatchConsumeQueue] = []
+
+    def open_queue(directory, *, writable=True, units=UNITS):
+        files = FixedFiles(directory, units * 46, OpenFiles(writable=writable))
+        opened.append(BatchConsumeQueue(files))
+        return opened[-1]
+
+    yield open_queue
+    for queue in opened:
+        queue.close()
 
 
 def found(queue, start=0, count=10**6):
@@ -47,7 +56,7 @@ def add_as_the_real_broker(queue):
         queue.add(at, size, code, count=count, store_timestamp_ms=time_ms)
 
 
-def test_the_files_have_the_bytes_of_a_real_broker(tmp_path):
+def test_the_files_have_the_bytes_of_a_real_broker(queue_in, tmp_path):
     queue = queue_in(tmp_path / "q", units=10)
     add_as_the_real_broker(queue)
     queue.write_out()
@@ -55,7 +64,7 @@ def test_the_files_have_the_bytes_of_a_real_broker(tmp_path):
     assert written == REAL + bytes(5 * 46)
 
 
-def test_a_real_broker_s_queue_has_each_message_of_its_batches(tmp_path):
+def test_a_real_broker_s_queue_has_each_message_of_its_batches(queue_in, tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "00000000000000000000").write_bytes(REAL + bytes(5 * 46))
     queue = queue_in(tmp_path / "q", writable=False)
@@ -71,7 +80,7 @@ def test_a_real_broker_s_queue_has_each_message_of_its_batches(tmp_path):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_queue_is_the_list_of_its_messages_whatever_is_written_cut_or_read(
-    tmp_path, seed
+    queue_in, tmp_path, seed
 ):
     rng = random.Random(seed)
     queue = queue_in(tmp_path / "q")
@@ -112,7 +121,9 @@ def test_a_queue_is_the_list_of_its_messages_whatever_is_written_cut_or_read(
     assert found(queue_in(tmp_path / "q")) == messages(batches[:written])
 
 
-def test_files_below_the_lower_bound_are_deleted_and_a_reader_notices(tmp_path):
+def test_files_below_the_lower_bound_are_deleted_and_a_reader_notices(
+    queue_in, tmp_path
+):
     queue = queue_in(tmp_path / "q")
     for number in range(10):
         queue.add(number * 100, 100, 0, count=3)
@@ -128,7 +139,7 @@ def test_files_below_the_lower_bound_are_deleted_and_a_reader_notices(tmp_path):
     assert found(reader, 24) == [(800, 100, 0)] * 3 + [(900, 100, 0)] * 3
 
 
-def test_entries_after_a_hole_are_not_those_of_the_queue(tmp_path):
+def test_entries_after_a_hole_are_not_those_of_the_queue(queue_in, tmp_path):
     (tmp_path / "q").mkdir()
     damaged = REAL[: 2 * 46] + bytes(46) + REAL[3 * 46 :] + bytes(5 * 46)
     (tmp_path / "q" / "00000000000000000000").write_bytes(damaged)
