@@ -21,6 +21,10 @@ from typing import Final, Protocol
 
 from rmqcli.errors import UsageError
 
+_DEFAULT_INSTANCE: Final = "DEFAULT"
+#: Numbers that distinguish the clients of this process.
+_NUMBERS: Final = itertools.count()
+
 
 class Owner(Protocol):
     """What has the client id of a member: the back end of a consumer."""
@@ -32,9 +36,6 @@ class Owner(Protocol):
     @property
     def has_ended(self) -> bool:
         """Whether the consumer is closed."""
-
-
-_DEFAULT_INSTANCE: Final = "DEFAULT"
 
 
 def make_client_id(
@@ -57,10 +58,6 @@ def make_client_id(
         instance = f"{pid}#{nanotime}"
     client_id = f"{ip}@{instance}"
     return f"{client_id}@{unit_name}" if unit_name else client_id
-
-
-#: Numbers that distinguish the clients of this process.
-_NUMBERS: Final = itertools.count()
 
 
 def new_client_id(

@@ -22,6 +22,12 @@ from typing import Final, NoReturn, Protocol
 
 from rmqcli.errors import ExitCode
 
+#: Consumers with listeners that are open. Only single calls of the set change it, which
+#: need no lock: a signal handler may interrupt any of them.
+OPEN_CONSUMERS: Final[set[OpenConsumer]] = set()
+#: Other clients that are open; changed in the same way.
+OPEN_CLIENTS: Final[set[OpenClient]] = set()
+
 
 class OpenClient(Protocol):
     """A client that was started and is not closed. In a forked child it is closed."""
@@ -38,13 +44,6 @@ class OpenConsumer(OpenClient, Protocol):
 
     def forget_after_fork(self) -> None:
         """In a forked child: become closed, sending nothing to the brokers."""
-
-
-#: Consumers with listeners that are open. Only single calls of the set change it, which
-#: need no lock: a signal handler may interrupt any of them.
-OPEN_CONSUMERS: Final[set[OpenConsumer]] = set()
-#: Other clients that are open; changed in the same way.
-OPEN_CLIENTS: Final[set[OpenClient]] = set()
 
 
 def _close_all() -> None:

@@ -440,6 +440,53 @@ def plain_loggers(modules: list[Module]) -> list[str]:
     ]
 
 
+def shared_class_names(modules: list[Module]) -> list[str]:
+    """Names that several classes have, of which a reader may find the wrong one.
+
+    Classes of `wire.bodies` have the names of Java's classes.
+    """
+    homes: dict[str, list[str]] = {}
+    for module in modules:
+        if not module.name.startswith(("rmqcli.wire.bodies.", "rmqcli.wire.protobuf.")):
+            for node in module.tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(module.name)
+    return [
+        f"{name}: {', '.join(places)}"
+        for name, places in homes.items()
+        if len(places) > 1
+    ]
+
+
+def late_constants(modules: list[Module]) -> list[str]:
+    """Constants after the first class of a module that need nothing defined there."""
+    found = []
+    for module in modules:
+        has_class = False
+        own: set[str] = set()
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                own.add(node.name)
+        for node in module.tree.body:
+            has_class = has_class or isinstance(node, ast.ClassDef)
+            match node:
+                case ast.Assign(targets=[ast.Name(name)], value=value):
+                    pass
+                case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
+                    pass
+                case _:
+                    continue
+            used = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+            is_constant = name.isupper() and not used & own
+            if not has_class:
+                continue
+            if is_constant:
+                found.append(f"{module.name} {name}")
+            else:
+                own.add(name)
+    return found
+
+
 RULES = [
     upward_imports,
     part_imports,
@@ -448,6 +495,8 @@ RULES = [
     clock_readers,
     large_circles,
     plain_loggers,
+    shared_class_names,
+    late_constants,
 ]
 
 
@@ -509,6 +558,11 @@ def test_the_layers_have_no_circle():
                 "api/c.py": "def f():\n    from rmqcli.api.a import y",
             },
         ),
+        (
+            shared_class_names,
+            {"api/x.py": "class Reading: ...", "store/y.py": "class Reading: ..."},
+        ),
+        (late_constants, {"api/x.py": "class A: ...\nB = 1\nC = A()\nD = C"}),
         (plain_loggers, {"api/x.py": "import logging\nlogging.getLogger(__name__)"}),
     ],
 )

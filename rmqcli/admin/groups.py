@@ -50,6 +50,21 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
+#: At most this many members of a group are asked for their subscriptions.
+_MEMBERS_ASKED_MAX = 64
+#: A client that does not answer must not slow down the rest.
+_MEMBER_TIMEOUT_MS = 1_000
+#: More members than this are not listed in a message.
+_MEMBERS_LISTED = 3
+_INT32_MAX: Final = 2**31 - 1
+#: Setting -> the lowest and the highest value, both allowed.
+_RANGES: Final = {
+    "retry_queue_nums": (1, 65_535),
+    "retry_max_times": (0, _INT32_MAX),
+    "broker_id": (0, _INT32_MAX),
+    "which_broker_when_consume_slowly": (0, _INT32_MAX),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
@@ -139,12 +154,6 @@ def _row(
         message_model=None if first is None else first.message_model,
         brokers=tuple(sorted(brokers)),
     )
-
-
-#: At most this many members of a group are asked for their subscriptions.
-_MEMBERS_ASKED_MAX = 64
-#: A client that does not answer must not slow down the rest.
-_MEMBER_TIMEOUT_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,20 +335,6 @@ def _members(
         )
         for client_id in sorted(found)
     ]
-
-
-#: More members than this are not listed in a message.
-_MEMBERS_LISTED = 3
-
-
-_INT32_MAX: Final = 2**31 - 1
-#: Setting -> the lowest and the highest value, both allowed.
-_RANGES: Final = {
-    "retry_queue_nums": (1, 65_535),
-    "retry_max_times": (0, _INT32_MAX),
-    "broker_id": (0, _INT32_MAX),
-    "which_broker_when_consume_slowly": (0, _INT32_MAX),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,11 @@ REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 #: TopicAttributes.TOPIC_MESSAGE_TYPE_ATTRIBUTE
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
+QUEUE_NUMS_DEFAULT = 8
+PERM_DEFAULT = 6
+QUEUE_NUMS_MAX = 65_535
+NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # NamesrvUtil
+_ROUTE_POLL_MS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,15 +383,6 @@ def _queues(
         if not isinstance(answer, RmqError):
             offsets.update(answer)
     return [TopicQueue(queue, offsets[queue]) for queue in sorted(offsets)]
-
-
-QUEUE_NUMS_DEFAULT = 8
-PERM_DEFAULT = 6
-QUEUE_NUMS_MAX = 65_535
-
-NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # NamesrvUtil
-
-_ROUTE_POLL_MS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

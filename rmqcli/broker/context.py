@@ -19,7 +19,7 @@ from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Reply, Request
+    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
@@ -55,7 +55,7 @@ class BrokerContext:
         """Use other settings from now on."""
         self.settings = settings
 
-    def answer(self, request: Request, reply: Reply) -> None:
+    def answer(self, request: BrokerRequest, reply: Reply) -> None:
         """Answer a request, now or later; a one-way request gets no answer."""
         send = answer_to(request, reply, self.profile)
         if send is not None:

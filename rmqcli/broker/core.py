@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.request import Request
+from rmqcli.broker.request import BrokerRequest
 from rmqcli.broker.state.broker import BrokerState
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Broker(BrokerState):
         if command.is_response:
             self.client_calls.answered(peer, command, now)
             return self.take_effects()
-        request = Request(peer, command, now, is_binary)
+        request = BrokerRequest(peer, command, now, is_binary)
         reply = self._requests.reply_to(self, request)
         if reply is not None:
             self.answer(request, reply)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from rmqcli.broker.profiles import VersionProfile
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
@@ -39,7 +39,7 @@ class Versioned(Protocol):
 
 StateT = TypeVar("StateT", bound=Versioned)
 if TYPE_CHECKING:
-    Handler: TypeAlias = Callable[[StateT, Request], Reply | None]
+    Handler: TypeAlias = Callable[[StateT, BrokerRequest], Reply | None]
 
 
 class HandlerTable(Generic[StateT]):
@@ -69,7 +69,7 @@ class HandlerTable(Generic[StateT]):
         """The request codes that have a handler, sorted."""
         return sorted(self._handlers)
 
-    def reply_to(self, state: StateT, request: Request) -> Reply | None:
+    def reply_to(self, state: StateT, request: BrokerRequest) -> Reply | None:
         """Return the handler's answer, or None when the answer comes later."""
         handler = self._handlers.get(request.command.code)
         if handler is None:
@@ -85,7 +85,7 @@ class HandlerTable(Generic[StateT]):
 def _since(version: int, handler: Handler[StateT]) -> Handler[StateT]:
     """Wrap a handler that versions before `version` do not have."""
 
-    def answer(state: StateT, request: Request) -> Reply | None:
+    def answer(state: StateT, request: BrokerRequest) -> Reply | None:
         if state.profile.version < version:
             return _not_supported(request)
         return handler(state, request)
@@ -93,7 +93,7 @@ def _since(version: int, handler: Handler[StateT]) -> Handler[StateT]:
     return answer
 
 
-def _not_supported(request: Request) -> Reply:
+def _not_supported(request: BrokerRequest) -> Reply:
     return Reply(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         f" request type {request.command.code} not supported",

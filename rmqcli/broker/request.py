@@ -1,7 +1,8 @@
 """Requests as handlers read them, and the answers that handlers give.
 
-`Request` reads the header and `read_body` the body; a handler returns a `Reply` or
-raises `Refusal`; `answer_to` adds the fields of the command that handlers do not set.
+`BrokerRequest` reads the header and `read_body` the body; a handler returns a `Reply`
+or raises `Refusal`; `answer_to` adds the fields of the command that handlers do not
+set.
 
 Source: `RemotingCommand.createResponseCommand`, `RemotingSerializable` and
 `NettyRemotingAbstract.writeResponse` in apache/rocketmq.
@@ -62,7 +63,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BrokerRequest:
     """A request, the connection that sent it, and when it arrived."""
 
     peer: Peer
@@ -86,7 +87,7 @@ class Request:
         return read_body(partial(decode_body, cls), self)
 
 
-def read_body(parse: Callable[[bytes], T], request: Request) -> T:
+def read_body(parse: Callable[[bytes], T], request: BrokerRequest) -> T:
     """Return the body, read by `parse`.
 
     Raises Refusal(1) if it cannot be read, as a Java broker answers after an exception.
@@ -97,7 +98,9 @@ def read_body(parse: Callable[[bytes], T], request: Request) -> T:
         raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
 
 
-def answer_to(request: Request, reply: Reply, profile: VersionProfile) -> Send | None:
+def answer_to(
+    request: BrokerRequest, reply: Reply, profile: VersionProfile
+) -> Send | None:
     """Return the answer to a request, or None for a one-way request."""
     command = request.command
     if command.is_oneway:

@@ -14,6 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 if TYPE_CHECKING:
     from rmqcli.cli.options import Command
 
+#: The help of names that are only groups of commands.
+GROUPS = {
+    "completion": "Set up completion of commands, topics and groups.",
+    "spark": "Prepare a Spark cluster for rmqcli.",
+    "topic": "Show, create, change and delete a topic.",
+    "group": "Show, create, change and delete a consumer group.",
+}
+
 
 class CommandEntry(NamedTuple):
     """One command. `path` is what the user types after `rmq`, e.g. `topic show`.
@@ -266,14 +274,6 @@ COMMANDS = (
         "This tool",
     ),
 )
-
-#: The help of names that are only groups of commands.
-GROUPS = {
-    "completion": "Set up completion of commands, topics and groups.",
-    "spark": "Prepare a Spark cluster for rmqcli.",
-    "topic": "Show, create, change and delete a topic.",
-    "group": "Show, create, change and delete a consumer group.",
-}
 
 
 def entries_below(

@@ -52,6 +52,10 @@ FIELDS = (
     Column("body", "the body, binary; for text functions: cast(body as string)"),
     Column("properties", "all properties: properties['colour']"),
 )
+_FLAG_OF_OPTION: Final = {
+    '.option("failOnDataLoss", "false")': "--allow-gaps",
+    "endingOffsets or endingTimestamp": "--to",
+}
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -271,12 +275,6 @@ def run_statement(
 def _check_reachable(client: Client) -> None:
     """Raise an error for an unreachable cluster before Spark takes seconds to start."""
     client.cluster_info()
-
-
-_FLAG_OF_OPTION: Final = {
-    '.option("failOnDataLoss", "false")': "--allow-gaps",
-    "endingOffsets or endingTimestamp": "--to",
-}
 
 
 @contextmanager

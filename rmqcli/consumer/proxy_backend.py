@@ -146,6 +146,8 @@ _NEEDS_OFFSETS: Final = {
     "running_info": "see Consumer.queues()",
     "seek": "reset the group with Admin, with name servers",
 }
+#: Setting -> how it is given, where an argument of the consumer may have set it.
+_ARGUMENTS: Final = {"consume_from_where": "consume_from or consume_from_where"}
 
 
 @dataclass(slots=True)
@@ -959,10 +961,6 @@ class ProxyConsumerBackend:
         if isinstance(error, RmqError):
             logger.warning("close not finished group=%s error=%s", self._group, error)
         self._on_end()
-
-
-#: Setting -> how it is given, where an argument of the consumer may have set it.
-_ARGUMENTS: Final = {"consume_from_where": "consume_from or consume_from_where"}
 
 
 def _check_settings(config: ConsumerConfig) -> None:

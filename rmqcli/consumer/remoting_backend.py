@@ -66,6 +66,7 @@ T = TypeVar("T")
 
 _JOIN_MS: Final = 500
 _ASK_LOOK_MS: Final = 100
+_WAIT: Final = "start(wait_for_cluster=True)"
 
 
 class RemotingConsumerBackend:
@@ -481,9 +482,6 @@ def _not_joined(
         address=";".join(namesrvs),
         hint=hint or "check that the brokers of the topics are online",
     )
-
-
-_WAIT: Final = "start(wait_for_cluster=True)"
 
 
 def _explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:

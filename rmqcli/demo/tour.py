@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _STEP_TIMEOUT_S: Final = 120
 _CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
+#: The title of the page about gRPC, which is shown even if the step is left out.
+PROXY_TITLE: Final = "The same over gRPC, through a proxy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +122,6 @@ STEPS: Final = (
     ),
     Step(title="Back where it was", words=("lag", "billing")),
 )
-
-
-#: The title of the page about gRPC, which is shown even if the step is left out.
-PROXY_TITLE: Final = "The same over gRPC, through a proxy"
 
 
 def proxy_step(endpoints: str) -> Step:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from rmqcli.model import MessageQueue
 
+_PARTS = 2
+
 
 class AllocateMessageQueueStrategy(Protocol):
     """A strategy. Two strategies of the same class and settings are equal."""
@@ -210,9 +212,6 @@ class AllocateMessageQueueConsistentHash:
             for number in range(self.virtual_node_count):
                 ring[self.hash_of(f"{cid}-{number + owned}")] = cid
         return ring
-
-
-_PARTS = 2
 
 
 class AllocateMessageQueueByMachineRoom:

@@ -21,25 +21,7 @@ from rmqcli.engine.allocate import (
 )
 from rmqcli.errors import ConfigError
 
-
-class MessageModel(enum.Enum):
-    """Whether one member of the group gets a message, or every member."""
-
-    CLUSTERING = "CLUSTERING"
-    BROADCASTING = "BROADCASTING"
-
-
-class ConsumeFromWhere(enum.Enum):
-    """Where a group begins in a queue for which it has committed no offset."""
-
-    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
-    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
-
-
-_TYPES: Final = {"MessageModel": MessageModel, "ConsumeFromWhere": ConsumeFromWhere}
 _CLIENT_PART: Final = re.compile(r"[^\s@]+")
-
 #: Setting -> the lowest and the highest value, both allowed.
 RANGES: Final = {
     "consume_threads": (1, 1_000),
@@ -68,6 +50,24 @@ RANGES: Final = {
     "rebalance_interval_ms": (100, 10 * 60 * 1_000),
     "cached_bytes_max": (1, 2**63 - 1),
 }
+
+
+class MessageModel(enum.Enum):
+    """Whether one member of the group gets a message, or every member."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+class ConsumeFromWhere(enum.Enum):
+    """Where a group begins in a queue for which it has committed no offset."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+_TYPES: Final = {"MessageModel": MessageModel, "ConsumeFromWhere": ConsumeFromWhere}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

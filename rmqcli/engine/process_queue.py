@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Now
 
+PULL_MAX_IDLE_MS: Final = 120_000  # PULL_MAX_IDLE_TIME
+LOCK_MAX_LIVE_MS: Final = 30_000  # REBALANCE_LOCK_MAX_LIVE_TIME
+_MIB: Final = 1024 * 1024
+#: How many transitions of a queue are kept, to explain its history.
+_STORY_MAX: Final = 100
+
 
 class CachedMessage(Protocol):
     """The attributes of a message that a ProcessQueue uses."""
@@ -151,11 +157,6 @@ class Run(Generic[M]):
         return [m for m, gone in zip(found, self.gone[self.head :]) if not gone]  # noqa: B905
 
 
-PULL_MAX_IDLE_MS: Final = 120_000  # PULL_MAX_IDLE_TIME
-LOCK_MAX_LIVE_MS: Final = 30_000  # REBALANCE_LOCK_MAX_LIVE_TIME
-_MIB: Final = 1024 * 1024
-
-
 class QueueState(enum.Enum):
     """The state of a ProcessQueue; see the module."""
 
@@ -171,8 +172,6 @@ _TRANSITIONS: Final = {
     QueueState.RESTING: {QueueState.DROPPED},
     QueueState.DROPPED: {QueueState.RESTING},
 }
-#: How many transitions of a queue are kept, to explain its history.
-_STORY_MAX: Final = 100
 
 
 class ProcessQueue(Generic[M]):

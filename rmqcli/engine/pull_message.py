@@ -65,6 +65,27 @@ if TYPE_CHECKING:
         None,
     ]
 
+logger = get_logger(__name__)
+
+FLOW_CONTROL_DELAY_MS: Final = 50  # PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL
+PAUSED_DELAY_MS: Final = 1_000  # PULL_TIME_DELAY_MILLS_WHEN_SUSPEND
+BROKER_BUSY_DELAY_MS: Final = 20  # PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL
+SUSPEND_MS: Final = 15_000  # BROKER_SUSPEND_MAX_TIME_MILLIS
+TIMEOUT_MS: Final = 30_000  # CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND
+OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
+#: After this many ms the broker has read a pull, so that the offset that the pull
+#: carried is committed.
+CARRIED_MS: Final = 200
+_BROKER_FLOW_CONTROL: Final = 215
+_MIB: Final = 1024 * 1024
+#: An answer without messages that comes sooner than this is early; after more than
+#: `_EARLY_MAX` consecutive early answers the queue is pulled less often.
+_EARLY_MS: Final = 10
+_EARLY_MAX: Final = 8
+_EARLY_DELAY_MS_MAX: Final = 1_000
+_REFUSED_DELAY_MS_MAX: Final = 10_000
+_SCAN_RACE_DELAY_MS: Final = 50
+
 
 def compute_pull_from_where(
     member: Member, queue: MessageQueue, *, before: int | None = None
@@ -227,28 +248,6 @@ class PullRoom:
                 )
             if self._line:
                 self._member.call_later(self._retry_ms, self._serve)
-
-
-logger = get_logger(__name__)
-
-FLOW_CONTROL_DELAY_MS: Final = 50  # PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL
-PAUSED_DELAY_MS: Final = 1_000  # PULL_TIME_DELAY_MILLS_WHEN_SUSPEND
-BROKER_BUSY_DELAY_MS: Final = 20  # PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL
-SUSPEND_MS: Final = 15_000  # BROKER_SUSPEND_MAX_TIME_MILLIS
-TIMEOUT_MS: Final = 30_000  # CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND
-OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
-#: After this many ms the broker has read a pull, so that the offset that the pull
-#: carried is committed.
-CARRIED_MS: Final = 200
-_BROKER_FLOW_CONTROL: Final = 215
-_MIB: Final = 1024 * 1024
-#: An answer without messages that comes sooner than this is early; after more than
-#: `_EARLY_MAX` consecutive early answers the queue is pulled less often.
-_EARLY_MS: Final = 10
-_EARLY_MAX: Final = 8
-_EARLY_DELAY_MS_MAX: Final = 1_000
-_REFUSED_DELAY_MS_MAX: Final = 10_000
-_SCAN_RACE_DELAY_MS: Final = 50
 
 
 def has_carried_less(

@@ -61,6 +61,17 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+LOCK_FAILED_DELAY_MS: Final = 500
+HANDOVER_MS: Final = 200
+HANDOVER_LOCKED_MS: Final = 1_000  # Java waits as long for the work before it unlocks
+TAKE_OVER_MS: Final = 300
+_POLL_MS: Final = 5
+UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
+#: After this long without an answer another broker is asked as well.
+NEXT_BROKER_MS: Final = 100
+MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
+NEWS_INTERVAL_MS: Final = 100
+
 
 class ConsumeService(Protocol):
     """The part of the service that hands out messages that a rebalance uses."""
@@ -73,16 +84,6 @@ class ConsumeService(Protocol):
 
     def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
         """Whether listeners still have messages of the queue."""
-
-
-LOCK_FAILED_DELAY_MS: Final = 500
-HANDOVER_MS: Final = 200
-HANDOVER_LOCKED_MS: Final = 1_000  # Java waits as long for the work before it unlocks
-TAKE_OVER_MS: Final = 300
-_POLL_MS: Final = 5
-UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
-#: After this long without an answer another broker is asked as well.
-NEXT_BROKER_MS: Final = 100
 
 
 class _Change:
@@ -477,10 +478,6 @@ def share_limits(member: Member) -> None:
         member.pull_threshold_size_for_queue_mib = max(
             1, config.pull_threshold_size_for_topic_mib // count
         )
-
-
-MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
-NEWS_INTERVAL_MS: Final = 100
 
 
 class RebalanceService:

@@ -40,6 +40,18 @@ _SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 TELEMETRY: Final = _SERVICE + "Telemetry"
 _READABLE: Final = (int(pb.Permission.READ), int(pb.Permission.READ_WRITE))
 _WRITABLE: Final = (int(pb.Permission.WRITE), int(pb.Permission.READ_WRITE))
+#: Codes of stored messages, including those not flushed or replicated in time.
+STORED_CODES: Final = frozenset(
+    map(
+        int,
+        (
+            pb.Code.OK,
+            pb.Code.MASTER_PERSISTENCE_TIMEOUT,
+            pb.Code.SLAVE_PERSISTENCE_TIMEOUT,
+            pb.Code.HA_NOT_AVAILABLE,
+        ),
+    )
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -464,20 +476,6 @@ def _queue_of(raw: pb.MessageQueue) -> ProxyQueue:
         accept_message_types=frozenset(map(int, raw.accept_message_types)),
         raw=raw,
     )
-
-
-#: Codes of stored messages, including those not flushed or replicated in time.
-STORED_CODES: Final = frozenset(
-    map(
-        int,
-        (
-            pb.Code.OK,
-            pb.Code.MASTER_PERSISTENCE_TIMEOUT,
-            pb.Code.SLAVE_PERSISTENCE_TIMEOUT,
-            pb.Code.HA_NOT_AVAILABLE,
-        ),
-    )
-)
 
 
 def _entry_of(raw: service.SendResultEntry, *, what: str, address: str) -> SendEntry:

@@ -31,6 +31,10 @@ DECODE_MESSAGES: Final = 16_384
 DECODE_BYTES: Final = 4 * 1024 * 1024
 #: Total size of the bodies from which a schema is inferred.
 SCHEMA_BYTES_MAX: Final = 64 << 20
+#: What looks like an operator inside of a tag.
+_OPERATOR: Final = re.compile(
+    r"&&|[|]|^[!(]|(?:^|\s)(?:not|and|or|in|=|<>|!=)\s", re.IGNORECASE
+)
 
 
 class Columns(Protocol):
@@ -129,12 +133,6 @@ class RangeRows:
         offsets = numbers_of(batch.column("queue_offset"))
         inside = (offsets >= self._wanted.start) & (offsets < self._wanted.end)
         return batch if inside.all() else batch.filter(mask_of(inside))
-
-
-#: What looks like an operator inside of a tag.
-_OPERATOR: Final = re.compile(
-    r"&&|[|]|^[!(]|(?:^|\s)(?:not|and|or|in|=|<>|!=)\s", re.IGNORECASE
-)
 
 
 def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:

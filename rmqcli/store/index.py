@@ -44,6 +44,15 @@ _POWER_8: Final = pow(31, 8, 1 << 32)
 _LANE: Final = 8
 _KEY_BYTES_MAX: Final = 1024
 _KEYS_AT_ONCE: Final = 256
+logger = get_logger(__name__)
+
+_NAME_DIGITS: Final = 17
+#: Most keys of one message that are indexed: a peer may send any number of them.
+_KEYS_MAX: Final = 1_000
+_PENDING_MAX: Final = 8_192
+#: More keys than this wait only while files cannot be written.
+_WAITING_MAX: Final = 8 * _PENDING_MAX
+_TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
 
 
 def index_hash(topic: str, key: str) -> int:
@@ -359,17 +368,6 @@ def _write(fd: int, data: bytes | bytearray, at: int) -> None:
     done = 0
     while done < len(data):
         done += os.pwrite(fd, memoryview(data)[done:], at + done)
-
-
-logger = get_logger(__name__)
-
-_NAME_DIGITS: Final = 17
-#: Most keys of one message that are indexed: a peer may send any number of them.
-_KEYS_MAX: Final = 1_000
-_PENDING_MAX: Final = 8_192
-#: More keys than this wait only while files cannot be written.
-_WAITING_MAX: Final = 8 * _PENDING_MAX
-_TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
 
 
 class KeyIndex:

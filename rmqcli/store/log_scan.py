@@ -47,6 +47,8 @@ _NAMES: Final = re.compile(
 )
 #: INNER_NUM, by which a real broker knows the size of an inner batch
 _BATCH_COUNT: Final = re.compile(rb"(?:\A|\x02)INNER_NUM\x01([0-9]{1,5})(?=\x02|\Z)")
+_SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+_KEPT_MAX: Final = 65_536
 
 
 class ScannedRecord(NamedTuple):
@@ -152,10 +154,6 @@ def _record(data: bytes, here: int, offset: int) -> ScannedRecord | None:
         store_timestamp_ms(data, here, head.sys_flag),
         data[layout.properties_at : layout.end],
     )
-
-
-_SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
-_KEPT_MAX: Final = 65_536
 
 
 class EntryMaker:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 THREADS_MAX: Final = 4
+LOOK_UP_MS: Final = 1_000
 
 
 class LookupListener(Protocol):
@@ -158,9 +159,6 @@ def _outcome(address: Address) -> Outcome:
 
 def _start(action: Callable[[], None]) -> None:
     threading.Thread(target=action, name="rmq-lookup", daemon=True).start()
-
-
-LOOK_UP_MS: Final = 1_000
 
 
 def local_ip(toward: str) -> str | None:

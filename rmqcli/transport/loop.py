@@ -43,6 +43,12 @@ T = TypeVar("T")
 
 #: With fewer entries than this, dropping those of answered requests is not worth it.
 COMPACT_FROM = 1024
+OPAQUE_MAX = 0x7FFF_FFFF
+#: A pause between turns that is longer than this does not count for deadlines.
+PAUSE_MS = 100
+#: Buffers kept for the next reads. More than one, because a connection in the middle
+#: of a long frame keeps its buffer.
+_SPARE_BUFFERS_MAX = 4
 
 
 class Waiting(Protocol):
@@ -94,16 +100,6 @@ class RequestDeadlines:
             _, opaque, owner = heapq.heappop(self._heap)
             if opaque in owner.waiters:
                 owner.expire(opaque)
-
-
-OPAQUE_MAX = 0x7FFF_FFFF
-
-#: A pause between turns that is longer than this does not count for deadlines.
-PAUSE_MS = 100
-
-#: Buffers kept for the next reads. More than one, because a connection in the middle
-#: of a long frame keeps its buffer.
-_SPARE_BUFFERS_MAX = 4
 
 
 class PendingReply(Pending[T]):

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     from rmqcli.transport.address import Address
     from rmqcli.transport.tls import TlsOptions
 
+_PLAIN_HINT = Hint("try ", Setting("tls", None), ": the peer may not support TLS")
+#: OpenSSL's reasons for bytes that are not a TLS record.
+_NOT_TLS = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "UNKNOWN_PROTOCOL",
+        "HTTP_REQUEST",
+        "HTTPS_PROXY_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+        "RECORD_LAYER_FAILURE",
+        "UNEXPECTED_MESSAGE",
+        "BAD_RECORD_TYPE",
+    }
+)
+
 
 class TlsDialer:
     """Makes TLS streams with one set of `TlsOptions`."""
@@ -120,22 +135,6 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
         )
     words = reason.replace("_", " ").lower() or str(error)
     return ConnectError(f"{start}{words}", address=address.text)
-
-
-_PLAIN_HINT = Hint("try ", Setting("tls", None), ": the peer may not support TLS")
-#: OpenSSL's reasons for bytes that are not a TLS record.
-_NOT_TLS = frozenset(
-    {
-        "WRONG_VERSION_NUMBER",
-        "UNKNOWN_PROTOCOL",
-        "HTTP_REQUEST",
-        "HTTPS_PROXY_REQUEST",
-        "PACKET_LENGTH_TOO_LONG",
-        "RECORD_LAYER_FAILURE",
-        "UNEXPECTED_MESSAGE",
-        "BAD_RECORD_TYPE",
-    }
-)
 
 
 def _build_context(options: TlsOptions) -> ssl.SSLContext:

@@ -45,6 +45,15 @@ T = TypeVar("T")
 _INT64_MAX = (1 << 63) - 1
 _SHOWN_MAX = 40
 _NO_DEFAULT = object()
+#: Class -> its plan, made when the class is first read or written.
+_PLANS: dict[type, _Plan] = {}
+#: Type -> the expression that is true for values that need conversion; few do.
+_CHECKS: dict[type, str] = {
+    int: f"type(VALUE) is not int or not -{_INT64_MAX} <= VALUE <= {_INT64_MAX}",
+    str: "type(VALUE) is not str",
+    bool: "type(VALUE) is not bool",
+    float: "type(VALUE) is not float",
+}
 
 
 class Body(Fields):
@@ -270,10 +279,6 @@ class _Plan(NamedTuple):
     rest: str | None
 
 
-#: Class -> its plan, made when the class is first read or written.
-_PLANS: dict[type, _Plan] = {}
-
-
 def _plan(cls: type) -> _Plan:
     plan = _PLANS.get(cls)
     if plan is None:
@@ -303,15 +308,6 @@ def _make_plan(cls: type) -> _Plan:
 def _rules(item: dataclasses.Field[Any]) -> _Rules:
     rules: _Rules = item.metadata.get("body", _NO_RULES)
     return rules
-
-
-#: Type -> the expression that is true for values that need conversion; few do.
-_CHECKS: dict[type, str] = {
-    int: f"type(VALUE) is not int or not -{_INT64_MAX} <= VALUE <= {_INT64_MAX}",
-    str: "type(VALUE) is not str",
-    bool: "type(VALUE) is not bool",
-    float: "type(VALUE) is not float",
-}
 
 
 def _compile(

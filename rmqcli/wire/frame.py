@@ -37,6 +37,7 @@ _HEADER_LENGTH_MAX = 0xFFFFFF
 _LENGTH = struct.Struct(">i")
 _LENGTHS = struct.Struct(">iI")
 _UNPACK_LENGTHS = _LENGTHS.unpack_from
+_WRONG_PEER_HINT = "is this the port of a RocketMQ name server or broker, without TLS?"
 
 
 class SerializeType(enum.IntEnum):
@@ -196,6 +197,3 @@ class FrameBuffer:
                 f"frame length {length} is not in 5..{FRAME_LENGTH_MAX - 4}",
                 hint=_WRONG_PEER_HINT,
             )
-
-
-_WRONG_PEER_HINT = "is this the port of a RocketMQ name server or broker, without TLS?"

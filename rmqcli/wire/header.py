@@ -28,6 +28,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _INT64_MAX = (1 << 63) - 1
 _SHOWN_MAX = 80
 _SURE_DIGITS = 19  # fewer always fit 64 bits
+#: Header class -> its plan, made when the class is first used.
+_PLANS: dict[type[Header], Plan] = {}
 
 
 class BoundaryType(enum.Enum):
@@ -124,10 +126,6 @@ _READERS: dict[str, Callable[[str], object]] = {
     "str": _read_text,
     "BoundaryType": _read_boundary,
 }
-
-
-#: Header class -> its plan, made when the class is first used.
-_PLANS: dict[type[Header], Plan] = {}
 
 
 def _plan(cls: type[Header]) -> Plan:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from rmqcli.wire.command import RemotingCommand
 
+_NUMBERS = operator.itemgetter(
+    "nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"
+)
+
 
 class PullStatus(enum.Enum):
     """The outcome of a pull. Members keep Java's names."""
@@ -37,9 +41,6 @@ _STATUS = {
 }
 #: The codes of the four outcomes; any other code is an error.
 PULL_OK_CODES: Final = frozenset(_STATUS)
-_NUMBERS = operator.itemgetter(
-    "nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"
-)
 
 
 @dataclass(slots=True)

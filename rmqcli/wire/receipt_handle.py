@@ -42,6 +42,7 @@ _PARTS_MIN: Final = 7
 #: Longest text of one map. An answer holds at most 32 messages, so its maps are short.
 _INFO_CHARACTERS_MAX: Final = 1 << 16
 _SHOWN_MAX: Final = 80
+K = TypeVar("K")
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool) -> str:
@@ -216,9 +217,6 @@ def decode_order_count_info(text: str | None) -> dict[tuple[str, OrderKey], int]
         return _queue_id_of(queue, whole), _number(offset, whole)
 
     return _decode(text, key, lambda value, whole: _number(value, whole, _INT32_MAX))
-
-
-K = TypeVar("K")
 
 
 def _decode(

@@ -31,6 +31,8 @@ GroupTopic = tuple[str, str]
 
 #: Up to this many named groups are queried one by one.
 GROUPS_ONE_BY_ONE_MAX = 32
+#: Broker name of logical queues, which a 5.x proxy or static topic maps to brokers.
+_LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
 
 
 @fast_dataclass
@@ -96,10 +98,6 @@ class SharedAnswers:
     )
     #: groups that some broker knows
     known_groups: set[str] = field(default_factory=set)
-
-
-#: Broker name of logical queues, which a 5.x proxy or static topic maps to brokers.
-_LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
 
 
 class Assembler:

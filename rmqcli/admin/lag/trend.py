@@ -44,6 +44,9 @@ TREND_MIN_MS = 2 * COMMIT_INTERVAL_MS
 #: Lag that grows by no more than this between two samples is the normal variation of
 #: a healthy group.
 GROWTH_FLOOR = 10
+#: States of one sample that a second one refines.
+_OF_ONE_SAMPLE = (GroupState.OK, GroupState.BEHIND, GroupState.STOPPED)
+_NOT_TOLD = (LagState.UNKNOWN, LagState.BROADCAST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +207,6 @@ def _group_verdict(
     return worst_state(states)
 
 
-#: States of one sample that a second one refines.
-_OF_ONE_SAMPLE = (GroupState.OK, GroupState.BEHIND, GroupState.STOPPED)
-
-
 def _queue_trend(
     before: QueueLag | None,
     after: QueueLag,
@@ -285,9 +284,6 @@ def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
     if before.committed is None or after.committed is None:
         return None
     return came, after.committed - before.committed
-
-
-_NOT_TOLD = (LagState.UNKNOWN, LagState.BROADCAST)
 
 
 def _drain_ms(lag: int | None, came: int, done: int, elapsed_ms: int) -> int | None:

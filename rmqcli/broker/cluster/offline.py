@@ -35,7 +35,7 @@ from rmqcli.broker.message.get import properties_of_record
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import PROFILE_4_6_0, PROFILE_4_9_7, PROFILE_5_5_0
-from rmqcli.broker.request import Reply, Request, answer_to
+from rmqcli.broker.request import BrokerRequest, Reply, answer_to
 from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
@@ -71,6 +71,7 @@ _QUEUES_MAX: Final = 16_384
 _REPLY_POSTFIX: Final = "_REPLY_TOPIC"
 
 _log = get_logger(__name__)
+_HOST: Final = "127.0.0.1"
 
 
 def settings_of(
@@ -263,7 +264,7 @@ class ReadOnlyCore:
             f"request {command.code} is not supported when a folder is served read-only"
         )
         reply = Reply(ResponseCode.NO_PERMISSION, remark)
-        request = Request(peer, command, now, is_binary)
+        request = BrokerRequest(peer, command, now, is_binary)
         answer = answer_to(request, reply, self._profile)
         return [] if answer is None else [answer]
 
@@ -390,9 +391,6 @@ class FolderBroker(ReadOnlyCore):
             self._plan_poll(now)
         else:
             self._awaited.clear()
-
-
-_HOST: Final = "127.0.0.1"
 
 
 class StoreServer:

@@ -53,6 +53,23 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL | re.ASCII,
 )
+_INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,400}")
+_DOUBLE: Final = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
+)
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+LENGTH_MAX: Final = 16_384
+DEPTH_MAX: Final = 50
+_ORDER_SIGNS: Final = (">", ">=", "<", "<=")
+_CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+_KEPT_MAX: Final = 100
+_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": lambda text, part: part in text,
+    "STARTSWITH": lambda text, part: text.startswith(part),
+    "ENDSWITH": lambda text, part: text.endswith(part),
+}
 
 
 class Token(NamedTuple):
@@ -89,15 +106,6 @@ def read_tokens(expression: str, *, has_text_words: bool) -> list[Token]:
         at = match.end()
     tokens.append(Token(END, "", at))
     return tokens
-
-
-_INT_MAX: Final = (1 << 31) - 1
-_LONG_MAX: Final = (1 << 63) - 1
-_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,400}")
-_DOUBLE: Final = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
-)
-_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class Long(int):
@@ -172,11 +180,6 @@ _ORDERS: Final[dict[str, Callable[[int], bool]]] = {
     ">=": lambda order: order >= 0,
     "<": lambda order: order < 0,
     "<=": lambda order: order <= 0,
-}
-_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
-    "CONTAINS": lambda text, part: part in text,
-    "STARTSWITH": lambda text, part: text.startswith(part),
-    "ENDSWITH": lambda text, part: text.endswith(part),
 }
 
 
@@ -354,12 +357,6 @@ def text_test(word: str, node: Node, part: str, *, is_not: bool) -> Node:
     return Node(evaluate, is_boolean=True)
 
 
-LENGTH_MAX: Final = 16_384
-DEPTH_MAX: Final = 50
-
-_ORDER_SIGNS: Final = (">", ">=", "<", "<=")
-_CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
-_KEPT_MAX: Final = 100
 _kept: dict[tuple[str, bool], Condition | None] = {}
 
 

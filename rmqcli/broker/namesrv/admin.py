@@ -30,13 +30,13 @@ from rmqcli.wire.headers.namesrv_config import (
 
 if TYPE_CHECKING:
     from rmqcli.broker.namesrv.state import NamesrvState
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
 
 _CONFIG = b"orderMessageEnable=false\nneedWaitForService=false\nclusterTest=false\n"
 
 
 @handles(RequestCode.PUT_KV_CONFIG)
-def put_kv_config(server: NamesrvState, request: Request) -> Reply:
+def put_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Set one value (100)."""
     header = request.header(PutKVConfigRequestHeader)
     server.kv.put(header.namespace, header.key, header.value)
@@ -44,7 +44,7 @@ def put_kv_config(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_KV_CONFIG)
-def get_kv_config(server: NamesrvState, request: Request) -> Reply:
+def get_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with one value (101), or with 22 if there is none."""
     header = request.header(GetKVConfigRequestHeader)
     value = server.kv.get(header.namespace, header.key)
@@ -57,7 +57,7 @@ def get_kv_config(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.DELETE_KV_CONFIG)
-def delete_kv_config(server: NamesrvState, request: Request) -> Reply:
+def delete_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Remove one value (102)."""
     header = request.header(DeleteKVConfigRequestHeader)
     server.kv.delete(header.namespace, header.key)
@@ -65,7 +65,7 @@ def delete_kv_config(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
-def get_kv_list(server: NamesrvState, request: Request) -> Reply:
+def get_kv_list(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with a namespace's values (219), or with 22 if there are none."""
     namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
     table = server.kv.table(namespace)
@@ -77,13 +77,13 @@ def get_kv_list(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_NAMESRV_CONFIG)
-def get_config(server: NamesrvState, request: Request) -> Reply:
+def get_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with the settings that have an effect here (319)."""
     return Reply(body=_CONFIG)
 
 
 @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
-def wipe_write_perm(server: NamesrvState, request: Request) -> Reply:
+def wipe_write_perm(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Take the write permission from a broker's topics (205)."""
     name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=False)
@@ -91,7 +91,7 @@ def wipe_write_perm(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
-def add_write_perm(server: NamesrvState, request: Request) -> Reply:
+def add_write_perm(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Give a broker's topics the write permission back (327)."""
     name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.effects import Close, Effect, Peer
 from rmqcli.broker.namesrv.routes import BrokerId, Registration
 from rmqcli.broker.namesrv.state import NamesrvState
-from rmqcli.broker.request import Request, answer_to
+from rmqcli.broker.request import BrokerRequest, answer_to
 from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class NameServer(NamesrvState):
     ) -> list[Effect]:
         """Process one command; answers are ignored, because this sends no requests."""
         if not command.is_response:
-            request = Request(peer, command, now, is_binary)
+            request = BrokerRequest(peer, command, now, is_binary)
             reply = self._requests.reply_to(self, request)
             answer = None if reply is None else answer_to(request, reply, self.profile)
             if answer is not None:

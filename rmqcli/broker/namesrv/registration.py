@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.namesrv.state import NamesrvState
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
 
 _INFLATED_MAX: Final = 32 * 1024 * 1024
 _TIMEOUT_MAX_MS: Final = 3_600_000
@@ -43,7 +43,7 @@ _CRC_MASK: Final = 0x7FFF_FFFF
 
 
 @handles(RequestCode.REGISTER_BROKER)
-def register_broker(server: NamesrvState, request: Request) -> Reply:
+def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Register a broker and its topics (103), until its connection ends."""
     header = request.header(RegisterBrokerRequestHeader)
     body = bytes(request.command.body)
@@ -82,7 +82,7 @@ def register_broker(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.UNREGISTER_BROKER)
-def unregister_broker(server: NamesrvState, request: Request) -> Reply:
+def unregister_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Forget a broker (104)."""
     header = request.header(UnRegisterBrokerRequestHeader)
     server.routes.unregister(
@@ -97,7 +97,7 @@ def unregister_broker(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_DATA_VERSION)
-def query_data_version(server: NamesrvState, request: Request) -> Reply:
+def query_data_version(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer whether a broker must register again (322).
 
     If it need not, the request counts as a heartbeat.
@@ -120,7 +120,7 @@ def query_data_version(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.BROKER_HEARTBEAT)
-def broker_heartbeat(server: NamesrvState, request: Request) -> Reply:
+def broker_heartbeat(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Record that a broker is alive (904)."""
     header = request.header(BrokerHeartbeatRequestHeader)
     server.routes.touch(header.broker_name, header.broker_addr, request.now)

@@ -18,6 +18,7 @@ from rmqcli.wire.codes import ResponseCode
 
 ENTRIES_MAX: Final = 10_000
 ENTRY_CHARS_MAX: Final = 64 * 1024
+NAMESRV_REQUESTS: Final[HandlerTable[NamesrvState]] = HandlerTable()
 
 
 class KVConfig:
@@ -69,5 +70,4 @@ class NamesrvState:
         self.kv = KVConfig()
 
 
-NAMESRV_REQUESTS: Final[HandlerTable[NamesrvState]] = HandlerTable()
 handles = NAMESRV_REQUESTS.handles

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli import model
     from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.profiles import VersionProfile
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
 
 
 def route_body(
@@ -84,7 +84,7 @@ def _queue(queue: model.QueueData, profile: VersionProfile) -> QueueData:
 
 
 @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-def get_route(server: NamesrvState, request: Request) -> Reply:
+def get_route(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with a topic's route (105), or with 17 for an unknown topic."""
     header = request.header(GetRouteInfoRequestHeader)
     route = server.routes.route(header.topic)
@@ -101,20 +101,20 @@ def get_route(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_BROKER_CLUSTER_INFO)
-def get_cluster_info(server: NamesrvState, request: Request) -> Reply:
+def get_cluster_info(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with all brokers and clusters (106)."""
     routes = server.routes
     return Reply(body=cluster_body(routes.brokers(), routes.clusters(), server.profile))
 
 
 @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-def get_topics(server: NamesrvState, request: Request) -> Reply:
+def get_topics(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with all topics (206)."""
     return Reply(body=encode_body(TopicList(topic_list=server.routes.topics())))
 
 
 @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
-def get_topics_by_cluster(server: NamesrvState, request: Request) -> Reply:
+def get_topics_by_cluster(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with the topics of one cluster (224)."""
     cluster = request.header(GetTopicsByClusterRequestHeader).cluster
     topics = server.routes.topics(cluster)
@@ -122,7 +122,7 @@ def get_topics_by_cluster(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-def get_system_topics(server: NamesrvState, request: Request) -> Reply:
+def get_system_topics(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with the topics named after clusters and brokers (304).
 
     The answer also has the address of a broker, which clients query for the other
@@ -142,7 +142,7 @@ def get_system_topics(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
-def delete_topic(server: NamesrvState, request: Request) -> Reply:
+def delete_topic(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Forget a topic (216)."""
     header = request.header(DeleteTopicFromNamesrvRequestHeader)
     server.routes.delete_topic(header.topic, header.cluster_name)
@@ -150,7 +150,7 @@ def delete_topic(server: NamesrvState, request: Request) -> Reply:
 
 
 @handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
-def register_topic(server: NamesrvState, request: Request) -> Reply:
+def register_topic(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Register one topic (217)."""
     topic = request.header(RegisterTopicRequestHeader).topic
     route = read_body(lambda body: parse_topic_route(topic, body), request)

@@ -26,7 +26,7 @@ from rmqcli.broker.namesrv.topics import route_body
 from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.proxy.message import kind_of
 from rmqcli.broker.proxy.status import ProxyError
-from rmqcli.broker.request import Refusal, Reply, Request, answer_to
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, answer_to
 from rmqcli.broker.requests.connections import consumer_connection
 from rmqcli.broker.server.server import open_listener
 from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
@@ -61,7 +61,9 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
 
-    _Handler: TypeAlias = Callable[[Request], Awaitable["RemotingCommand | Reply"]]
+    _Handler: TypeAlias = Callable[
+        [BrokerRequest], Awaitable["RemotingCommand | Reply"]
+    ]
 
 logger = get_logger(__name__)
 
@@ -179,7 +181,7 @@ class RemotingPort:
         self, peer: Peer, command: RemotingCommand
     ) -> RemotingCommand | None:
         """Return the answer to a request; None for one that gets no answer."""
-        request = Request(peer, command, self._clock_now())
+        request = BrokerRequest(peer, command, self._clock_now())
         handler = self._handlers.get(command.code)
         reply: RemotingCommand | Reply
         try:
@@ -212,7 +214,7 @@ class RemotingPort:
 
     # --- answered here ---
 
-    async def _route(self, request: Request) -> RemotingCommand | Reply:
+    async def _route(self, request: BrokerRequest) -> RemotingCommand | Reply:
         header = request.header(GetRouteInfoRequestHeader)
         found = await self._links.ask(
             self._links.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header
@@ -232,20 +234,20 @@ class RemotingPort:
         )
         return Reply(body=route_body(route, _PROFILE, is_strict=is_strict))
 
-    async def _heartbeat(self, request: Request) -> Reply:
+    async def _heartbeat(self, request: BrokerRequest) -> Reply:
         self._members.heartbeat(request, request.body(HeartbeatData))
         return Reply()
 
-    async def _unregister(self, request: Request) -> Reply:
+    async def _unregister(self, request: BrokerRequest) -> Reply:
         header = request.header(UnregisterClientRequestHeader)
         if header.consumer_group is not None:
             self._members.leave(request.peer, header.consumer_group)
         return Reply()
 
-    async def _check_config(self, _request: Request) -> Reply:
+    async def _check_config(self, _request: BrokerRequest) -> Reply:
         return Reply()
 
-    async def _member_ids(self, request: Request) -> Reply:
+    async def _member_ids(self, request: BrokerRequest) -> Reply:
         name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
         group = self._members.group(name)
         if group is None:
@@ -256,7 +258,7 @@ class RemotingPort:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=ids)
         return Reply(body=encode_body(body))
 
-    async def _connections_of(self, request: Request) -> Reply:
+    async def _connections_of(self, request: BrokerRequest) -> Reply:
         name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
         group = self._members.group(name)
         if group is None:
@@ -268,7 +270,7 @@ class RemotingPort:
 
     # --- passed on to a broker ---
 
-    async def _send(self, request: Request) -> RemotingCommand | Reply:
+    async def _send(self, request: BrokerRequest) -> RemotingCommand | Reply:
         fields = request.command.ext_fields
         is_short = request.command.code in _SHORT
         topic = fields.get("b" if is_short else "topic", "")
@@ -284,7 +286,7 @@ class RemotingPort:
             await self._routes.check_type(topic, kind)
         return await self._pass_on(request)
 
-    async def _pull(self, request: Request) -> RemotingCommand | Reply:
+    async def _pull(self, request: BrokerRequest) -> RemotingCommand | Reply:
         header = request.header(PullMessageRequestHeader)
         if not header.sys_flag & _FLAG_SUBSCRIPTION:
             header = self._subscribed(header)
@@ -317,7 +319,7 @@ class RemotingPort:
             expression_type=subscription.expression_type,
         )
 
-    async def _lock(self, request: Request) -> RemotingCommand | Reply:
+    async def _lock(self, request: BrokerRequest) -> RemotingCommand | Reply:
         queues = request.body(LockBatchRequestBody).mq_set
         if not queues:
             # RocketMQ sets no code, so that it is an error's.
@@ -325,7 +327,7 @@ class RemotingPort:
         return await self._pass_to(request, queues[0].broker_name, _TIMEOUT_MS)
 
     async def _pass_on(
-        self, request: Request, *, timeout_ms: int = _TIMEOUT_MS
+        self, request: BrokerRequest, *, timeout_ms: int = _TIMEOUT_MS
     ) -> RemotingCommand | Reply:
         name = request.command.ext_fields.get(
             "n" if request.command.code in _SHORT else "bname"
@@ -337,7 +339,7 @@ class RemotingPort:
         return await self._pass_to(request, name, timeout_ms)
 
     async def _pass_to(
-        self, request: Request, broker_name: str, timeout_ms: int
+        self, request: BrokerRequest, broker_name: str, timeout_ms: int
     ) -> RemotingCommand | Reply:
         address = await self._routes.address_of(broker_name)
         if address is None:
@@ -359,7 +361,7 @@ class _Members:
     def group(self, name: str) -> ConsumerGroup | None:
         return self._groups.get(name)
 
-    def heartbeat(self, request: Request, data: HeartbeatData) -> None:
+    def heartbeat(self, request: BrokerRequest, data: HeartbeatData) -> None:
         command = request.command
         language = LanguageCode.OTHER if command.language is None else command.language
         member = ConnectedMember(

@@ -39,7 +39,7 @@ from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 
@@ -49,7 +49,7 @@ _ENTRIES_MAX: Final = 10_000
 
 
 @handles(RequestCode.UPDATE_BROKER_CONFIG)
-def update_config(broker: BrokerState, request: Request) -> Reply:
+def update_config(broker: BrokerState, request: BrokerRequest) -> Reply:
     """UPDATE_BROKER_CONFIG (25)."""
     body = bytes(request.command.body)
     if len(body) > _CONFIG_BYTES_MAX:
@@ -71,7 +71,7 @@ def update_config(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_BROKER_CONFIG)
-def get_config(broker: BrokerState, _: Request) -> Reply:
+def get_config(broker: BrokerState, _: BrokerRequest) -> Reply:
     """GET_BROKER_CONFIG (26)."""
     configuration = broker.configuration
     lines = [f"{name}={text}\n" for name, text in configuration.properties().items()]
@@ -80,25 +80,25 @@ def get_config(broker: BrokerState, _: Request) -> Reply:
 
 
 @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
-def get_runtime_info(broker: BrokerState, request: Request) -> Reply:
+def get_runtime_info(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_BROKER_RUNTIME_INFO (28)."""
     return Reply(body=encode_body(KVTable(table=runtime_table(broker, request.now))))
 
 
 @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
-def get_all_offsets(broker: BrokerState, _: Request) -> Reply:
+def get_all_offsets(broker: BrokerState, _: BrokerRequest) -> Reply:
     """GET_ALL_CONSUMER_OFFSET (43)."""
     return Reply(body=encode_body(offsets_json(broker), bare_numbers=True))
 
 
 @handles(RequestCode.GET_ALL_DELAY_OFFSET)
-def get_delay_offsets(broker: BrokerState, _: Request) -> Reply:
+def get_delay_offsets(broker: BrokerState, _: BrokerRequest) -> Reply:
     """GET_ALL_DELAY_OFFSET (45)."""
     return Reply(body=encode_body(delays_json(broker), bare_numbers=True))
 
 
 @handles(RequestCode.VIEW_BROKER_STATS_DATA)
-def view_stats(broker: BrokerState, request: Request) -> Reply:
+def view_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     """VIEW_BROKER_STATS_DATA (315): only the last minute is counted."""
     header = request.header(ViewBrokerStatsDataRequestHeader)
     counted = broker.stats.by_name().get(header.stats_name)
@@ -117,7 +117,7 @@ def view_stats(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_CONSUME_QUEUE)
-def get_entries(broker: BrokerState, request: Request) -> Reply:
+def get_entries(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_CONSUME_QUEUE (321)."""
     header = request.header(QueryConsumeQueueRequestHeader)
     topic, queue_id = header.topic or "", header.queue_id
@@ -152,7 +152,7 @@ def get_entries(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_ALL_PRODUCER_INFO, since=V4_9_4)
-def get_producers(broker: BrokerState, _: Request) -> Reply:
+def get_producers(broker: BrokerState, _: BrokerRequest) -> Reply:
     """GET_ALL_PRODUCER_INFO (328)."""
     table = {
         group: [

@@ -28,7 +28,7 @@ from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.clients import ConnectedMember
     from rmqcli.model import MessageQueue
@@ -40,7 +40,7 @@ STATUS_TIMEOUT_MS: Final = 5_000
 
 
 @handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
-def get_running_info(broker: BrokerState, request: Request) -> Reply | None:
+def get_running_info(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Query the running info of one consumer (307)."""
     header = request.header(GetConsumerRunningInfoRequestHeader)
     member = _member(broker, header.consumer_group, header.client_id)
@@ -54,7 +54,7 @@ def get_running_info(broker: BrokerState, request: Request) -> Reply | None:
 
 
 @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
+def consume_directly(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Make one consumer consume one stored message now (309)."""
     header = request.header(ConsumeMessageDirectlyResultRequestHeader)
     try:
@@ -85,7 +85,7 @@ def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
 
 
 @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-def get_consumer_status(broker: BrokerState, request: Request) -> Reply | None:
+def get_consumer_status(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Query the offsets of all members, or of one, in a topic (223)."""
     header = request.header(GetConsumerStatusRequestHeader)
     group = broker.clients.consumer_group(header.group)
@@ -115,7 +115,10 @@ class _StatusRound:
     """One request 223, answered once the calls to all members have ended."""
 
     def __init__(
-        self, broker: BrokerState, request: Request, members: list[ConnectedMember]
+        self,
+        broker: BrokerState,
+        request: BrokerRequest,
+        members: list[ConnectedMember],
     ) -> None:
         self._broker = broker
         self._request = request

@@ -30,13 +30,13 @@ from rmqcli.wire.headers.admin import (
 from rmqcli.wire.subscription import SQL92, SubscriptionData
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
 
 
 @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
-def get_consumer_connections(broker: BrokerState, request: Request) -> Reply:
+def get_consumer_connections(broker: BrokerState, request: BrokerRequest) -> Reply:
     """A group's members and their subscriptions (203); 206 without members."""
     name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
     group = broker.clients.consumer_group(name)
@@ -59,7 +59,7 @@ def consumer_connection(group: ConsumerGroup) -> ConsumerConnection:
 
 
 @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
-def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
+def get_producer_connections(broker: BrokerState, request: BrokerRequest) -> Reply:
     """A producer group's members (204)."""
     name = request.header(GetProducerConnectionListRequestHeader).producer_group
     members = broker.clients.producers(name)
@@ -72,7 +72,7 @@ def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.CHECK_CLIENT_CONFIG)
-def check_client_config(broker: BrokerState, request: Request) -> Reply:
+def check_client_config(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Check whether the broker can filter by a subscription's expression (46)."""
     if not request.command.body and broker.profile.has_bodies_of_5:
         return Reply()  # 4.x answers 1, because it cannot read the empty body

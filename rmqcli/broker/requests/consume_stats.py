@@ -42,13 +42,13 @@ from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 
 
 @handles(RequestCode.GET_CONSUME_STATS)
-def get_consume_stats(broker: BrokerState, request: Request) -> Reply:
+def get_consume_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_CONSUME_STATS (208). Unknown topics are left out, without an error."""
     header = request.header(GetConsumeStatsRequestHeader)
     group = header.consumer_group
@@ -125,7 +125,7 @@ def _tps(broker: BrokerState, group: str, topic: str, now: Now) -> float:
 
 
 @handles(RequestCode.GET_BROKER_CONSUME_STATS)
-def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
+def get_broker_consume_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_BROKER_CONSUME_STATS (317): for each group, a list with its topics' stats."""
     is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
     listed: list[dict[str, list[ConsumeStats]]] = []
@@ -155,7 +155,7 @@ def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
-def get_consume_time_span(broker: BrokerState, request: Request) -> Reply:
+def get_consume_time_span(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_CONSUME_TIME_SPAN (303)."""
     header = request.header(QueryConsumeTimeSpanRequestHeader)
     topic, group = header.topic, header.group
@@ -222,7 +222,7 @@ def _human(epoch_ms: int) -> str:
 
 
 @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
-def get_groups_of_topic(broker: BrokerState, request: Request) -> Reply:
+def get_groups_of_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): groups with members or with offsets."""
     topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
     online = {
@@ -235,7 +235,7 @@ def get_groups_of_topic(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
-def get_topics_of_group(broker: BrokerState, request: Request) -> Reply:
+def get_topics_of_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_TOPICS_BY_CONSUMER (343): the topics in which the group has committed."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
     topics = sorted(broker.offsets.topics_of(group))
@@ -244,7 +244,7 @@ def get_topics_of_group(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, since=V5_0_0)
-def get_subscription(broker: BrokerState, request: Request) -> Reply:
+def get_subscription(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
     header = request.header(QuerySubscriptionByConsumerRequestHeader)
     body = QuerySubscriptionResponseBody(
@@ -256,7 +256,7 @@ def get_subscription(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.CLONE_GROUP_OFFSET)
-def clone_offsets(broker: BrokerState, request: Request) -> Reply:
+def clone_offsets(broker: BrokerState, request: BrokerRequest) -> Reply:
     """CLONE_GROUP_OFFSET (314): copies a group's offsets to another group.
 
     Unknown topics are skipped. So are topics to which the target group does not

@@ -32,13 +32,13 @@ from rmqcli.wire.message.system_flag import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.message.record import StoredMessage
 
 
 @handles(RequestCode.END_TRANSACTION)
-def end_transaction(broker: BrokerState, request: Request) -> Reply:
+def end_transaction(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Commit or roll back a half message (37); an unknown state changes nothing."""
     header = request.header(EndTransactionRequestHeader)
     end = header.commit_or_rollback
@@ -68,7 +68,9 @@ def _need_same(header: EndTransactionRequestHeader, half: StoredMessage) -> None
         raise _refusal("The commit log offset wrong")
 
 
-def _need_in_time(broker: BrokerState, request: Request, half: StoredMessage) -> None:
+def _need_in_time(
+    broker: BrokerState, request: BrokerRequest, half: StoredMessage
+) -> None:
     """Refuse a request after the check immunity time that the message has set (5.x).
 
     Requests that answer a check are never late.
@@ -87,7 +89,7 @@ def _need_in_time(broker: BrokerState, request: Request, half: StoredMessage) ->
 
 def _commit(
     broker: BrokerState,
-    request: Request,
+    request: BrokerRequest,
     header: EndTransactionRequestHeader,
     half: StoredMessage,
 ) -> None:

@@ -34,14 +34,14 @@ from rmqcli.wire.headers.config import (
 from rmqcli.wire.version import V4_9_0, V5_0_0, V5_3_1
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 _GROUPS_MAX: Final = 10_000
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
-def update_group(broker: BrokerState, request: Request) -> Reply:
+def update_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
     config = request.body(SubscriptionGroupConfig)
     _check(broker, config)
@@ -50,7 +50,7 @@ def update_group(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3_1)
-def update_groups(broker: BrokerState, request: Request) -> Reply:
+def update_groups(broker: BrokerState, request: BrokerRequest) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
     configs = request.body(SubscriptionGroupList).group_config_list[:_GROUPS_MAX]
     for config in configs:
@@ -87,7 +87,7 @@ def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
 
 
 @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-def get_groups(broker: BrokerState, request: Request) -> Reply:
+def get_groups(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts if requested."""
     if not broker.profile.has_bodies_of_5:
         return Reply(body=encode_body(groups_json(broker)))
@@ -101,7 +101,7 @@ def get_groups(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_0_0)
-def get_group(broker: BrokerState, request: Request) -> Reply:
+def get_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_SUBSCRIPTIONGROUP_CONFIG (352): creates the group if that is allowed."""
     group = request.header(GetSubscriptionGroupConfigRequestHeader).group
     config = broker.groups.find_or_create(group)
@@ -114,7 +114,7 @@ def get_group(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
-def delete_group(broker: BrokerState, request: Request) -> Reply:
+def delete_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     """DELETE_SUBSCRIPTIONGROUP (207): succeeds for an unknown group, too."""
     header = request.header(DeleteSubscriptionGroupRequestHeader)
     profile = broker.profile
@@ -130,7 +130,7 @@ def delete_group(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, since=V5_0_0)
-def update_forbidden(broker: BrokerState, request: Request) -> Reply:
+def update_forbidden(broker: BrokerState, request: BrokerRequest) -> Reply:
     """UPDATE_AND_GET_GROUP_FORBIDDEN (353): sets `readable` if given; returns it."""
     header = request.header(UpdateGroupForbiddenRequestHeader)
     group, topic = header.group, header.topic

@@ -23,12 +23,12 @@ from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.HEART_BEAT)
-def heart_beat(broker: BrokerState, request: Request) -> Reply:
+def heart_beat(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Register the client on this connection in all its groups (34)."""
     data = request.body(HeartbeatData)
     broker.clients.check(request.peer, data)
@@ -50,7 +50,7 @@ def heart_beat(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.UNREGISTER_CLIENT)
-def unregister_client(broker: BrokerState, request: Request) -> Reply:
+def unregister_client(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Remove this connection from the groups that the request names (35)."""
     header = request.header(UnregisterClientRequestHeader)
     if header.producer_group is not None:
@@ -61,7 +61,7 @@ def unregister_client(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
-def get_consumer_list(broker: BrokerState, request: Request) -> Reply:
+def get_consumer_list(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The client ids of a group (38), one for each connection."""
     name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
     group = broker.clients.consumer_group(name)

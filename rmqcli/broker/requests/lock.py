@@ -18,12 +18,12 @@ from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.LOCK_BATCH_MQ)
-def lock_batch(broker: BrokerState, request: Request) -> Reply:
+def lock_batch(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Lock queues, or renew the locks; answer which the client holds now (41)."""
     body = request.body(LockBatchRequestBody)
     locked = broker.locks.lock(
@@ -33,7 +33,7 @@ def lock_batch(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.UNLOCK_BATCH_MQ)
-def unlock_batch(broker: BrokerState, request: Request) -> Reply:
+def unlock_batch(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Unlock queues (42)."""
     body = request.body(LockBatchRequestBody)
     broker.locks.unlock(body.consumer_group, body.client_id, body.mq_set)

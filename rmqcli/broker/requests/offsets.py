@@ -22,12 +22,12 @@ from rmqcli.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.QUERY_CONSUMER_OFFSET)
-def query_consumer_offset(broker: BrokerState, request: Request) -> Reply:
+def query_consumer_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The offset that a group has committed (14)."""
     header = request.header(QueryConsumerOffsetRequestHeader)
     topic, queue_id = header.topic, header.queue_id
@@ -62,7 +62,7 @@ def _is_young(broker: BrokerState, topic: str, queue_id: int) -> bool:
 
 
 @handles(RequestCode.UPDATE_CONSUMER_OFFSET)
-def update_consumer_offset(broker: BrokerState, request: Request) -> Reply:
+def update_consumer_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Commit an offset (15)."""
     if broker.profile.checks_offset_commits:
         _check_commit(broker, request)
@@ -74,7 +74,7 @@ def update_consumer_offset(broker: BrokerState, request: Request) -> Reply:
     return Reply()
 
 
-def _check_commit(broker: BrokerState, request: Request) -> None:
+def _check_commit(broker: BrokerState, request: BrokerRequest) -> None:
     """Refuse the commits that 5.x refuses. Raises Refusal: 26, 17 and 29."""
     fields = request.command.ext_fields
     group, topic = fields.get("consumerGroup"), fields.get("topic")

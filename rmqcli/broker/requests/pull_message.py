@@ -45,7 +45,7 @@ from rmqcli.wire.subscription import SQL92, SUB_ALL, parse_subscription
 
 if TYPE_CHECKING:
     from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
@@ -76,14 +76,17 @@ _CODES: Final = {
 
 
 @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-def pull_message(broker: BrokerState, request: Request) -> Reply | None:
+def pull_message(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Answer a pull (11, 361), or hold it and return None."""
     header = request.header(PullMessageRequestHeader)
     return _pull(broker, request, header, request.now, may_suspend=True)
 
 
 def _pull_again(
-    broker: BrokerState, request: Request, header: PullMessageRequestHeader, now: Now
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: PullMessageRequestHeader,
+    now: Now,
 ) -> Reply:
     """The answer to a pull that was held: the queue's messages, or that there are none.
 
@@ -100,7 +103,7 @@ def _pull_again(
 
 def _pull(
     broker: BrokerState,
-    request: Request,
+    request: BrokerRequest,
     header: PullMessageRequestHeader,
     now: Now,
     *,
@@ -270,7 +273,7 @@ def _check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
 
 
 def _check_topic(
-    broker: BrokerState, request: Request, header: PullMessageRequestHeader
+    broker: BrokerState, request: BrokerRequest, header: PullMessageRequestHeader
 ) -> TopicConfig:
     """The topic's settings. Raises Refusal: 17, 16, and 29 (1 in 4.x)."""
     topic = header.topic

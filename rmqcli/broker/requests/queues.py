@@ -22,12 +22,12 @@ from rmqcli.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
-def search_offset(broker: BrokerState, request: Request) -> Reply:
+def search_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The offset for a store time (29)."""
     header = request.header(SearchOffsetRequestHeader)
     offset = offset_in_queue_by_time(
@@ -41,7 +41,7 @@ def search_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_MAX_OFFSET)
-def get_max_offset(broker: BrokerState, request: Request) -> Reply:
+def get_max_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The next offset that will be written (30)."""
     header = request.header(GetMaxOffsetRequestHeader)
     _, high = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
@@ -49,7 +49,7 @@ def get_max_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_MIN_OFFSET)
-def get_min_offset(broker: BrokerState, request: Request) -> Reply:
+def get_min_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The oldest offset that still exists (31)."""
     header = request.header(GetMinOffsetRequestHeader)
     low, _ = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
@@ -58,7 +58,7 @@ def get_min_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_EARLIEST_MSG_STORETIME)
-def get_earliest_store_time(broker: BrokerState, request: Request) -> Reply:
+def get_earliest_store_time(broker: BrokerState, request: BrokerRequest) -> Reply:
     """When the oldest message was stored (32); -1 for an empty queue."""
     header = request.header(GetEarliestMsgStoretimeRequestHeader)
     topic, queue_id = header.topic, header.queue_id

@@ -40,7 +40,7 @@ from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.properties import encode_properties, parse_properties
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.requests.send_message import SendHeader
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.command import RemotingCommand
@@ -53,7 +53,7 @@ _OWN_PROPERTIES_BYTES: Final = 64
 
 
 @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
-def send_reply(broker: BrokerState, request: Request) -> Reply | None:
+def send_reply(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Push a reply to the client that it names; answer after that client (324, 325)."""
     header: SendHeader
     try:
@@ -67,7 +67,9 @@ def send_reply(broker: BrokerState, request: Request) -> Reply | None:
         raise
 
 
-def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | None:
+def _push(
+    broker: BrokerState, request: BrokerRequest, header: SendHeader
+) -> Reply | None:
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
     body = need_body(broker, request.command.body)
@@ -108,7 +110,7 @@ def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | 
 
 
 def _stored(
-    broker: BrokerState, request: Request, fields: MessageFields
+    broker: BrokerState, request: BrokerRequest, fields: MessageFields
 ) -> SendMessageResponseHeader:
     """Store the reply; return a response header with its place.
 

@@ -29,12 +29,12 @@ from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.offset import ResetOffsetRequestHeader
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
-def reset_offset(broker: BrokerState, request: Request) -> Reply:
+def reset_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Reset a group's offsets by the method that this broker uses (222)."""
     header = request.header(ResetOffsetRequestHeader)
     if broker.configuration.resets_at_broker:

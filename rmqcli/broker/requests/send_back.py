@@ -23,7 +23,7 @@ from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
     from rmqcli.wire.message.record import StoredMessage
@@ -36,7 +36,7 @@ _INT32_MAX: Final = (1 << 31) - 1
 
 
 @handles(RequestCode.CONSUMER_SEND_MSG_BACK)
-def send_back(broker: BrokerState, request: Request) -> Reply:
+def send_back(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Store a copy for the group's retry topic or dead letter queue (36)."""
     header = request.header(ConsumerSendMsgBackRequestHeader)
     config = broker.groups.find_or_create(header.group)
@@ -88,7 +88,7 @@ def _need_writable(
 
 def _put_copy(
     broker: BrokerState,
-    request: Request,
+    request: BrokerRequest,
     message: StoredMessage,
     *,
     topic: str,

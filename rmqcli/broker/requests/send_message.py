@@ -69,7 +69,7 @@ from rmqcli.wire.recall_handle import (
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended
@@ -99,7 +99,7 @@ _UTF8_BYTES_MAX: Final = 4  # of one character
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
 )
-def send_message(broker: BrokerState, request: Request) -> Reply:
+def send_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Store a message (10, 310) or a batch (320).
 
     Refusals have ANSWER_FIELDS, too.
@@ -124,7 +124,7 @@ def send_message(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
-def recall_message(broker: BrokerState, request: Request) -> Reply:
+def recall_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Recall a timer message before its delivery (370); needs recallMessageEnable.
 
     A second message is stored, which deletes the first one when both are due. Each
@@ -138,7 +138,7 @@ def recall_message(broker: BrokerState, request: Request) -> Reply:
         raise
 
 
-def _recall(broker: BrokerState, request: Request) -> Reply:
+def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
     if not broker.settings.recall_message_enable:
         raise Refusal(
             ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
@@ -197,7 +197,7 @@ def _no_recall(remark: str) -> Refusal:
     return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
 
 
-def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
+def _send_one(broker: BrokerState, request: BrokerRequest, header: SendHeader) -> Reply:
     """Store one message; the answer has its queue, offset and message id."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
@@ -278,7 +278,7 @@ def add_own_properties(broker: BrokerState, properties: dict[str, str]) -> None:
 
 def fields_of(
     broker: BrokerState,
-    request: Request,
+    request: BrokerRequest,
     header: SendHeader,
     config: TopicConfig,
     queue_id: int,
@@ -306,7 +306,7 @@ def fields_of(
 
 def _or_dead(
     broker: BrokerState,
-    request: Request,
+    request: BrokerRequest,
     header: SendHeader,
     fields: MessageFields,
     properties: dict[str, str],
@@ -390,7 +390,9 @@ def _recall_handle_of(broker: BrokerState, properties: dict[str, str]) -> str | 
     )
 
 
-def _send_batch(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
+def _send_batch(
+    broker: BrokerState, request: BrokerRequest, header: SendHeader
+) -> Reply:
     """Store a batch; the answer has all ids and the first message's offset."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
@@ -451,7 +453,7 @@ def _batch_stored(
 
 
 def need_topic(
-    broker: BrokerState, request: Request, header: SendHeader
+    broker: BrokerState, request: BrokerRequest, header: SendHeader
 ) -> TopicConfig:
     """Return the topic to send to; create an unknown one if that is allowed.
 

@@ -52,7 +52,7 @@ from rmqcli.wire.version import V5_0_0, V5_3_0
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
@@ -62,7 +62,7 @@ _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
-def update_topic(broker: BrokerState, request: Request) -> Reply:
+def update_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     """UPDATE_AND_CREATE_TOPIC (17)."""
     header = request.header(CreateTopicRequestHeader)
     asked = TopicConfig(
@@ -81,7 +81,7 @@ def update_topic(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, since=V5_3_0)
-def update_topics(broker: BrokerState, request: Request) -> Reply:
+def update_topics(broker: BrokerState, request: BrokerRequest) -> Reply:
     """UPDATE_AND_CREATE_TOPIC_LIST (18): checks all topics before it stores any.
 
     Attributes are only checked when their topic is stored.
@@ -165,7 +165,7 @@ def _need_storable(broker: BrokerState, topic: str) -> None:
 
 
 @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
-def delete_topic(broker: BrokerState, request: Request) -> Reply:
+def delete_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     """DELETE_TOPIC_IN_BROKER (215): succeeds for an unknown topic, too."""
     topic = request.header(DeleteTopicRequestHeader).topic
     if broker.profile.protects_system_topics:
@@ -195,7 +195,7 @@ def delete_topic(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_TOPIC_CONFIG, since=V5_0_0)
-def get_topic(broker: BrokerState, request: Request) -> Reply:
+def get_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_TOPIC_CONFIG (351)."""
     topic = request.header(GetTopicConfigRequestHeader).topic
     config = broker.topics.get(topic)
@@ -207,7 +207,7 @@ def get_topic(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
-def get_topics(broker: BrokerState, request: Request) -> Reply:
+def get_topics(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts if requested."""
     if not broker.profile.has_bodies_of_5:
         return Reply(body=encode_body(topics_json(broker)))
@@ -222,7 +222,7 @@ def get_topics(broker: BrokerState, request: Request) -> Reply:
 
 
 def part(
-    request: Request, first_name: str, count_name: str, version: DataVersion
+    request: BrokerRequest, first_name: str, count_name: str, version: DataVersion
 ) -> tuple[int, int]:
     """Return the index of the first requested entry of a table, and their number.
 
@@ -252,7 +252,7 @@ def _number(text: str | None, default: int) -> int:
 
 
 @handles(RequestCode.GET_TOPIC_STATS_INFO)
-def get_topic_stats(broker: BrokerState, request: Request) -> Reply:
+def get_topic_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_TOPIC_STATS_INFO (202)."""
     topic = request.header(GetTopicStatsInfoRequestHeader).topic
     config = broker.topics.get(topic)
@@ -278,7 +278,7 @@ def get_topic_stats(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-def get_system_topics(broker: BrokerState, _: Request) -> Reply:
+def get_system_topics(broker: BrokerState, _: BrokerRequest) -> Reply:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
     own = {broker.settings.cluster, broker.settings.broker_name}
     named = {topic for topic in broker.topics.all() if is_system_topic(topic)}

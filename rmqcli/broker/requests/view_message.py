@@ -24,7 +24,7 @@ from rmqcli.wire.headers.store import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
@@ -34,7 +34,7 @@ _BODY_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024  # clients refuse larger f
 
 
 @handles(RequestCode.VIEW_MESSAGE_BY_ID)
-def view_message(broker: BrokerState, request: Request) -> Reply:
+def view_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The message at a commit log offset (33)."""
     offset = request.header(ViewMessageRequestHeader).offset
     low, high = broker.store.log_bounds()
@@ -47,7 +47,7 @@ def view_message(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_MESSAGE)
-def query_message(broker: BrokerState, request: Request) -> Reply:
+def query_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The messages with a key (12)."""
     header = request.header(QueryMessageRequestHeader)
     count_max = min(header.max_num, _MAX_MSGS_NUM_BATCH)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.clock import Now
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.header import Header
@@ -85,7 +85,7 @@ class ClientCalls:
 
     def forward(
         self,
-        request: Request,
+        request: BrokerRequest,
         peer: Peer,
         code: int,
         *,
@@ -133,7 +133,7 @@ def _unchanged(answer: RemotingCommand) -> Reply:
     )
 
 
-def _no_answer(request: Request, why: NoAnswer) -> Reply:
+def _no_answer(request: BrokerRequest, why: NoAnswer) -> Reply:
     fields = request.command.ext_fields
     who = f"consumer <{fields.get('consumerGroup')}> <{fields.get('clientId')}>"
     if why is NoAnswer.TIMEOUT:

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
     from rmqcli.wire.subscription import SubscriptionData
 
+SCAN_INTERVAL_MS: Final = 10_000
+#: Limits of the groups of one connection, and of the topics that a group subscribes to.
+PEER_GROUPS_MAX: Final = 1_000
+GROUP_TOPICS_MAX: Final = 10_000
+#: Limit of the consumer groups with members, and also of the producer groups.
+MEMBER_GROUPS_MAX: Final = 20_000
+
 
 @dataclass(slots=True)
 class ConnectedMember:
@@ -107,14 +114,6 @@ class ConsumerGroup:
             del self.subscriptions[topic]
             is_changed = True
         return is_changed
-
-
-SCAN_INTERVAL_MS: Final = 10_000
-#: Limits of the groups of one connection, and of the topics that a group subscribes to.
-PEER_GROUPS_MAX: Final = 1_000
-GROUP_TOPICS_MAX: Final = 10_000
-#: Limit of the consumer groups with members, and also of the producer groups.
-MEMBER_GROUPS_MAX: Final = 20_000
 
 
 class ClientTable:

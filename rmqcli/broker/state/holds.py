@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import Reply, Request
+    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.clock import Now
     from rmqcli.wire.headers.pull import PullMessageRequestHeader
 
@@ -32,7 +32,7 @@ HELD_MAX: Final = 100_000
 
 
 class _Held(NamedTuple):
-    request: Request
+    request: BrokerRequest
     header: PullMessageRequestHeader
     message_filter: MessageFilter | None
     pull_again: Callable[[Now], Reply]
@@ -54,7 +54,7 @@ class PullRequestHoldService:
 
     def hold(
         self,
-        request: Request,
+        request: BrokerRequest,
         header: PullMessageRequestHeader,
         message_filter: MessageFilter | None,
         pull_again: Callable[[Now], Reply],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import Reply, Request
+    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.clock import Now
 
 #: Limits of the waiting requests of one group and queue, and of all.
@@ -45,7 +45,7 @@ class _Held:
     def __init__(
         self,
         key: tuple[str, str, int],
-        request: Request,
+        request: BrokerRequest,
         message_filter: MessageFilter | None,
         again: Callable[[Now], Reply | None],
         ends_ms: int,
@@ -92,7 +92,7 @@ class PopHolds:
     def hold(
         self,
         key: tuple[str, str, int],
-        request: Request,
+        request: BrokerRequest,
         *,
         ends_epoch_ms: int,
         now: Now,

@@ -27,6 +27,123 @@ _FILES = {"FILE", "FILE|-", "PATH"}
 _FOLDERS = {"DIR"}
 #: Metavar -> kind of names that `rmq __complete` looks up.
 _NAMES = {"TOPIC": "topic", "GROUP": "group"}
+_BASH_KINDS = {
+    "file": "compgen -f",
+    "folder": "compgen -d",
+    "topic": 'compgen -W "$(_rmq_names "$1" topic)"',
+    "group": 'compgen -W "$(_rmq_names "$1" group)"',
+}
+_BASH = """\
+# {header}
+# shellcheck shell=bash
+
+_rmq_names() {{
+    "$1" __complete "$2" "$COMP_LINE" 2>/dev/null
+}}
+
+_rmq() {{
+    local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}}
+    local command='' words='' found='' word skip='' index place=0
+    COMPREPLY=()
+    if [[ $current == = ]]; then
+        current=''
+    elif [[ $previous == = ]]; then
+        previous=${{COMP_WORDS[COMP_CWORD - 2]}}
+    fi
+    for ((index = 1; index < COMP_CWORD; index++)); do
+        word=${{COMP_WORDS[index]}}
+        # bash cuts words at these two
+        if [[ $word == [=:] ]]; then
+            skip=1
+            continue
+        fi
+        if [[ -n $skip ]]; then
+            skip=''
+            continue
+        fi
+        case "$command:$word" in
+        {with_value}) skip=1 ;;
+        *:--) return ;;
+        *:-*) ;;
+        *)
+            case "$command" in
+            {groups}) command="${{command:+$command }}$word" ;;
+            *) place=$((place + 1)) ;;
+            esac
+            ;;
+        esac
+    done
+    if [[ -n $skip ]]; then
+        case "$command:$previous" in
+{values}
+        *) return ;;
+        esac
+    else
+        case "$command" in
+{words}
+        esac
+        if [[ $current != -* ]]; then
+            case "$command:$place" in
+{places}
+            esac
+        fi
+        found=$(compgen -W "$words" -- "$current")
+    fi
+    while IFS= read -r word; do
+        [[ -n $word ]] && COMPREPLY+=("$word")
+    done <<<"$found"
+}}
+
+complete -o filenames -o nosort -F _rmq rmq 2>/dev/null || complete -F _rmq rmq
+"""
+_ZSH_GROUP = """\
+{name}() {{
+{program}  local context state line curcontext="$curcontext"
+  local -a subcommands
+  subcommands=({described})
+  _arguments -C -s -S \\
+{lines}
+    '1: :->command' '*:: :->rest'
+  case $state in
+    command) _describe command subcommands ;;
+    rest)
+      case $line[1] in
+{cases}
+      esac ;;
+  esac
+}}
+"""
+_ZSH_COMMAND = """\
+{name}() {{
+  _arguments -s -S \\
+{lines}
+    {arguments}
+}}
+"""
+_ZSH_NAMES = """\
+_rmq_names() {
+  local -a names
+  names=(${(f)"$($rmq_program __complete $1 "$BUFFER" 2>/dev/null)"})
+  compadd -a names
+}
+"""
+_FISH_FUNCTION = """\
+function __rmq_names --description 'Topics or groups of the cluster'
+    set -l words (commandline -opc)
+    $words[1] __complete $argv[1] (commandline -cp) 2>/dev/null
+end
+
+function __rmq_at --description 'Whether the words so far name this command'
+    set -l path
+    for word in (commandline -opc)[2..-1]
+        string match -q -- '-*' $word; and continue
+        if test (count $path) -eq 0; or contains -- "$path" GROUPS
+            set -a path $word
+        end
+    end
+    test "$path" = "$argv[1]"
+end
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,81 +291,8 @@ def render_bash(tree: Sequence[CommandWords]) -> str:
     )
 
 
-_BASH_KINDS = {
-    "file": "compgen -f",
-    "folder": "compgen -d",
-    "topic": 'compgen -W "$(_rmq_names "$1" topic)"',
-    "group": 'compgen -W "$(_rmq_names "$1" group)"',
-}
-
-
 def _bash_action(action: str) -> str:
     return action if action == ":" else f'{action} -- "$current"'
-
-
-_BASH = """\
-# {header}
-# shellcheck shell=bash
-
-_rmq_names() {{
-    "$1" __complete "$2" "$COMP_LINE" 2>/dev/null
-}}
-
-_rmq() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}}
-    local command='' words='' found='' word skip='' index place=0
-    COMPREPLY=()
-    if [[ $current == = ]]; then
-        current=''
-    elif [[ $previous == = ]]; then
-        previous=${{COMP_WORDS[COMP_CWORD - 2]}}
-    fi
-    for ((index = 1; index < COMP_CWORD; index++)); do
-        word=${{COMP_WORDS[index]}}
-        # bash cuts words at these two
-        if [[ $word == [=:] ]]; then
-            skip=1
-            continue
-        fi
-        if [[ -n $skip ]]; then
-            skip=''
-            continue
-        fi
-        case "$command:$word" in
-        {with_value}) skip=1 ;;
-        *:--) return ;;
-        *:-*) ;;
-        *)
-            case "$command" in
-            {groups}) command="${{command:+$command }}$word" ;;
-            *) place=$((place + 1)) ;;
-            esac
-            ;;
-        esac
-    done
-    if [[ -n $skip ]]; then
-        case "$command:$previous" in
-{values}
-        *) return ;;
-        esac
-    else
-        case "$command" in
-{words}
-        esac
-        if [[ $current != -* ]]; then
-            case "$command:$place" in
-{places}
-            esac
-        fi
-        found=$(compgen -W "$words" -- "$current")
-    fi
-    while IFS= read -r word; do
-        [[ -n $word ]] && COMPREPLY+=("$word")
-    done <<<"$found"
-}}
-
-complete -o filenames -o nosort -F _rmq rmq 2>/dev/null || complete -F _rmq rmq
-"""
 
 
 def render_zsh(tree: Sequence[CommandWords]) -> str:
@@ -290,41 +334,6 @@ def render_zsh(tree: Sequence[CommandWords]) -> str:
             )
     body = "\n".join(functions)
     return f'#compdef rmq\n# {_HEADER}\n\n{_ZSH_NAMES}\n{body}\n_rmq "$@"\n'
-
-
-_ZSH_GROUP = """\
-{name}() {{
-{program}  local context state line curcontext="$curcontext"
-  local -a subcommands
-  subcommands=({described})
-  _arguments -C -s -S \\
-{lines}
-    '1: :->command' '*:: :->rest'
-  case $state in
-    command) _describe command subcommands ;;
-    rest)
-      case $line[1] in
-{cases}
-      esac ;;
-  esac
-}}
-"""
-
-_ZSH_COMMAND = """\
-{name}() {{
-  _arguments -s -S \\
-{lines}
-    {arguments}
-}}
-"""
-
-_ZSH_NAMES = """\
-_rmq_names() {
-  local -a names
-  names=(${(f)"$($rmq_program __complete $1 "$BUFFER" 2>/dev/null)"})
-  compadd -a names
-}
-"""
 
 
 def _zsh_arguments(command: CommandWords) -> Iterator[str]:
@@ -400,25 +409,6 @@ def render_fish(tree: Sequence[CommandWords]) -> str:
                 continue
             lines.append(f"complete -c rmq {condition} -a {names} -d {kind}")
     return "\n".join(lines) + "\n"
-
-
-_FISH_FUNCTION = """\
-function __rmq_names --description 'Topics or groups of the cluster'
-    set -l words (commandline -opc)
-    $words[1] __complete $argv[1] (commandline -cp) 2>/dev/null
-end
-
-function __rmq_at --description 'Whether the words so far name this command'
-    set -l path
-    for word in (commandline -opc)[2..-1]
-        string match -q -- '-*' $word; and continue
-        if test (count $path) -eq 0; or contains -- "$path" GROUPS
-            set -a path $word
-        end
-    end
-    test "$path" = "$argv[1]"
-end
-"""
 
 
 def _fish_quote(text: str) -> str:

@@ -47,6 +47,8 @@ logger = get_logger(__name__)
 #: A call that takes this long is slow: other threads help with the request.
 SHARE_MS: Final = 2
 REPORT_MS: Final = 50
+_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+_LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
 class ConcurrentRequest:
@@ -169,10 +171,6 @@ class OrderlyOutcome(NamedTuple):
     auto_commit: bool
     suspend_ms: int | None
     spent_ms: int
-
-
-_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-_LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
 def consume_concurrently(

@@ -35,6 +35,14 @@ CONDITIONS: Final = "conditions"
 COLUMNS: Final = "columns"
 
 _SCAN: Final = "org.apache.spark.sql.execution.datasources.v2.python.PythonScan"
+_COMPARISONS: Final = (
+    "EqualTo",
+    "EqualNullSafe",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "LessThan",
+    "LessThanOrEqual",
+)
 
 
 def narrow_scans(frame: DataFrame) -> DataFrame:
@@ -131,16 +139,6 @@ def _conditions(gateway: Any, condition: Any) -> Iterator[Condition]:  # noqa: A
             yield kind, found.attribute(), values
         elif kind in _COMPARISONS:
             yield kind, found.attribute(), _plain(found.value())
-
-
-_COMPARISONS: Final = (
-    "EqualTo",
-    "EqualNullSafe",
-    "GreaterThan",
-    "GreaterThanOrEqual",
-    "LessThan",
-    "LessThanOrEqual",
-)
 
 
 def _plain(value: Any) -> int | str | None:  # noqa: ANN401  # an object of the JVM

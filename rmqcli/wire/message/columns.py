@@ -55,6 +55,24 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 #: The columns that are made of properties, and the properties that have a column.
 _NAMED_PROPERTIES: Final = {"msg_id": b"UNIQ_KEY", "tags": b"TAGS", "keys": b"KEYS"}
 _OF_PROPERTIES: Final = frozenset((*_NAMED_PROPERTIES, "properties"))
+_NUMPY_CODES: Final = {"I": ">u4", "i": ">i4", "q": ">i8", "8s": ">u8"}
+#: The fields in front of a plain record's body; a host is read as one number.
+FIXED: Final = np.dtype(
+    [(name, _NUMPY_CODES[code]) for name, code in FIXED_FIELDS.items()]
+)
+#: With fewer bodies left a Python loop over sizes is faster than numpy's steps.
+_LOCK_STEP_MIN: Final = 48
+#: Bytes added behind the data, so that eight can be read from any position in it.
+PAD_BYTES: Final = 16
+_KEY_WORD_BYTES: Final = 8
+#: n -> the mask of the first n bytes of a word, big endian.
+_WORD_MASKS: Final = np.array(
+    [(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], dtype=np.uint64
+)
+#: Rows with more entries than this are read one by one.
+_ENTRIES_MAX: Final = 32
+#: Odd 64-bit number that spreads the words of long names.
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,18 +418,6 @@ def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
 
 # --- finding the records
 
-_NUMPY_CODES: Final = {"I": ">u4", "i": ">i4", "q": ">i8", "8s": ">u8"}
-#: The fields in front of a plain record's body; a host is read as one number.
-FIXED: Final = np.dtype(
-    [(name, _NUMPY_CODES[code]) for name, code in FIXED_FIELDS.items()]
-)
-
-#: With fewer bodies left a Python loop over sizes is faster than numpy's steps.
-_LOCK_STEP_MIN: Final = 48
-
-#: Bytes added behind the data, so that eight can be read from any position in it.
-PAD_BYTES: Final = 16
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
@@ -518,16 +524,6 @@ def _hop_one(
 
 
 # --- their properties
-
-_KEY_WORD_BYTES: Final = 8
-#: n -> the mask of the first n bytes of a word, big endian.
-_WORD_MASKS: Final = np.array(
-    [(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], dtype=np.uint64
-)
-#: Rows with more entries than this are read one by one.
-_ENTRIES_MAX: Final = 32
-#: Odd 64-bit number that spreads the words of long names.
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def pieces(values: NDArray[np.uint8], starts: Ints, ends: Ints) -> pa.Array:

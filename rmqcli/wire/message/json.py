@@ -76,6 +76,18 @@ EXTRA_FIELDS: Final = (
 )
 
 _CACHE_MAX: Final = 4096
+_COMMIT_LOG_OFFSET_AT: Final = field_at("commit_log_offset")
+#: The index in `RECORD_FIELDS` from which on a failure has only `store_bytes`.
+_AFTER_OFFSETS: Final = [name for name, _ in RECORD_FIELDS].index("msg_id")
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+#: Entries that end properly, without quotes, backslashes or control characters.
+_SIMPLE_PROPERTIES: Final = re.compile(
+    rb'(?:[^\x00-\x1f"\\]++\x01[^\x00-\x1f"\\]++(?:\x02|\Z))+'
+)
+#: Three of the names as they stand in the JSON, up to where their values begin.
+_NAMED: Final = ('"UNIQ_KEY":"', '"TAGS":"', '"KEYS":"')
+#: What follows the text of a body.
+AFTER_TEXT: Final = ',"body_b64":null,"body_encoding":"utf-8"'
 
 
 class TimeTexts(dict[int, str]):
@@ -112,9 +124,6 @@ class HostTexts(dict[bytes, str]):
             self.clear()
         text = self[raw] = encode_basestring(host_text(raw))
         return text
-
-
-_COMMIT_LOG_OFFSET_AT: Final = field_at("commit_log_offset")
 
 
 class JsonWriter:
@@ -247,10 +256,6 @@ class JsonWriter:
         )
 
 
-#: The index in `RECORD_FIELDS` from which on a failure has only `store_bytes`.
-_AFTER_OFFSETS: Final = [name for name, _ in RECORD_FIELDS].index("msg_id")
-
-
 def _number(value: int | None) -> str:
     return "null" if value is None else str(value)
 
@@ -265,15 +270,6 @@ def line_head(queue: MessageQueue) -> str:
         f'"broker_name":{encode_basestring(queue.broker_name)},'
         f'"queue_id":{queue.queue_id},"queue_offset":'
     )
-
-
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-#: Entries that end properly, without quotes, backslashes or control characters.
-_SIMPLE_PROPERTIES: Final = re.compile(
-    rb'(?:[^\x00-\x1f"\\]++\x01[^\x00-\x1f"\\]++(?:\x02|\Z))+'
-)
-#: Three of the names as they stand in the JSON, up to where their values begin.
-_NAMED: Final = ('"UNIQ_KEY":"', '"TAGS":"', '"KEYS":"')
 
 
 def properties_json(raw: bytes) -> tuple[str, str, str, str]:
@@ -302,10 +298,6 @@ def properties_json(raw: bytes) -> tuple[str, str, str, str]:
             at += len(name)
             values.append(text[at - 1 : text.index('"', at) + 1])
     return f"{{{text}}}", values[0], values[1], values[2]
-
-
-#: What follows the text of a body.
-AFTER_TEXT: Final = ',"body_b64":null,"body_encoding":"utf-8"'
 
 
 def _text_json(body: bytes) -> str:

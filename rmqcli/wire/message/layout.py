@@ -50,6 +50,8 @@ FIXED_FIELDS: Final = {
     "prepared_transaction_offset": "q",
     "body_bytes": "I",
 }
+#: Four times the largest frame that brokers take by default, which bounds a message.
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def field_format(names: Iterable[str]) -> str:
@@ -122,8 +124,6 @@ _STORE_TIMESTAMP_AT: Final = field_at("store_timestamp")
 
 #: Size of a record with nothing in it: IPv4 hosts, V1.
 RECORD_BYTES_MIN: Final = FIXED_BYTES + 3
-#: Four times the largest frame that brokers take by default, which bounds a message.
-RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def read_head(buffer: bytes, at: int) -> RecordHead | None:

@@ -37,6 +37,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PROPERTY_END: Final = 0x02
+_PLACE_FIELDS: Final = ("total_bytes", "magic", "queue_offset", "sys_flag")
+_PLACE: Final = field_struct(_PLACE_FIELDS)
+#: The same fields, with total size and magic as one number.
+_UNIFORM_FORMAT: Final = "Q" + field_format(_PLACE_FIELDS).removeprefix(">II")
+#: The most records that are read with one struct.
+_UNIFORM_MAX: Final = 64
+_BODY_FIELDS: Final = (
+    "total_bytes",
+    "magic",
+    "queue_offset",
+    "sys_flag",
+    "store_timestamp",
+    "body_bytes",
+)
+_BODY_FORMAT: Final = field_format(_BODY_FIELDS)
+_BODY: Final = field_struct(_BODY_FIELDS)
+_SIZES: Final = field_struct(["total_bytes", "body_bytes"])
+#: A size below 64 MiB and a known magic; a lookahead, so that matches may overlap.
+_RECORD_START: Final = re.compile(
+    rb"(?=[\x00-\x03].{3}\xda\xa3\x20[\xa7\xab])", re.DOTALL
+)
 
 # --- where each record begins
 
@@ -46,14 +67,6 @@ class RecordScan(NamedTuple):
 
     starts: Sequence[int]
     offsets: Sequence[int]
-
-
-_PLACE_FIELDS: Final = ("total_bytes", "magic", "queue_offset", "sys_flag")
-_PLACE: Final = field_struct(_PLACE_FIELDS)
-#: The same fields, with total size and magic as one number.
-_UNIFORM_FORMAT: Final = "Q" + field_format(_PLACE_FIELDS).removeprefix(">II")
-#: The most records that are read with one struct.
-_UNIFORM_MAX: Final = 64
 
 
 def scan_records(body: bytes) -> RecordScan | None:
@@ -151,21 +164,10 @@ class RecordColumns(NamedTuple):
     properties: Sequence[bytes]
 
 
-_BODY_FIELDS: Final = (
-    "total_bytes",
-    "magic",
-    "queue_offset",
-    "sys_flag",
-    "store_timestamp",
-    "body_bytes",
-)
-_BODY_FORMAT: Final = field_format(_BODY_FIELDS)
-_BODY: Final = field_struct(_BODY_FIELDS)
 _RECORD_FIELDS: Final = RecordColumns._fields[:-2]
 _RECORD_FORMAT: Final = field_format(_RECORD_FIELDS)
 _RECORD: Final = field_struct(_RECORD_FIELDS)
 _BODY_BYTES_INDEX: Final = _RECORD_FIELDS.index("body_bytes")
-_SIZES: Final = field_struct(["total_bytes", "body_bytes"])
 
 
 def read_bodies(data: bytes) -> BodyColumns | None:
@@ -327,11 +329,6 @@ def _uniform_columns(data: bytes) -> RecordColumns | None:
 
 
 # --- finding a record again after damaged bytes
-
-#: A size below 64 MiB and a known magic; a lookahead, so that matches may overlap.
-_RECORD_START: Final = re.compile(
-    rb"(?=[\x00-\x03].{3}\xda\xa3\x20[\xa7\xab])", re.DOTALL
-)
 
 
 def is_boundary(buffer: bytes, at: int) -> bool:

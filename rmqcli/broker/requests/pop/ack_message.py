@@ -32,14 +32,14 @@ from rmqcli.wire.receipt_handle import (
 from rmqcli.wire.version import V5_0_0, V5_1_3
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.pop import BatchAck
 
 
 @handles(RequestCode.ACK_MESSAGE, since=V5_0_0)
-def ack_message(broker: BrokerState, request: Request) -> Reply:
+def ack_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Acknowledge one message (200051)."""
     header = request.header(AckMessageRequestHeader)
     low, high = check_queue(broker, request, header.topic, header.queue_id)
@@ -73,7 +73,7 @@ def ack_message(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.BATCH_ACK_MESSAGE, since=V5_1_3)
-def batch_ack_message(broker: BrokerState, request: Request) -> Reply:
+def batch_ack_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Acknowledge messages of several batches (200151).
 
     Offsets outside a queue are ignored.
@@ -122,7 +122,7 @@ def _real_topic(ack: BatchAck) -> str:
 
 
 def check_queue(
-    broker: BrokerState, request: Request, topic: str, queue_id: int
+    broker: BrokerState, request: BrokerRequest, topic: str, queue_id: int
 ) -> tuple[int, int]:
     """Return the queue's bounds. Raises Refusal: 17 and 13."""
     config = broker.topics.get(topic)

@@ -29,7 +29,7 @@ from rmqcli.wire.headers.pop import (
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.receipt_handle import ReceiptHandle
 
@@ -37,7 +37,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, since=V5_0_0)
-def change_invisible_time(broker: BrokerState, request: Request) -> Reply:
+def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Make a message invisible for another `invisible_time` ms from now on (200053).
 
     The answer has the fields for a new handle.
@@ -84,7 +84,7 @@ def change_invisible_time(broker: BrokerState, request: Request) -> Reply:
 
 def _change_in_order(
     broker: BrokerState,
-    request: Request,
+    request: BrokerRequest,
     header: ChangeInvisibleTimeRequestHeader,
     handle: ReceiptHandle,
 ) -> Reply:

@@ -28,7 +28,7 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 
@@ -36,14 +36,17 @@ _ENDS_EARLY_MS: Final = 50
 
 
 @handles(RequestCode.NOTIFICATION, since=V5_0_0)
-def notification(broker: BrokerState, request: Request) -> Reply | None:
+def notification(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Answer that there are messages; hold the request if there are none (200054)."""
     header = with_born_time(request, request.now).header(NotificationRequestHeader)
     return _notify(broker, request, header, request.now)
 
 
 def _notify_again(
-    broker: BrokerState, request: Request, header: NotificationRequestHeader, now: Now
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: NotificationRequestHeader,
+    now: Now,
 ) -> Reply | None:
     try:
         return _notify(broker, request, header, now)
@@ -52,7 +55,10 @@ def _notify_again(
 
 
 def _notify(
-    broker: BrokerState, request: Request, header: NotificationRequestHeader, now: Now
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: NotificationRequestHeader,
+    now: Now,
 ) -> Reply | None:
     topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
     config = check_readable(
@@ -111,7 +117,7 @@ def _has_message(
 
 
 @handles(RequestCode.POLLING_INFO, since=V5_0_0)
-def polling_info(broker: BrokerState, request: Request) -> Reply:
+def polling_info(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The number of POP requests that wait for a group's queue (200055).
 
     With queue id -1, it is the number of those that wait for any queue.

@@ -69,7 +69,7 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import TopicConfig
@@ -92,13 +92,13 @@ _PASSED: Final = (NO_MATCHED_MESSAGE, OFFSET_FOUND_NULL, MESSAGE_WAS_REMOVING)
 
 
 @handles(RequestCode.POP_MESSAGE, since=V5_0_0)
-def pop_message(broker: BrokerState, request: Request) -> Reply | None:
+def pop_message(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Answer with messages; hold the request if there are none (200050)."""
     header = with_born_time(request, request.now).header(PopMessageRequestHeader)
     return _pop(broker, request, header, request.now)
 
 
-def with_born_time(request: Request, now: Now) -> Request:
+def with_born_time(request: BrokerRequest, now: Now) -> BrokerRequest:
     """Set the request's bornTime to the broker's time if the client sent none or 0."""
     fields = request.command.ext_fields
     if fields.get(BORN_TIME, "0") == "0":
@@ -108,7 +108,10 @@ def with_born_time(request: Request, now: Now) -> Request:
 
 
 def _pop_again(
-    broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: PopMessageRequestHeader,
+    now: Now,
 ) -> Reply | None:
     try:
         return _pop(broker, request, header, now)
@@ -117,7 +120,10 @@ def _pop_again(
 
 
 def _pop(
-    broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: PopMessageRequestHeader,
+    now: Now,
 ) -> Reply | None:
     config = _check(broker, request, header, now)
     message_filter = _find_filter(broker, header)
@@ -172,7 +178,12 @@ def need_master(broker: BrokerState) -> None:
 
 
 def check_readable(
-    broker: BrokerState, request: Request, *, topic: str, group: str, queue_id: int
+    broker: BrokerState,
+    request: BrokerRequest,
+    *,
+    topic: str,
+    group: str,
+    queue_id: int,
 ) -> TopicConfig:
     """Check the topic, queue and group of a POP request; return the topic's settings.
 
@@ -211,7 +222,10 @@ def check_readable(
 
 
 def _check(
-    broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: PopMessageRequestHeader,
+    now: Now,
 ) -> TopicConfig:
     ip = broker.settings.address.rpartition(":")[0]
     need_master(broker)

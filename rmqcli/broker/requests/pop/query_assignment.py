@@ -33,12 +33,12 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.QUERY_ASSIGNMENT, since=V5_0_0)
-def query_assignment(broker: BrokerState, request: Request) -> Reply:
+def query_assignment(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The queues of a topic that are assigned to one client of a group (400)."""
     body = request.body(QueryAssignmentRequestBody)
     topic, group = body.topic, body.consumer_group
@@ -145,7 +145,7 @@ _STRATEGIES: Final[dict[str, _Strategy]] = {
 
 
 @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, since=V5_0_0)
-def set_message_request_mode(broker: BrokerState, request: Request) -> Reply:
+def set_message_request_mode(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Set whether a group consumes a topic by pulling or by POP (401)."""
     body = request.body(SetMessageRequestModeRequestBody)
     topic, group = body.topic, body.consumer_group
