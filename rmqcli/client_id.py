@@ -42,12 +42,11 @@ def make_client_id(
     *,
     ip: str,
     instance_name: str | None,
-    unit_name: str | None,
     pid: int,
     nanotime: int,
     is_broadcasting: bool,
 ) -> str:
-    """Return a client id: `ip@instance[@unit]`.
+    """Return a client id: `ip@instance`.
 
     Without an instance name, that of a clustering member is `pid#nanotime`, so that no
     two are the same. That of a broadcasting member stays DEFAULT, because its offsets
@@ -56,22 +55,19 @@ def make_client_id(
     instance = instance_name or _DEFAULT_INSTANCE
     if instance == _DEFAULT_INSTANCE and not is_broadcasting:
         instance = f"{pid}#{nanotime}"
-    client_id = f"{ip}@{instance}"
-    return f"{client_id}@{unit_name}" if unit_name else client_id
+    return f"{ip}@{instance}"
 
 
 def new_client_id(
     *,
     ip: str,
     instance_name: str | None = None,
-    unit_name: str | None = None,
     is_broadcasting: bool = False,
 ) -> str:
     """Return an id for a client of this process; see `make_client_id`."""
     return make_client_id(
         ip=ip,
         instance_name=instance_name,
-        unit_name=unit_name,
         pid=os.getpid(),
         nanotime=int(f"{time.monotonic_ns()}{next(_NUMBERS)}"),
         is_broadcasting=is_broadcasting,

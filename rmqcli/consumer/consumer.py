@@ -106,7 +106,7 @@ class Consumer:
     queue. Up to `consume_threads` threads call it at the same time (default: 20). With
     neither, the consumer is iterated. With `orderly` the messages of each queue are
     delivered in their order, by one thread at a time. A listener that returns None has
-    succeeded, unless `none_is_failure` is set.
+    succeeded.
 
     A queue is consumed from the group's committed offset. Where there is none,
     `consume_from` decides: a position such as "earliest", "latest" (the default),
@@ -165,7 +165,6 @@ class Consumer:
         endpoints: str | None = None,
         config: ConsumerConfig | None = None,
         client: ClientConfig | None = None,
-        none_is_failure: bool = False,
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
         on_failed: Callable[[FailedDelivery], None] | None = None,
         on_start: Callable[[QueueStart], None] | None = None,
@@ -201,7 +200,7 @@ class Consumer:
             call=call,
             is_orderly=orderly,
             one_message=on_batch is None,
-            none_is_failure=none_is_failure,
+            shares_slow_pulls=self._shares_slow_pulls,
             on_undecodable=on_undecodable,
             on_failed=on_failed,
             on_start=on_start,
@@ -224,6 +223,9 @@ class Consumer:
 
     #: the back end without `endpoints`; tests use others
     _remoting_backend: ClassVar[MakeBackend] = RemotingConsumerBackend
+
+    #: whether other threads help with the messages of a pull whose listener is slow
+    _shares_slow_pulls: ClassVar[bool] = True
 
     def _make_backend(self) -> ConsumerBackend:
         make: MakeBackend = self._remoting_backend

@@ -132,11 +132,8 @@ _NOT_BY_PROXY: Final = {
     "consume_ago_ms": (_NEAR_THE_END, "reset the group with Admin"),
     "strategy": ("the proxy assigns the messages", ""),
     "max_reconsume_times": ("", "set the group's retryMaxTimes"),
-    "post_subscription_when_pull": ("each receive request has its filter anyway", ""),
-    "unit_mode": ("", ""),
     "client_ip": (_GENERATED_IDS, ""),
     "instance_name": (_GENERATED_IDS, ""),
-    "unit_name": (_GENERATED_IDS, ""),
 }
 #: The methods of Consumer that need offsets -> what to do instead.
 _NEEDS_OFFSETS: Final = {

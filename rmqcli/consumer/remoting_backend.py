@@ -203,7 +203,6 @@ class RemotingConsumerBackend:
         self.client_id = new_client_id(
             ip=config.client_ip or local_ip(namesrv[0]) or "127.0.0.1",
             instance_name=config.instance_name,
-            unit_name=config.unit_name,
             is_broadcasting=self._is_broadcasting,
         )
         # Broadcasting members keep their own offsets and share nothing.

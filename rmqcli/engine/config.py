@@ -82,10 +82,7 @@ class ConsumerConfig:
     Java does not have `consume_ago_ms` and the following settings. `cached_bytes_max`
     bounds the size of the bodies that all queues together hold; a single pull may
     exceed it when nothing else is held, so that a larger message is consumed, too.
-    `await_termination_ms` is how long `close` waits for listeners. With
-    `share_slow_pulls`, other threads help to consume the messages of one pull once a
-    listener is slow. Without it, a listener that raises LeaveRest has consumed all
-    earlier messages.
+    `await_termination_ms` is how long `close` waits for listeners.
 
     Raises TypeError for a value of a wrong type, and ConfigError for one that is out of
     its range.
@@ -99,7 +96,6 @@ class ConsumerConfig:
         default_factory=AllocateMessageQueueAveragely
     )
     consume_threads: int = 20
-    share_slow_pulls: bool = True
     consume_concurrently_max_span: int = 2_000
     pull_threshold_for_queue: int = 1_000
     pull_threshold_size_for_queue_mib: int = 100
@@ -108,8 +104,6 @@ class ConsumerConfig:
     pull_interval_ms: int = 0
     pull_batch_size: int = 32
     consume_message_batch_max_size: int = 1
-    post_subscription_when_pull: bool = False
-    unit_mode: bool = False
     max_reconsume_times: int | None = None
     suspend_current_queue_time_ms: int = 1_000
     consume_timeout_ms: int = 15 * 60 * 1_000
@@ -121,7 +115,6 @@ class ConsumerConfig:
     rebalance_interval_ms: int = 20_000
     client_ip: str | None = None
     instance_name: str | None = None
-    unit_name: str | None = None
     cached_bytes_max: int | None = 64 * 1024 * 1024
     like_4_6_offset_illegal: bool = False
 
@@ -133,7 +126,7 @@ class ConsumerConfig:
                 " AllocateMessageQueueStrategy"
             )
         check_callback(self.strategy.allocate, "strategy.allocate")
-        for name in ("client_ip", "instance_name", "unit_name"):
+        for name in ("client_ip", "instance_name"):
             text = getattr(self, name)
             if text is not None and not _CLIENT_PART.fullmatch(text):
                 raise ConfigError(

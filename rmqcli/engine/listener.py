@@ -108,7 +108,7 @@ class Listener:
 
     `call` is called with (messages, context), or with `one_message` with a message
     only. It may return a status, True or False for success or failure, or None. Java
-    treats null as a failure; here None is success unless `none_is_failure`, because a
+    treats null as a failure; here None is success, because a
     Python function that returns nothing has succeeded, and one that fails raises.
 
     `on_undecodable` is called with bytes that cannot be decoded; when it raises, the
@@ -116,7 +116,10 @@ class Listener:
     `on_start` for the first offset of each queue, and `on_assigned` and `on_revoked`
     when queues are assigned or revoked; see `reports`. With `reports_each` the outcome
     of each message is reported before the next call, which may take long. Unless
-    `is_told_where`, a line in the log says where a new group begins. In a forked
+    `is_told_where`, a line in the log says where a new group begins. With
+    `shares_slow_pulls` other threads help to consume the messages of a pull once its
+    listener is slow; without it, a listener that raises LeaveRest has consumed all
+    earlier messages. In a forked
     child `is_orphaned` is set: an exception of the listener ends only that process.
 
     Raises TypeError for a function whose calls do not run it, such as `async def`. When
@@ -127,7 +130,6 @@ class Listener:
     call: Callable[..., Any]
     is_orderly: bool = False
     one_message: bool = False
-    none_is_failure: bool = False
     on_undecodable: Callable[[UndecodableMessage], None] | None = None
     on_failed: Callable[[FailedDelivery], None] | None = None
     on_start: Callable[[QueueStart], None] | None = None
@@ -135,6 +137,7 @@ class Listener:
     on_revoked: Callable[[list[MessageQueue]], None] | None = None
     reports_each: bool = False
     is_told_where: bool = True
+    shares_slow_pulls: bool = True
     is_orphaned: bool = False
     on_misuse: Callable[[TypeError], None] | None = None
 

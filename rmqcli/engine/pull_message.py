@@ -464,7 +464,6 @@ class PullMessageService:
         member, config = self._member, self._member.config
         queue = request.message_queue
         committed = None if member.is_broadcasting else member.offsets.table.get(queue)
-        posted = config.post_subscription_when_pull
         request.asked_ms = member.now_ms()
         commit_offset = committed or None  # as Java: 0 is committed by the timer only
         request.process_queue.pull_begun(commit_offset)
@@ -477,7 +476,7 @@ class PullMessageService:
             suspend_ms=SUSPEND_MS,
             timeout_ms=TIMEOUT_MS,
             sub_version=subscription.sub_version,
-            expression=subscription.sub_string if posted else None,
+            expression=None,
             expression_type=subscription.expression_type or TAG,
         )
         pending: Pending[PullAnswer]

@@ -281,7 +281,6 @@ class PushConsumer:
             message_model=config.message_model.name,
             consume_from_where=config.consume_from_where.name,
             subscriptions=tuple(member.subscriptions.values()),
-            unit_mode=config.unit_mode,
         )
         heartbeat = HeartbeatData(client_id=member.client_id, consumers=(consumer,))
         return {

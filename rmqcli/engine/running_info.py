@@ -87,8 +87,6 @@ def consume_directly(
     remark = None
     if error is not None:
         outcome, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
-    elif result is None and listener.none_is_failure:
-        outcome = "CR_RETURN_NULL"
     elif listener.is_orderly:
         outcome = _ORDERLY_RESULTS[orderly_status(result, listener)]
     else:

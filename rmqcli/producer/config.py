@@ -69,7 +69,6 @@ class ProducerConfig:
     await_termination_ms: int = 10_000
     client_ip: str | None = None
     instance_name: str | None = None
-    unit_name: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, ranges=_RANGES)

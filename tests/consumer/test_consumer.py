@@ -110,15 +110,6 @@ def committed_now(running):
     ]
 
 
-def test_none_is_a_failure_with_none_is_failure(rmq_cluster_factory):
-    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
-    topic = cluster.create_topic("orders")
-    cluster.send(topic, ["x"])
-    seen = Seen(lambda _, times: True if times > 1 else None)
-    with consumer(cluster, "g", topic, seen, none_is_failure=True):
-        wait_until(lambda: len(seen.bodies) == 2)
-
-
 def test_a_message_is_a_dead_letter_after_its_last_retry(rmq_cluster_factory):
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")

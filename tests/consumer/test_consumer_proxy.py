@@ -639,7 +639,6 @@ def test_a_topic_that_is_not_there_may_be_waited_for(cluster):
         ("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
         ("consume_timestamp_ms", 1),
         ("max_reconsume_times", 3),
-        ("unit_name", "u"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(setting, value):

@@ -207,7 +207,7 @@ def test_the_error_names_a_broker_that_never_accepts_a_heartbeat(
         ({"message_model": "CLUSTERING"}, "it must be a MessageModel"),
         ({"consume_from_where": 1}, "it must be a ConsumeFromWhere"),
         ({"client_ip": 127}, "client_ip is 127, an int; it must be a str or None"),
-        ({"unit_mode": 1}, "unit_mode is 1, an int; it must be a bool"),
+        ({"like_4_6_offset_illegal": 1}, "is 1, an int; it must be a bool"),
         ({"strategy": "AVG"}, "it must be an AllocateMessageQueueStrategy"),
         ({"consume_threads": None}, "consume_threads is None, a NoneType"),
     ],

@@ -44,7 +44,6 @@ def test_two_consumers_of_one_process_are_two_members():
         make_client_id(
             ip="172.17.0.1",
             instance_name=None,
-            unit_name=None,
             pid=1,
             nanotime=nanotime,
             is_broadcasting=False,

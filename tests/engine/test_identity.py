@@ -8,20 +8,19 @@ from rmqcli.client_id import make_client_id
 
 
 @pytest.mark.parametrize(
-    ("instance", "unit", "is_broadcasting", "expected"),
+    ("instance", "is_broadcasting", "expected"),
     [
-        (None, None, False, "10.0.0.1@42#77"),
-        ("DEFAULT", None, False, "10.0.0.1@42#77"),
-        (None, None, True, "10.0.0.1@DEFAULT"),
-        ("blue", None, False, "10.0.0.1@blue"),
-        ("blue", "u", True, "10.0.0.1@blue@u"),
+        (None, False, "10.0.0.1@42#77"),
+        ("DEFAULT", False, "10.0.0.1@42#77"),
+        (None, True, "10.0.0.1@DEFAULT"),
+        ("blue", False, "10.0.0.1@blue"),
+        ("blue", True, "10.0.0.1@blue"),
     ],
 )
-def test_client_ids_have_the_form_of_java_s(instance, unit, is_broadcasting, expected):
+def test_client_ids_have_the_form_of_java_s(instance, is_broadcasting, expected):
     found = make_client_id(
         ip="10.0.0.1",
         instance_name=instance,
-        unit_name=unit,
         pid=42,
         nanotime=77,
         is_broadcasting=is_broadcasting,

@@ -500,13 +500,13 @@ def a_message():
         (ConsumeOrderlyStatus.ROLLBACK, "CR_ROLLBACK"),
         (ConsumeOrderlyStatus.COMMIT, "CR_COMMIT"),
         (ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, "CR_LATER"),
-        (None, "CR_RETURN_NULL"),
+        (None, "CR_SUCCESS"),
     ],
 )
 def test_a_message_shown_directly_in_order(result, expected):
     """Source: ConsumeMessageOrderlyServiceTest
     .testConsumeMessageDirectly_WithNoException."""
-    world = World(orderly=True, none_is_failure=True, act=lambda *_: result)
+    world = World(orderly=True, act=lambda *_: result)
     answer = consume_directly(
         a_message(), world.member.listener, queue_of(), world.clock
     )
@@ -519,11 +519,11 @@ def test_a_message_shown_directly_in_order(result, expected):
     [
         (ConsumeConcurrentlyStatus.CONSUME_SUCCESS, "CR_SUCCESS"),
         (ConsumeConcurrentlyStatus.RECONSUME_LATER, "CR_LATER"),
-        (None, "CR_RETURN_NULL"),
+        (None, "CR_SUCCESS"),
     ],
 )
 def test_a_message_shown_directly_in_any_order(result, expected):
-    world = World(none_is_failure=True, act=lambda *_: result)
+    world = World(act=lambda *_: result)
     answer = consume_directly(
         a_message(), world.member.listener, queue_of(), world.clock
     )
@@ -655,15 +655,6 @@ def test_a_retry_topic_without_a_route_keeps_no_start_waiting():
 def test_only_routes_of_subscribed_topics_are_kept():
     world = started()
     assert world.network.kept == {TOPIC, RETRY}
-
-
-def test_a_heartbeat_has_the_unit_mode_of_the_settings():
-    world = started(unit_mode=True)
-    (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
-    assert consumer.unit_mode is True
-    world = started()
-    (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
-    assert consumer.unit_mode is False
 
 
 def test_the_route_of_the_retry_topic_is_fetched_at_growing_intervals():

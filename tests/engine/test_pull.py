@@ -41,7 +41,7 @@ def test_queues_do_not_wait_for_each_other():
 
 
 def test_a_pull_asks_for_32_messages_held_15_s_and_waits_30_s():
-    """The pull has no expression unless post_subscription_when_pull is set."""
+    """The broker has the expression from the heartbeat."""
     world = started()
     assert world.asked() == [
         PullAsk(
@@ -57,12 +57,6 @@ def test_a_pull_asks_for_32_messages_held_15_s_and_waits_30_s():
             expression_type="TAG",
         )
     ]
-
-
-def test_post_subscription_when_pull_puts_the_expression_into_the_pull():
-    world = started(tags="A || B", post_subscription_when_pull=True)
-    (ask,) = world.asked()
-    assert (ask.expression, ask.expression_type) == ("A || B", "TAG")
 
 
 def test_a_pull_s_timeout_is_longer_than_a_broker_holds_it():

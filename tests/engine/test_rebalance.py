@@ -531,7 +531,7 @@ def test_results_for_a_queue_that_was_given_up_have_no_effect(orderly):
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_queue_that_goes_to_another_member_is_neither_pulled_nor_handed_out(orderly):
     """The listener's call under way ends, and its result counts."""
-    world = World(orderly=orderly, queues=2, share_slow_pulls=False)
+    world = World(orderly=orderly, queues=2, shares_slow_pulls=False)
     world.start()
     world.holds_work = True
     world.found(range(5), call=world.pull(1))

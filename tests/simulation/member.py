@@ -97,7 +97,6 @@ class SimMember:
             client_id=make_client_id(
                 ip=f"10.0.0.{number % 250}",
                 instance_name=None,
-                unit_name=None,
                 pid=number,
                 nanotime=schedule.now_ms,
                 is_broadcasting=False,

@@ -56,6 +56,12 @@ _CONSUME_TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 _LINES: Final = 32
 
 
+class _InTurn(Consumer):
+    """Else the last messages of --count could be granted before an earlier one."""
+
+    _shares_slow_pulls = False
+
+
 @dataclass(frozen=True, slots=True)
 class StartAt:
     """The value of `--from`; `text` is the same position for `reset-offset --to`."""
@@ -78,8 +84,6 @@ def config_of(options: ConsumeOptions) -> ConsumerConfig:
     return ConsumerConfig(
         message_model=model,
         consume_threads=options.consume_threads,
-        # Else the last messages of --count could be granted before an earlier one.
-        share_slow_pulls=options.count is None,
         consume_message_batch_max_size=_batch_size(options),
         pull_batch_size=options.pull_batch,
         max_reconsume_times=options.max_retries,
@@ -151,7 +155,7 @@ class _Run:
         )
         self._starts = None if self._by_proxy else _starts(options, counts)
         self._listener = self._make_listener()
-        self._consumer = Consumer(
+        self._consumer = (Consumer if options.count is None else _InTurn)(
             options.group,
             subscriptions_of(options),
             on_batch=self._listener.on_batch,

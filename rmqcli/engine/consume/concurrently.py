@@ -75,7 +75,7 @@ class ConsumeMessageConcurrentlyService:
         if member.listener.one_message:
             size = 1
         request = ConcurrentRequest(queue, process_queue, messages, size)
-        if not member.config.share_slow_pulls:
+        if not member.listener.shares_slow_pulls:
             request.is_shared = True  # so that it is never shared
         self._open[request] = None
         try:

@@ -189,7 +189,7 @@ def consume_concurrently(
     failed: list[Failed] = []
     now_ms = clock.monotonic_ms
     started_ms = before_ms = now_ms()
-    is_fast = listener.one_message and is_single and not listener.none_is_failure
+    is_fast = listener.one_message and is_single
     call = listener.call if is_fast else None
     report_ms = 0 if listener.reports_each else REPORT_MS
     # Check before taking a batch, so that the consumed messages are always a prefix.
@@ -262,7 +262,7 @@ def consume_orderly(
             if is_single and type(messages[succeeded]) is not UndecodableMessage:
                 messages[succeeded].consume_start_ms = now_ms
                 result = call(messages[succeeded])
-                if result is None and not listener.none_is_failure:
+                if result is None:
                     succeeded += 1
                     now_ms = monotonic_ms()
                     continue  # the fast path of the usual case
@@ -427,9 +427,7 @@ def orderly_status(result: object, listener: Listener) -> ConsumeOrderlyStatus:
 
 def is_success(result: object, listener: Listener) -> bool:
     """Whether a listener's result means success. Raises LeaveRest for a coroutine."""
-    if result is None:
-        return not listener.none_is_failure
-    if result is _SUCCESS or result is True:
+    if result is None or result is _SUCCESS or result is True:
         return True
     if result is not False and result is not _LATER:
         listener.check_result(result, "the listener")

@@ -105,9 +105,7 @@ class RemotingBackend:
         self._clock = clock
         self._timeout_ms = client.timeout_ms
         ip = config.client_ip or local_ip(client.namesrv[0]) or "127.0.0.1"
-        self.client_id = new_client_id(
-            ip=ip, instance_name=config.instance_name, unit_name=config.unit_name
-        )
+        self.client_id = new_client_id(ip=ip, instance_name=config.instance_name)
         self._lock = threading.Lock()
         self._ids = UniqueIds(ip, clock=clock, rng=rng)  # guarded by _lock
         api = Client(client, clock=clock)

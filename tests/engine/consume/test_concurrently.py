@@ -175,13 +175,6 @@ def test_a_listener_that_returns_anything_else_has_failed_and_its_message_is_sen
     assert world.process_queue().msg_count == 0
 
 
-def test_none_is_a_failure_with_none_is_failure():
-    """In Java null is a failure, too."""
-    world = started(none_is_failure=True)
-    world.found([0])
-    assert offsets_of(sent_back(world)) == [0]
-
-
 def test_a_listener_that_raises_ends_no_thread_and_leaves_nothing_cached():
     """A thread is occupied only while a listener blocks."""
     world = started(act=failing(*range(64)))
@@ -332,9 +325,9 @@ def test_a_slow_request_is_not_shared_after_the_close_began():
     assert world.workers.shared == []
 
 
-def test_a_slow_request_is_not_shared_with_share_slow_pulls_off():
+def test_a_slow_request_is_not_shared_where_messages_are_consumed_in_turn():
     """Otherwise, of two threads, the one with the later message could finish first."""
-    world = started(share_slow_pulls=False)
+    world = started(shares_slow_pulls=False)
     world.holds_work = True
     world.found(range(5))
     (request,) = world.workers.requests
@@ -386,7 +379,7 @@ def test_the_messages_of_a_failed_listener_are_counted_in_all(batch_size, is_sha
     world = started(
         act=failing(1, 4),
         consume_message_batch_max_size=batch_size,
-        share_slow_pulls=is_shared,
+        shares_slow_pulls=is_shared,
     )
     world.found([0, 1, 2, 3])
     world.found([4, 5])

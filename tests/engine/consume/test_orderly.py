@@ -122,13 +122,6 @@ def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it
     assert world.offset() == 4
 
 
-def test_none_is_a_failure_with_none_is_failure():
-    """In Java null is a failure, too."""
-    world = orderly(act=lambda *_: None, none_is_failure=True)
-    world.found([0, 1])
-    assert world.offsets_seen() == [0]
-
-
 @pytest.mark.parametrize(
     ("asked_ms", "delay_ms"),
     [(None, 1_000), (0, 10), (10, 10), (5_000, 5_000), (99_000, 30_000)],

@@ -148,7 +148,7 @@ def offsets_of(messages):
     return [each.queue_offset for each in messages]
 
 
-def concurrently(steps, *, is_quick, none_is_failure):
+def concurrently(steps, *, is_quick):
     script = Script(steps)
     outcomes: list[Any] = []
 
@@ -158,7 +158,7 @@ def concurrently(steps, *, is_quick, none_is_failure):
 
     consume_concurrently(
         script.make(ConcurrentRequest),
-        script.listener(is_quick=is_quick, none_is_failure=none_is_failure),
+        script.listener(is_quick=is_quick),
         script.clock,
         report=outcomes.append,
         share=share,
@@ -178,13 +178,11 @@ def concurrently(steps, *, is_quick, none_is_failure):
     return told, script.calls, script.shared, script.request.is_cancelled
 
 
-def in_order(steps, *, is_quick, none_is_failure, needs_lock):
+def in_order(steps, *, is_quick, needs_lock):
     script = Script(steps)
     outcome = consume_orderly(
         script.make(OrderlyRequest),
-        script.listener(
-            is_quick=is_quick, none_is_failure=none_is_failure, is_orderly=True
-        ),
+        script.listener(is_quick=is_quick, is_orderly=True),
         script.clock,
         needs_lock=needs_lock,
     )
@@ -199,23 +197,21 @@ def in_order(steps, *, is_quick, none_is_failure, needs_lock):
     return told, script.calls, script.request.is_cancelled
 
 
-@given(steps, st.booleans())
-@example([Step(partial(LeaveRest, 1), 0, "", is_readable=True)], False)
-def test_concurrent_messages_one_by_one(steps, none_is_failure):
+@given(steps)
+@example([Step(partial(LeaveRest, 1), 0, "", is_readable=True)])
+def test_concurrent_messages_one_by_one(steps):
     quick, other = (
-        concurrently(steps, is_quick=is_quick, none_is_failure=none_is_failure)
-        for is_quick in (True, False)
+        concurrently(steps, is_quick=is_quick) for is_quick in (True, False)
     )
     assert quick == other
 
 
-@given(steps, st.booleans(), st.booleans())
-def test_orderly_messages_one_by_one(steps, none_is_failure, needs_lock):
+@given(steps, st.booleans())
+def test_orderly_messages_one_by_one(steps, needs_lock):
     quick, other = (
         in_order(
             steps,
             is_quick=is_quick,
-            none_is_failure=none_is_failure,
             needs_lock=needs_lock,
         )
         for is_quick in (True, False)
@@ -227,9 +223,7 @@ def test_a_request_that_succeeds_as_a_whole_ends_without_a_special_batch():
     """The outcome has only the number of successes and the time."""
     steps = [Step(None, 3, "", is_readable=True)] * 2
     for is_quick in (True, False):
-        told, calls, is_cancelled = in_order(
-            steps, is_quick=is_quick, none_is_failure=False, needs_lock=True
-        )
+        told, calls, is_cancelled = in_order(steps, is_quick=is_quick, needs_lock=True)
         assert told == (2, [], None, True, None, 6)
         assert calls == [(0, START_MS), (1, START_MS + 3)]
         assert not is_cancelled
@@ -238,9 +232,7 @@ def test_a_request_that_succeeds_as_a_whole_ends_without_a_special_batch():
 def test_a_failure_ends_a_request_with_the_message_that_failed():
     steps = [Step(None, 3, "", is_readable=True), Step(False, 4, "", is_readable=True)]
     for is_quick in (True, False):
-        told, _, _ = in_order(
-            steps, is_quick=is_quick, none_is_failure=False, needs_lock=False
-        )
+        told, _, _ = in_order(steps, is_quick=is_quick, needs_lock=False)
         status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         assert told == (1, [1], status, True, None, 7)
 
@@ -254,9 +246,7 @@ def test_concurrent_outcomes_are_reported_after_50_ms_at_the_latest():
         Step(None, 1, "", is_readable=True),
     ]
     for is_quick in (True, False):
-        told, calls, shared, is_cancelled = concurrently(
-            steps, is_quick=is_quick, none_is_failure=False
-        )
+        told, calls, shared, is_cancelled = concurrently(steps, is_quick=is_quick)
         assert told == [([0, 1], [(1, 0)], 50, False), ([2], [], 1, True)]
         assert calls == [(0, START_MS), (1, START_MS + 49), (2, START_MS + 50)]
         assert (shared, is_cancelled) == (1, False)
@@ -268,7 +258,7 @@ def test_a_coroutine_leaves_its_message_and_all_later_ones(is_readable):
     step = Step(None, 0, "", is_readable=True)
     steps = [step, Step(work, 0, "", is_readable=is_readable), step]
     for is_quick in (True, False):
-        settings = {"is_quick": is_quick, "none_is_failure": False}
+        settings = {"is_quick": is_quick}
         told, calls, _, is_cancelled = concurrently(steps, **settings)
         assert told == [([0], [], 0, True)]
         assert is_cancelled
