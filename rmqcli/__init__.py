@@ -7,6 +7,10 @@
 - `connect`: creates all of these for one cluster.
 - `RocketMQDataSource`: topics as DataFrames of Apache Spark.
 
+Consumers, producers and an Admin are started the same way: the constructor only checks
+its arguments, and `with` or `start` starts them, once. After `close`, or the `with`
+block, every call raises UsageError.
+
 The errors that the library raises are `RmqError`s; see `rmqcli.errors` for the tree. A
 value that cannot be used is a ConfigError, which is a ValueError, too, and a value of a
 wrong type a TypeError. ConnectError and DeadlineError are a ConnectionError and a

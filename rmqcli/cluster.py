@@ -108,7 +108,7 @@ class Cluster:
         self._made.close()
 
     def admin(self, *, backups: Path | None = None) -> Admin:
-        """Create an Admin; see Admin.
+        """Create an Admin, to be started by `with` or `start`; see Admin.
 
         `backups` is the folder of the backups that resets save. Raises UsageError when
         only a proxy is known.

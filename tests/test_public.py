@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,8 @@ def test_errors_can_be_pickled(error):
 
 def test_one_configuration_serves_producers_consumers_and_an_admin(rmq_cluster):
     with connect(rmq_cluster.namesrv) as cluster:
-        cluster.admin().create_topic("orders", queue_nums=1)
+        with cluster.admin() as admin:
+            admin.create_topic("orders", queue_nums=1)
         with cluster.consumer("billing", "orders") as consumer:
             producer = cluster.producer()
             producer.start()
@@ -181,3 +183,59 @@ def test_keys_may_be_a_list():
     assert hash(message) == hash(
         rmqcli.ProducerMessage("orders", b"x", keys=("k1", "k2"))
     )
+
+
+#: How each client is made, and a call that needs it to be started.
+CLIENTS: dict[str, tuple[Any, Any]] = {
+    "Producer": (rmqcli.Producer, lambda each: each.queues("orders")),
+    "Consumer": (
+        lambda **given: rmqcli.Consumer("g", "orders", **given),
+        lambda each: next(each.messages()),
+    ),
+    "SimpleConsumer": (
+        lambda **given: rmqcli.SimpleConsumer("g", "orders", **given),
+        lambda each: each.receive(await_ms=0),
+    ),
+    "Admin": (rmqcli.Admin, lambda each: each.topics()),
+}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_client_is_started_once_by_start_or_with(rmq_cluster, rmq_topic, name):
+    """The constructor contacts no server."""
+    rmq_cluster.create_topic("orders")
+    make, call = CLIENTS[name]
+    make(namesrv="127.0.0.1:1")
+    client = make(namesrv=rmq_cluster.namesrv)
+    with pytest.raises(UsageError, match="not started"):
+        call(client)
+    client.start()
+    with pytest.raises(UsageError, match="can be started only once"):
+        client.start()
+    with client:
+        pass
+    with pytest.raises(UsageError, match="can be started only once"):
+        client.start()
+    if name != "Consumer":  # a closed consumer has no more messages
+        with pytest.raises(UsageError, match="is closed"):
+            call(client)
+
+
+def test_a_cluster_s_clients_take_what_their_classes_take():
+    """But for what the cluster knows: its servers, and the clock."""
+    known = {"self", "namesrv", "endpoints", "client", "clock"}
+    for kind, make in (
+        (rmqcli.Consumer, rmqcli.Cluster.consumer),
+        (rmqcli.Producer, rmqcli.Cluster.producer),
+        (rmqcli.SimpleConsumer, rmqcli.Cluster.simple_consumer),
+        (rmqcli.Admin, rmqcli.Cluster.admin),
+    ):
+        wanted, found = (
+            {
+                name: (each.default, each.kind, each.annotation)
+                for name, each in inspect.signature(function).parameters.items()
+                if name not in known
+            }
+            for function in (kind.__init__, make)
+        )
+        assert found == wanted, kind

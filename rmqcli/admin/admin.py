@@ -43,6 +43,7 @@ from rmqcli.errors import (
     PartialError,
     RefusedError,
     RmqError,
+    UsageError,
 )
 from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
@@ -108,8 +109,9 @@ class Admin:
 
     `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
     127.0.0.1:9876); pass `client` instead when credentials, TLS or another timeout are
-    needed. `backups` is the folder of the backups that resets save (default: that of
-    `rmq reset-offset`). No connection is opened before the first request.
+    needed. It is used in a `with` block, or after `start`. `backups` is the folder of
+    the backups that resets save (default: that of `rmq reset-offset`). No connection is
+    opened before the first request.
 
     Every method raises TransportError when no server can be reached in time, its
     subclass NoBrokerError when no broker is registered or none answers, DeniedError
@@ -124,23 +126,51 @@ class Admin:
         backups: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        config = client_config(client, namesrv)
-        self._client = Client(config, clock=clock)
+        self._client_config = client_config(client, namesrv)
+        self._clock = clock
         self._backups = backups
-        self._servers = config.servers
+        #: made by `start`
+        self._started: Client | None = None
+        self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"Admin({self._servers})"
+        return f"Admin({self._client_config.servers})"
 
     def __enter__(self) -> Self:
+        if self._started is None:
+            self.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the Admin. It contacts no server before the first request.
+
+        Raises UsageError when the Admin was started or closed before.
+        """
+        if self._started is not None or self._is_closed:
+            raise UsageError(
+                "an Admin can be started only once", hint="create a new Admin"
+            )
+        self._started = Client(self._client_config, clock=self._clock)
+
     def close(self) -> None:
-        """Close every connection. Idempotent."""
-        self._client.close()
+        """Close every connection. After this every request raises UsageError.
+
+        Idempotent.
+        """
+        self._is_closed = True
+        if self._started is not None:
+            self._started.close()
+
+    @property
+    def _client(self) -> Client:
+        if self._started is None:
+            raise UsageError("the Admin is not started: use `with`, or call start")
+        if self._is_closed:
+            raise UsageError("the Admin is closed")
+        return self._started
 
     # --- lag ---
 

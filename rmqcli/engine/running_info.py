@@ -48,6 +48,10 @@ def running_info(
         "consumerGroup": member.group,
         "pullThresholdForQueue": str(member.pull_threshold_for_queue),
         "pullThresholdSizeForQueue": str(member.pull_threshold_size_for_queue_mib),
+        # Java has settings for these, and members here the default of each.
+        "postSubscriptionWhenPull": "false",
+        "unitMode": "false",
+        "unitName": "-1",
         "PROP_CONSUMEORDERLY": str(member.is_orderly).lower(),
         "PROP_THREADPOOL_CORE_SIZE": str(member.config.consume_threads),
         "PROP_CONSUMER_START_TIMESTAMP": str(started_epoch_ms),

@@ -37,7 +37,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.callbacks import check_callback
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
+    from rmqcli.engine.message import Message
     from rmqcli.model import MessageQueue
     from rmqcli.producer.backend import MessageQueueSelector, ProducerBackend
     from rmqcli.producer.message import ProducerMessage
@@ -117,7 +118,7 @@ class Producer:
         endpoints: str | None = None,
         config: ProducerConfig | None = None,
         client: ClientConfig | None = None,
-        on_check: Callable[[Any], LocalTransactionState | None] | None = None,
+        on_check: Callable[[Message], LocalTransactionState | None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client_config = client_config(client, namesrv, endpoints)

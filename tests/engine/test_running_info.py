@@ -74,7 +74,7 @@ def test_running_info_has_every_setting_under_java_s_name():
         "pullThresholdSizeForTopic": "-1",
         "pullTimeDelayWhenException": "1000",
         "rebalanceInterval": "20000",
-        "shareSlowPulls": "true",
+        "consumeAgo": "1800000",
         "strategy": "AVG",
         "suspendCurrentQueueTime": "1000",
         "unitMode": "false",
@@ -90,7 +90,6 @@ def test_running_info_has_the_settings_of_the_member():
             consume_threads=7,
             instance_name="i1",
             strategy=AllocateMessageQueueAveragelyByCircle(),
-            unit_mode=True,
             queues=2,
             pull_threshold_size_for_topic_mib=64,
         )
@@ -100,7 +99,6 @@ def test_running_info_has_the_settings_of_the_member():
     assert properties["messageModel"] == "BROADCASTING"
     assert properties["instanceName"] == "i1"
     assert properties["strategy"] == "AVG_BY_CIRCLE"
-    assert properties["unitMode"] == "true"
     assert properties["pullThresholdSizeForTopic"] == "64"
     assert properties["pullThresholdSizeForQueue"] == "32"
 

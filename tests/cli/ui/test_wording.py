@@ -233,19 +233,21 @@ def _texts(tree):
     ("ask", "arguments", "library", "command_line"),
     [
         (
-            lambda connected: connected.admin().group("nope"),
+            lambda connected: connected.admin().__enter__().group("nope"),
             ["group", "show", "nope"],
             "list groups with: Admin.groups()",
             "list groups with: rmq groups",
         ),
         (
-            lambda connected: connected.admin().topic("nope"),
+            lambda connected: connected.admin().__enter__().topic("nope"),
             ["topic", "show", "nope"],
             "list topics with: Admin.topics()",
             "list topics with: rmq topics",
         ),
         (
-            lambda connected: connected.admin().update_group("G", consume_enable=False),
+            lambda connected: (
+                connected.admin().__enter__().update_group("G", consume_enable=False)
+            ),
             ["group", "update", "G", "--no-consume"],
             "create it with: Admin.create_group('G')",
             "create it with: rmq group create G",

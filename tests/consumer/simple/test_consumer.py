@@ -189,6 +189,7 @@ def test_what_is_acknowledged_is_done_and_what_is_not_comes_again(rmq_cluster, t
 def test_operators_see_what_a_member_consumes_until_it_closes(rmq_cluster, topic):
     with connect(rmq_cluster.namesrv) as cluster:
         admin = cluster.admin()
+        admin.start()
         admin.create_group("billing")
         with consumer_of(rmq_cluster, {topic: "A || B"}) as consumer:
             consumer.receive(await_ms=0)
@@ -304,6 +305,7 @@ def test_a_message_whose_deliveries_are_used_up_becomes_a_dead_letter(
 ):
     with connect(rmq_cluster.namesrv) as cluster:
         admin = cluster.admin()
+        admin.start()
         admin.create_group("billing", retry_max_times=0)
         rmq_cluster.send(topic, ["poison"])
         with consumer_of(rmq_cluster) as consumer:

@@ -201,8 +201,8 @@ def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
 
 
 def create_again(cluster, *, queues=2):
-    with connect(cluster.namesrv) as clients:
-        clients.admin().delete_topic("orders")
+    with connect(cluster.namesrv) as clients, clients.admin() as admin:
+        admin.delete_topic("orders")
     cluster.create_topic("orders", queues=queues)
 
 
