@@ -14,6 +14,8 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -181,6 +183,23 @@ def sync_folder(directory: str | Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def check_readable(path: str) -> None:
+    """Raise UsageError unless `path` is a file, a pipe or a device that can be read."""
+    fault = None
+    try:
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            fault = "is a directory"
+        elif not os.access(path, os.R_OK):
+            fault = "permission denied"
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        fault = reason[:1].lower() + reason[1:]
+    except ValueError:  # a null byte
+        fault = "not the name of a file"
+    if fault is not None:
+        raise UsageError(f"{path}: {fault}")
 
 
 def read_regular(path: str | Path, bytes_max: int, *, is_own: bool = False) -> bytes:

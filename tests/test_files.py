@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqcli.errors import UsageError
 from rmqcli.files import (
+    check_readable,
     create_file,
     file_name_fault,
     folder_fault,
@@ -211,3 +213,17 @@ def test_state_is_where_xdg_says(monkeypatch, environ, folder):
 def test_without_a_home_directory_there_is_no_state_folder(monkeypatch):
     monkeypatch.setenv("HOME", "nowhere")
     assert state_folder({}, "lag") is None
+
+
+def test_a_file_that_cannot_be_read_is_a_usage_error_with_its_reason(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    check_readable(str(file))
+    for path, words in (
+        (tmp_path / "missing", "missing: no such file or directory"),
+        (tmp_path, ": is a directory"),
+        (file / "below", "below: not a directory"),
+        ("a\0b", "not the name of a file"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            check_readable(str(path))

@@ -309,11 +309,12 @@ class Admin:
         """
         from rmqcli.admin.reset.apply import ResetRun, recheck
         from rmqcli.admin.reset.backup import save_backup
+        from rmqcli.units import counted
 
         plan = planned.plan
         if plan.unknown:
             raise RefusedError(
-                f"{len(plan.unknown)} queues of the plan could not be read",
+                f"{counted(len(plan.unknown), 'queue')} of the plan could not be read",
                 hint="plan again when their brokers can be reached",
             )
         if plan.changes and plan.refusals:

@@ -53,6 +53,7 @@ from rmqcli.model import (
     MessageQueue,
 )
 from rmqcli.tasks import Sleep
+from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.codes import ResponseCode
@@ -522,8 +523,7 @@ class RemovedQueues:
             queues = f"queue {self.first} of {self.broker_name}"
         if self.messages is None:
             return f"{queues}, with an unknown number of messages"
-        noun = "message" if self.messages == 1 else "messages"
-        return f"{queues}, with {self.messages:,} {noun}"
+        return f"{queues}, with {counted(self.messages, 'message')}"
 
 
 def queues_lost_by(
@@ -612,7 +612,7 @@ def _write(
     )
     for name, answer in answers.items():
         if isinstance(answer, RmqError):
-            failed[name] = answer
+            failed[name] = _about_attribute(client, masters, name, wanted[name], answer)
             continue
         results[name] = StepResult(
             server=name,
@@ -804,6 +804,37 @@ def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
                 f"{name} runs RocketMQ {version_name(version)}, and attributes need"
                 f" {version_name(V5_0_0)}"
             )
+
+
+def _about_attribute(
+    client: Client,
+    masters: Mapping[str, str],
+    name: str,
+    wanted: TopicConfig,
+    answer: RmqError,
+) -> RmqError:
+    """Return a broker's refusal with the attribute that it does not accept, if any.
+
+    Source: AttributeUtil.validateAlter, Attribute.verify.
+    """
+    remark = answer.remark if isinstance(answer, BrokerError) else ""
+    what, _, attribute = remark.rpartition("key: ")
+    if what == "unsupported ":
+        version = version_name(client.broker_version(masters[name]))
+        return UnsupportedError(
+            f"{name}, which runs RocketMQ {version}, does not know the attribute"
+            f" {attribute}"
+        )
+    if what == "attempt to update an unchangeable attribute. ":
+        return UnsupportedError(
+            f"{name} does not allow changes of the attribute {attribute} of an"
+            " existing topic",
+            hint="delete the topic and create it again, or create another one",
+        )
+    if "value is not in set" in remark or "attribute format" in remark:
+        given = ", ".join(f"{k}={v}" for k, v in sorted(wanted.attributes.items()))
+        return UnsupportedError(f"{name} does not accept {given}: {remark}")
+    return answer
 
 
 def _no_master(name: str, info: ClusterInfo) -> NotFoundError:

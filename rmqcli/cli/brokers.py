@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.ui.output import Column, row_of, write_rows
 from rmqcli.errors import PartialError
-from rmqcli.units import format_duration, format_rfc3339
+from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerRow
@@ -99,7 +99,7 @@ def brokers(common: Common) -> None:
             client.raise_if_none_answers(errors)
     if errors:
         raise PartialError(
-            f"{len(errors)} of {len(found)} brokers did not answer:"
+            f"{len(errors)} of {counted(len(found), 'broker')} did not answer:"
             f" {errors[0].message}",
             hint=errors[0].hint,
         )

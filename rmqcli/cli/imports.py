@@ -19,6 +19,7 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.names import check_topic
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,15 +168,18 @@ def _queues(
 def _warn_of_gaps(common: Common, content: ExportContent) -> None:
     """Warn about messages of the exported topic that cannot be sent."""
     if content.missing != 0:
-        count = "some" if content.missing is None else f"{content.missing}"
+        missing = "some messages of it are"
+        if content.missing is not None:
+            missing = counted(content.missing, "message of it is", "messages of it are")
         common.messages.warn(
-            f"{count} messages of topic {content.topic} are not in the export: they"
-            " were no longer on the broker"
+            f"topic {content.topic}: {missing} not in the export, because the broker"
+            " had deleted them"
         )
     if content.undecodable:
         common.messages.warn(
-            f"the export could not decode {content.undecodable} messages, so they are"
-            " not sent; their bytes are in _rmq/runs/*/undecodable.jsonl"
+            f"{counted(content.undecodable, 'message is', 'messages are')} not sent,"
+            " because the export could not decode them; their bytes are in"
+            " _rmq/runs/*/undecodable.jsonl"
         )
 
 
@@ -221,7 +225,8 @@ def _plan(
     )
     left = content.rows - sum(before.values())
     common.messages.info(
-        f"{left:,} of {content.rows:,} messages would be sent to {options.topic};"
+        f"{left:,} of {counted(content.rows, 'message')} would be sent to"
+        f" {options.topic};"
         " nothing was sent"
     )
 
@@ -306,19 +311,20 @@ class _Job:
         if not self._content.rows:
             messages.info("nothing to do: the export contains no messages")
         elif counts.stored:
-            messages.info(f"{counts.stored:,} messages sent to {self._topic}")
+            messages.info(f"{counted(counts.stored, 'message')} sent to {self._topic}")
         else:
             messages.info(
-                f"nothing to do: earlier runs sent all {self._content.rows:,} messages;"
-                f" to send them again, remove {state.path}"
+                "nothing to do: earlier runs sent everything, "
+                f"{counted(self._content.rows, 'message')}; to send it again, remove"
+                f" {state.path}"
             )
         if counts.unsure:
             messages.warn(
-                f"{counts.unsure} messages may be stored twice: a broker did not answer"
-                " in time"
+                f"{counted(counts.unsure, 'message')} may be stored twice: a broker did"
+                " not answer in time"
             )
         if counts.weak:
             messages.warn(
-                f"{counts.weak} messages are stored, but the broker could not flush or"
-                " replicate them in time"
+                f"{counted(counts.weak, 'message is', 'messages are')} stored, but the"
+                " broker could not flush or replicate them in time"
             )

@@ -218,7 +218,7 @@ def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
     import difflib  # only when something was mistyped
 
     near = difflib.get_close_matches(text, choices, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(choices)}"
+    hint = f"did you mean {near[0]}?" if near else ""
     return UsageError(f"{text!r} is not one of {', '.join(choices)}", hint=hint)
 
 

@@ -31,6 +31,7 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RmqError, TransportError, UsageError
+from rmqcli.files import check_readable
 from rmqcli.names import check_topic
 from rmqcli.producer.delay import Delay, parse_delay
 from rmqcli.producer.message import (
@@ -426,6 +427,10 @@ class SendCommandOptions:
         ]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} cannot be used together")
+        # All of them, before a message of the first one is sent.
+        for name in (*(self.file or ()), self.jsonl, lines):
+            if name is not None and name != "-":
+                check_readable(name)
         if body is not None:
             # Arguments that are not UTF-8 keep their bytes.
             return read_bodies([os.fsencode(body)], count=self.count or 1)

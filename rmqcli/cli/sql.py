@@ -25,6 +25,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import is_safe, safe
 from rmqcli.cli.ui.output import Column, RowWriter, json_line, table_cell
 from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.files import check_readable
 from rmqcli.units import counted
 from rmqcli.wire.message.json import RECORD_FIELDS
 
@@ -149,7 +150,9 @@ class SqlCommandOptions:
                 raise UsageError("stdin is closed")
             text = _decoded(sys.stdin.buffer.read(STATEMENT_BYTES_MAX + 1), "stdin")
         elif self.file is not None:
-            with open(os.path.expanduser(self.file), "rb") as file:
+            path = os.path.expanduser(self.file)
+            check_readable(path)
+            with open(path, "rb") as file:
                 text = _decoded(file.read(STATEMENT_BYTES_MAX + 1), self.file)
         else:
             text = self.statement or ""

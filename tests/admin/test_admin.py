@@ -138,7 +138,7 @@ def test_a_plan_with_a_silent_broker_is_refused(rmq_cluster_factory, tmp_path):
     with Admin(client=config, backups=tmp_path) as admin:
         planned = admin.plan_reset("billing", "orders", to="latest")
         assert [each.broker_name for each in planned.plan.unknown] == ["broker-b"]
-        with pytest.raises(RefusedError, match="1 queues of the plan could not be"):
+        with pytest.raises(RefusedError, match="1 queue of the plan could not be"):
             admin.apply_reset(planned)
     cluster.broker("broker-b").resume()
 

@@ -96,7 +96,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         ),
         (
             ["nest", "echo", "x", "-o", "help"],  # it has no fields to list
-            "error: --output: 'help' is not one of raw, hex\nhint: one of: raw, hex\n",
+            "error: --output: 'help' is not one of raw, hex\n",
         ),
         (
             ["sample", "common", "--timeout", "1h3x"],

@@ -208,3 +208,18 @@ def test_a_row_of_json_has_its_own_error(rmq, rmq_cluster, tmp_path):
     assert json.loads(out)["error"] == (
         "the body has 5,000,000 bytes; the limit of the broker is 4,194,304"
     )
+
+
+@pytest.mark.parametrize("flag", ["--file", "--lines", "--jsonl"])
+def test_a_file_that_does_not_exist_is_a_usage_error_before_anything_is_sent(
+    rmq, rmq_cluster, rmq_topic, tmp_path, flag
+):
+    good, missing = tmp_path / "good", tmp_path / "missing"
+    good.write_text("x", encoding="utf-8")
+    files = [flag, str(missing)]
+    if flag == "--file":  # the only one that is repeatable
+        files = [flag, str(good), *files]
+    code, out, err = rmq("send", rmq_topic, *files)
+    assert (code, out) == (2, "")
+    assert f"{missing}: no such file or directory" in err
+    assert rmq("tail", rmq_topic, "--from", "earliest", "--no-follow")[1] == ""

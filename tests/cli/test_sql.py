@@ -79,9 +79,9 @@ def test_a_query_from_stdin_is_checked(rmq, stdin, arguments, data, words):
     assert words in err
 
 
-def test_a_missing_file_is_an_error(rmq, tmp_path):
+def test_a_missing_file_is_a_usage_error(rmq, tmp_path):
     code, _, err = rmq("sql", "-f", tmp_path / "no.sql")
-    assert code == 1
+    assert code == 2
     assert "no.sql: no such file or directory" in err
 
 

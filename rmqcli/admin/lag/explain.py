@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag.model import BROADCASTING, LagState
 from rmqcli.admin.lag.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HEAD
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import dlq_topic
 from rmqcli.units import counted, format_duration
 
@@ -55,8 +56,10 @@ def _tries(lag: GroupLag) -> Iterator[str]:
         yield f"{retries} of them failed before and wait for a retry."
     if lag.reading.dead_letters:
         letters = counted(lag.reading.dead_letters, "message")
-        read = f"Admin.read({dlq_topic(lag.group)!r})"
-        yield f"Its dead-letter topic holds {letters}; read them with: {read}"
+        yield Hint(
+            f"Its dead-letter topic holds {letters}; read them with: ",
+            LibraryCall("Admin.read", dlq_topic(lag.group)),
+        )
 
 
 def _states(lag: GroupLag) -> Iterator[str]:
@@ -66,8 +69,9 @@ def _states(lag: GroupLag) -> Iterator[str]:
     if queues := by_state.get(LagState.EXPIRED):
         lost = sum(queue.expired or 0 for queue in queues)
         yield (
-            f"{lost} messages were deleted before it read them ({_names(queues)}):"
-            " the broker keeps messages for less time than the group was away."
+            f"{counted(lost, 'message was', 'messages were')} deleted before the group"
+            f" read them ({_names(queues)}): the broker keeps messages for less time"
+            " than the group was away."
         )
     if queues := by_state.get(LagState.AHEAD):
         yield (
@@ -103,7 +107,7 @@ def _members(lag: GroupLag) -> Iterator[str]:
         return
     count = len(members.connections)
     readable = sum(q.queue_id is not None and q.topic is not None for q in lag.queues)
-    yield f"{count} {'member is' if count == 1 else 'members are'} online."
+    yield f"{counted(count, 'member is', 'members are')} online."
     if count > readable > 0 and members.message_model != BROADCASTING:
         yield f"Only {readable} of them can get a queue: there are no more queues."
     for note in members.mismatches(lag.reading.clients):
@@ -153,11 +157,10 @@ def _full(held: Sequence[HeldQueue]) -> str:
             limits[f"limit {each.limits.size_mib} MiB"] = None
         else:
             limits[f"limit {each.limits.span:,} offsets from first to last"] = None
-    noun = "message" if count == 1 else "messages"
     where = _listed([str(each.queue) for each in held])
     per_queue = " per queue" if len(held) > 1 else ""
     return (
-        f"holds {count:,} unprocessed {noun} of {where}"
+        f"holds {counted(count, 'unprocessed message')} of {where}"
         f" ({', '.join(limits)}{per_queue}) and has stopped fetching:"
         " its listener is slow"
     )

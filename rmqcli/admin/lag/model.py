@@ -47,6 +47,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -381,8 +382,8 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
         reason = FROM_THE_START if _is_retry(item.topic) else NEVER_COMMITTED
         return LagState.NO_COMMIT, reason
     if item.committed < item.min_offset:
-        lost = item.min_offset - item.committed
-        return LagState.EXPIRED, f"{lost} messages were deleted before they were read"
+        lost = counted(item.min_offset - item.committed, "message")
+        return LagState.EXPIRED, f"{lost} deleted before the group read them"
     if item.committed > item.max_offset:
         beyond = item.committed - item.max_offset
         return LagState.AHEAD, f"committed {beyond} beyond the end of the queue"

@@ -30,6 +30,7 @@ from rmqcli.clock import Deadline
 from rmqcli.errors import ConnectError, RefusedError, RmqError, TransportError
 from rmqcli.position import AtGroup
 from rmqcli.tasks import All, Request, Sleep
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -341,8 +342,7 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
             )
     if refused:
         others = len(refused) - 1
-        noun = "queue" if others == 1 else "queues"
-        more = f" and {others} more {noun}" if others else ""
+        more = f" and {counted(others, 'more queue')}" if others else ""
         raise RefusedError(
             f"offsets moved since the plan was made: {refused[0]}{more}; nothing was"
             " changed",

@@ -43,6 +43,7 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import Ago, AtGroup, AtNow, AtTime, Earliest, Latest
 from rmqcli.queue_selector import select_queues
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -322,10 +323,9 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         )
         others = found.queue_offset - start
         queue = found.queue
-        messages = "message" if others == 1 else "messages"
         raise RefusedError(
             f"group {group} {stands} and the message is at {found.queue_offset} of"
-            f" {queue}: {others} other {messages} would be skipped too",
+            f" {queue}: {counted(others, 'other message')} would be skipped too",
             hint=Hint(
                 "to skip those too: ",
                 Setting("queues", queue),

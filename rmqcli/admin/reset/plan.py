@@ -14,6 +14,7 @@ from rmqcli.admin.reset.method import Mechanism
 from rmqcli.errors import RefusedError
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import retry_topic
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -261,8 +262,8 @@ def make_plan(
     if group.client_ids:
         count = len(group.client_ids)
         warnings.append(
-            f"{count} {'client is' if count == 1 else 'clients are'} online and"
-            f" reading {group.topic}"
+            f"{counted(count, 'client is', 'clients are')} online and reading"
+            f" {group.topic}"
         )
     warnings += dict.fromkeys(
         method.warning
@@ -293,20 +294,19 @@ def _retry_warnings(group: GroupFacts) -> list[str]:
     count, topic = group.retry_pending, retry_topic(group.group)
     warnings: list[str] = []
     if count:
-        what = "message waits" if count == 1 else "messages wait"
+        waiting = counted(count, "message waits", "messages wait")
         warnings.append(
             Hint(
-                f"{count} {what} in {topic} and will still be delivered; ",
+                f"{waiting} in {topic} and will still be delivered; ",
                 Setting("include_retry", True),
                 " resets that too",
             )
         )
     if group.retry_unknown:
-        queues = "queue" if group.retry_unknown == 1 else "queues"
+        queues = counted(group.retry_unknown, "queue")
         warnings.append(
             Hint(
-                f"{group.retry_unknown} {queues} of {topic} could not be read:"
-                " messages may wait there; ",
+                f"{queues} of {topic} could not be read: messages may wait there; ",
                 Setting("include_retry", True),
                 " resets that too",
             )
@@ -338,8 +338,7 @@ def check_drift(
             )
     if moved:
         others = len(moved) - 1
-        queues = "queue" if others == 1 else "queues"
-        more = f" and {others} more {queues}" if others else ""
+        more = f" and {counted(others, 'more queue')}" if others else ""
         raise RefusedError(
             f"offsets moved since the plan was made: {moved[0]}{more}",
             hint="make a new plan",

@@ -65,7 +65,7 @@ def update_and_create_topic(config: TopicConfig) -> Call[None]:
     return make_call(
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         nothing,
-        what=f"creation of topic {config.topic_name}",
+        what=f"settings of topic {config.topic_name}",
         header=CreateTopicRequestHeader(
             topic=config.topic_name,
             default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,

@@ -13,6 +13,7 @@ from rmqcli.cli.export.report import ExportReport
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.errors import ExitCode, UsageError
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,8 +189,10 @@ def _finish(common: Common, run: TableRun, *, name: str, kind: str) -> int:
             summary["queues"], columns=_QUEUES, fmt="table", color=common.use_color
         )
         if run.commit is not None:
-            rows = "?" if run.commit.rows is None else f"{run.commit.rows:,}"
+            rows = "unknown number of rows"
+            if run.commit.rows is not None:
+                rows = counted(run.commit.rows, "row")
             common.messages.info(
-                f"{rows} rows in {name}, {_VERSIONS[kind]} {run.commit.version}"
+                f"{rows} in {name}, {_VERSIONS[kind]} {run.commit.version}"
             )
     return ExitCode.OK

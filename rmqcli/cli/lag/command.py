@@ -24,6 +24,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, UsageError
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.admin.lag.assemble import LagQuery
@@ -179,10 +180,8 @@ def lag(common: Common, options: LagOptions) -> int:
     )
     view.write(common)
     if reading.hidden:
-        noun = "group" if reading.hidden == 1 else "groups"
-        common.messages.info(
-            f"not shown: {reading.hidden} system {noun}; --all shows them"
-        )
+        hidden = counted(reading.hidden, "system group")
+        common.messages.info(f"not shown: {hidden}; --all shows them")
     return _exit_code(common, reading, lags, process_queues=options.process_queues)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
 from rmqcli.cli.ui.wording import with_flags
-from rmqcli.units import format_duration, format_rfc3339
+from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -426,7 +426,7 @@ class LagView:
         rows = [row for lag in self.groups for row in self.table_rows(lag)]
         shown = without_empty_retries(rows) if is_screen(sys.stdout) else rows
         hidden = len(rows) - len(shown)
-        left_out = f"{hidden} empty retry {'queue' if hidden == 1 else 'queues'}"
+        left_out = counted(hidden, "empty retry queue")
         write_table(
             shown,
             columns=queue_columns(

@@ -30,6 +30,8 @@ from rmqcli.cli.reset_offset.view import (
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, NotFoundError, RefusedError, UsageError
+from rmqcli.files import check_readable
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.admin.reset.apply import ResetRun
@@ -179,6 +181,8 @@ class ResetOptions:
                 raise UsageError(f"{mode} and {name} cannot be used together")
         if self.out is not None and self.out.suffix not in (".json", ".csv"):
             raise UsageError(f"--out {self.out} must end in .json or .csv")
+        if self.apply is not None:
+            check_readable(str(self.apply))
         if self.group is None or self.topic is None:
             raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
 
@@ -448,9 +452,9 @@ def _incomplete(plan: ResetPlan, request: ResetRequest) -> RefusedError:
         hint += f", or reset the others only:{''.join(list(rest)[:_QUEUES_LISTED])}"
         hint += " ..." if len(rest) > _QUEUES_LISTED else ""
     count = len(plan.unknown)
+    of = counted(count + len(plan.queues), "queue")
     return RefusedError(
-        f"{count} of {count + len(plan.queues)} queues could not be read: nothing was"
-        " changed",
+        f"{count} of {of} could not be read: nothing was changed",
         hint=hint,
     )
 
@@ -460,10 +464,9 @@ def _agree(common: Common, plan: ResetPlan) -> None:
 
     if not common.assume_yes:
         show_plan(common, plan)
-    queues = len(plan.changes)
+    queues = counted(len(plan.changes), "queue")
     question = (
-        f"This changes the offsets of group {plan.group} in {queues}"
-        f" {'queue' if queues == 1 else 'queues'} of {plan.topic}."
+        f"This changes the offsets of group {plan.group} in {queues} of {plan.topic}."
     )
     confirm_by_name(common, question, name=plan.group)
 

@@ -10,7 +10,7 @@ from rmqcli.admin.reset.cluster_identity import identity_json
 from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.cli.ui.wording import with_flags
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
     from rmqcli.admin.reset.backup import Backup
@@ -228,8 +228,7 @@ def summary(plan: ResetPlan, outcomes: Outcomes) -> str:
     for outcome in outcomes.values():
         counts[outcome.result.value] = counts.get(outcome.result.value, 0) + 1
     parts = ", ".join(f"{count} {name}" for name, count in counts.items())
-    queues = "queue" if len(plan.queues) == 1 else "queues"
-    return f"{len(plan.queues)} {queues}: {parts}"
+    return f"{counted(len(plan.queues), 'queue')}: {parts}"
 
 
 def _rows(

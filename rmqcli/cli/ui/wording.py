@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "Admin.groups": "rmq groups",
     "Admin.lag": "rmq lag",
     "Admin.messages_by_key": "rmq tail --key",
+    "Admin.read": "rmq tail",
     "Admin.topic": "rmq topic show",
     "Admin.topics": "rmq topics",
     "Admin.update_group": "rmq group update",

@@ -382,7 +382,9 @@ def test_members_are_not_called_offline_while_a_broker_did_not_answer():
 def test_five_queues_are_named(count, end):
     found = words(*[queue(n, 3, 10, low=5) for n in range(count)])
     (lost,) = [each for each in found if "were deleted" in each]
-    assert lost.startswith(f"{2 * count} messages were deleted before it read them (T@")
+    assert lost.startswith(
+        f"{2 * count} messages were deleted before the group read them (T@"
+    )
     assert f"{end}): the broker keeps" in lost
 
 
