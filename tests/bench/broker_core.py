@@ -18,6 +18,7 @@ from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state.broker import BrokerState
 from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.codes import RequestCode
@@ -86,7 +87,7 @@ def batches(count: int, size: int, body: bytes) -> Iterator[RemotingCommand]:
 
 def cpu_us(requests: list[RemotingCommand]) -> float:
     """Return the CPU time, in us, in which a new broker handles all requests."""
-    broker = Broker(BrokerSettings(), MemoryStore(), _NOW, requests=BROKER_REQUESTS)
+    broker = Broker(BrokerState(BrokerSettings(), MemoryStore(), _NOW), BROKER_REQUESTS)
     start = time.process_time()
     for each in requests:
         broker.handle(_PEER, each, _NOW)

@@ -9,6 +9,7 @@ from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer, Send
 from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state.broker import BrokerState
 from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
@@ -49,13 +50,13 @@ class Driver:
     ) -> None:
         self.now = now
         self.store = MemoryStore() if store is None else store
-        self.broker = Broker(
+        self.broker = BrokerState(
             settings or BrokerSettings(),
             self.store,
             now,
-            requests=BROKER_REQUESTS,
             on_topics_changed=on_topics_changed,
         )
+        self.core = Broker(self.broker, BROKER_REQUESTS)
         self.sent: dict[int, list[RemotingCommand]] = defaultdict(list)
         self.closed: list[Peer] = []
         self._opaque = 0
@@ -87,7 +88,7 @@ class Driver:
         self, command: RemotingCommand, *, peer: Peer = CLIENT
     ) -> RemotingCommand | None:
         """Send a command as it is; return its answer, or None if there is none yet."""
-        effects = self.broker.handle(peer, command, self.now)
+        effects = self.core.handle(peer, command, self.now)
         self._keep(effects)
         for effect in effects:
             if (
@@ -101,17 +102,17 @@ class Driver:
 
     def disconnect(self, peer: Peer) -> None:
         """End a client's connection."""
-        self._keep(self.broker.closed(peer, self.now))
+        self._keep(self.core.closed(peer, self.now))
 
     def wait(self, interval_ms: int) -> None:
         """Let time pass; timers run at the times for which they are set."""
         end_ms = self.now.monotonic_ms + interval_ms
         while True:
-            due_ms = self.broker.next_due_ms()
+            due_ms = self.core.next_due_ms()
             if due_ms is None or due_ms > end_ms:
                 break
             self._at(max(due_ms, self.now.monotonic_ms))
-            self._keep(self.broker.run_due(self.now))
+            self._keep(self.core.run_due(self.now))
         self._at(end_ms)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:

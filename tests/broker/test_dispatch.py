@@ -12,7 +12,7 @@ from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
 
 BROKER = {
     10: "SEND_MESSAGE",
@@ -113,7 +113,7 @@ def test_each_answered_request_code_is_listed_here(table, expected):
 
 
 def test_a_request_code_has_one_handler():
-    table: HandlerTable[Broker] = HandlerTable()
+    table: HandlerTable[BrokerState] = HandlerTable()
     table.handles(34)(lambda state, request: None)
     with pytest.raises(ValueError, match="request code 34 has two handlers"):
         table.handles(34)(lambda state, request: None)

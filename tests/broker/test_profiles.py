@@ -40,7 +40,7 @@ def test_each_answer_has_its_version(version, number):
 def test_only_4_9_7_answers_in_binary(version):
     driver = Driver(like(version))
     request = RemotingCommand(int(RequestCode.GET_ALL_TOPIC_CONFIG), opaque=1)
-    sends = driver.broker.handle(CLIENT, request, driver.now, is_binary=True)
+    sends = driver.core.handle(CLIENT, request, driver.now, is_binary=True)
     (answer,) = (each for each in sends if isinstance(each, Send))
     assert answer.is_binary is (version == "4.9.7")
 

@@ -210,7 +210,7 @@ def with_offsets(cluster, group="G"):
     """Create the group, an offset of it in T, and its retry and dead-letter topics."""
     cluster.create_topic("T", queues=1)
     cluster.create_group(group)
-    cluster.call(lambda: cluster.broker().core.offsets.commit(group, "T", 0, 5))
+    cluster.call(lambda: cluster.broker().state.offsets.commit(group, "T", 0, 5))
     for topic in (f"%RETRY%{group}", f"%DLQ%{group}"):
         cluster.create_topic(topic, queues=1)
 
@@ -234,7 +234,7 @@ def test_a_group_is_deleted_and_its_offsets_when_asked_for(start, like, words, o
     assert committed(cluster, "G", "T") == offsets
     said = "broker-a runs RocketMQ 4.6.0, which keeps the offsets of the group" in err
     assert said == (like == "4.6.0" and bool(words))
-    groups = cluster.call(lambda: set(cluster.broker().core.groups.all()))
+    groups = cluster.call(lambda: set(cluster.broker().state.groups.all()))
     assert "G" not in groups
 
 
@@ -253,7 +253,7 @@ def test_its_topics_go_only_when_that_is_asked_for(start):
     cluster, rmq = start()
     with_offsets(cluster)
     assert rmq.rows("delete", "G", "--yes", "-r") == [("broker-a", "deleted")]
-    topics = cluster.call(lambda: set(cluster.broker().core.topics.all()))
+    topics = cluster.call(lambda: set(cluster.broker().state.topics.all()))
     assert topics >= {"T", "%RETRY%G", "%DLQ%G"}
     with_offsets(cluster)
     code, rows, err = rmq("delete", "G", "--yes", "-r", "--remove-topics")
@@ -266,7 +266,7 @@ def test_its_topics_go_only_when_that_is_asked_for(start):
             for server in ("broker-a", cluster.namesrv)
         ),
     ]
-    topics = cluster.call(lambda: set(cluster.broker().core.topics.all()))
+    topics = cluster.call(lambda: set(cluster.broker().state.topics.all()))
     assert "T" in topics
     assert not {"%RETRY%G", "%DLQ%G"} & topics
 

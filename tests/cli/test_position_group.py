@@ -42,8 +42,8 @@ def cluster():
                     group, topic, queue_id, commit_offset=offset
                 )
                 client.invoke(cluster.broker().address, call)
-        core = cluster.broker().core
-        cluster.call(lambda: core.groups.delete("tool"))
+        state = cluster.broker().state
+        cluster.call(lambda: state.groups.delete("tool"))
         yield cluster
 
 

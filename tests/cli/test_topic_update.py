@@ -29,7 +29,7 @@ def rmq(rmq_cluster, capsys):
 
 
 def queues_of(cluster):
-    config = cluster.broker().core.topics.get("T")
+    config = cluster.broker().state.topics.get("T")
     return config.read_queue_nums, config.write_queue_nums
 
 

@@ -89,6 +89,6 @@ def committed(cluster, group, topic):
     """Return the committed offsets in the brokers, by queue id."""
     found = {}
     for broker in cluster.brokers:
-        table = cluster.call(lambda broker=broker: broker.core.offsets.table())
+        table = cluster.call(lambda broker=broker: broker.state.offsets.table())
         found.update(table.get((topic, group), {}))
     return found

@@ -34,8 +34,8 @@ def cluster():
 
 
 def wait_for_holds(cluster, count):
-    core = cluster.broker().core
-    wait_until(lambda: cluster.call(lambda: len(core.holds)) == count)
+    state = cluster.broker().state
+    wait_until(lambda: cluster.call(lambda: len(state.holds)) == count)
 
 
 def test_a_consumer_gets_a_message_of_any_of_64_queues_by_its_own_pull(cluster):

@@ -171,7 +171,7 @@ def test_a_hundred_groups_are_not_affected_by_a_broker_that_hangs(rmq_cluster_fa
 
 def committed_at_a(cluster, group, topic):
     broker = cluster.broker("broker-a")
-    table = cluster.call(lambda: broker.core.offsets.table())
+    table = cluster.call(lambda: broker.state.offsets.table())
     return table.get((topic, group), {})
 
 

@@ -599,13 +599,13 @@ def test_a_close_that_does_not_wait_fails_what_is_under_way(rmq_cluster, rmq_top
 
 
 def test_the_group_is_registered_at_brokers_and_leaves(rmq_cluster, rmq_topic):
-    core = rmq_cluster.broker().core
+    state = rmq_cluster.broker().state
     with Producer("shop", namesrv=rmq_cluster.namesrv) as producer:
         producer.send(ProducerMessage(rmq_topic, b"x"))
         producer.send(ProducerMessage(rmq_topic, b"y"))
-        members = rmq_cluster.call(lambda: core.clients.producers("shop"))
+        members = rmq_cluster.call(lambda: state.clients.producers("shop"))
         assert [each.client_id for each in members] == [producer.client_id]
-    assert rmq_cluster.call(lambda: core.clients.producers("shop")) == []
+    assert rmq_cluster.call(lambda: state.clients.producers("shop")) == []
 
 
 def test_a_group_stays_registered_by_heartbeats(rmq_cluster, rmq_topic):

@@ -194,7 +194,7 @@ def test_only_an_end_that_is_decided_waits_for_an_answer(rmq_cluster, rmq_topic)
 
 def push_checks(cluster, producer, count, *, body=b"x", group="shop"):
     """Let the broker send `count` checks; return once all have arrived."""
-    core = cluster.broker().core
+    core = cluster.broker().state
     properties = {"PGROUP": group, "UNIQ_KEY": "7F00000100002A9F0000000000000000"}
     data = encode_message(
         MessageFields(topic="orders", body=body, properties=properties)

@@ -170,7 +170,8 @@ class SimCluster:
 
     def _send_one(self) -> None:
         broker = self.schedule.rng.choice(self.brokers)
-        if not broker.is_up or broker.is_hung:
+        core = broker.core
+        if core is None or broker.is_hung:
             return
         topic = broker.broker.topics.get(TOPIC)
         count = 0 if topic is None else topic.write_queue_nums
@@ -197,7 +198,7 @@ class SimCluster:
             ext_fields=to_ext_fields(header),
             body=b"%d" % self._produced,
         )
-        broker.carry(broker.broker.handle(_PRODUCER, command, now))
+        broker.carry(core.handle(_PRODUCER, command, now))
 
     @property
     def produced(self) -> int:

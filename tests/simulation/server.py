@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Send
 from rmqcli.broker.handlers import BROKER_REQUESTS
+from rmqcli.broker.state.broker import BrokerState
 from rmqcli.broker.state.offsets import ConsumerOffsets
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
@@ -210,26 +211,25 @@ class SimBroker(SimServer):
         #: when orderly locks were last lost; -1 for never
         self.locks_lost_ms = -1
         self.broker = self._make(None)
-        self.start(self.broker)
+        self.start(Broker(self.broker, BROKER_REQUESTS))
 
-    def _make(self, before: Broker | None) -> Broker:
+    def _make(self, before: BrokerState | None) -> BrokerState:
         now = self._schedule.now()
-        core = Broker(
+        state = BrokerState(
             self.settings,
             self.store,
             now,
-            requests=BROKER_REQUESTS,
-            on_topics_changed=lambda: self._names.register(core, self._schedule.now()),
+            on_topics_changed=lambda: self._names.register(state, self._schedule.now()),
             offsets=WatchedOffsets(self.name, self._committed),
         )
         if before is not None:
-            core.topics.load(before.topics.all().values())
-            core.groups.load(before.groups.all().values())
-            core.offsets.load(self._offsets)
-            core.schedule.load(self._delays)
-        core.timers.every(_PERSIST_INTERVAL_MS, now, lambda _: self._persist())
-        self._names.register(core, now)
-        return core
+            state.topics.load(before.topics.all().values())
+            state.groups.load(before.groups.all().values())
+            state.offsets.load(self._offsets)
+            state.schedule.load(self._delays)
+        state.timers.every(_PERSIST_INTERVAL_MS, now, lambda _: self._persist())
+        self._names.register(state, now)
+        return state
 
     def _persist(self) -> None:
         self._offsets = self.broker.offsets.table()
@@ -245,4 +245,4 @@ class SimBroker(SimServer):
         """Start again after a crash, with what was stored."""
         if self.core is None:
             self.broker = self._make(self.broker)
-            self.start(self.broker)
+            self.start(Broker(self.broker, BROKER_REQUESTS))

@@ -65,7 +65,7 @@ def test_the_fixtures_work_in_another_project(tmp_path):
 
 
 def sql_is_allowed(cluster):
-    settings = cluster.call(lambda: cluster.broker().core.settings)
+    settings = cluster.call(lambda: cluster.broker().state.settings)
     return settings.enable_property_filter
 
 

@@ -13,6 +13,7 @@ from rmqcli.broker.cluster.replication import Replication
 from rmqcli.broker.core import Broker
 from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.request import Refusal
+from rmqcli.broker.state.broker import BrokerState
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.log import get_logger
 
@@ -49,8 +50,8 @@ class EmbeddedBroker:
         settings: BrokerSettings,
         *,
         storage: BrokerStorage,
-        announce: Callable[[Broker], None],
-        retract: Callable[[Broker], None],
+        announce: Callable[[BrokerState], None],
+        retract: Callable[[BrokerState], None],
         find_queues: Callable[[str], list[MessageQueue] | None] | None = None,
     ) -> None:
         self._server = server
@@ -61,7 +62,7 @@ class EmbeddedBroker:
         self._find_queues = find_queues
         self.settings = settings
         self._replication: Replication | None = None
-        self._core: Broker | None = None
+        self._state: BrokerState | None = None
         self._topics_are_new = False
         self.is_running = False
 
@@ -81,20 +82,20 @@ class EmbeddedBroker:
         return self.settings.address
 
     @property
-    def core(self) -> Broker:
+    def state(self) -> BrokerState:
         """The broker's state, which can also be read after the broker was killed.
 
         Use it only inside `EmbeddedCluster.call`. Raises UsageError before the first
         start.
         """
-        if self._core is None:
+        if self._state is None:
             raise UsageError(f"broker {self.name} was never started")
-        return self._core
+        return self._state
 
     @property
     def store(self) -> MessageStore:
-        """The broker's store; like `core`, for the I/O thread only."""
-        return self.core.store
+        """The broker's store; like `state`, for the I/O thread only."""
+        return self.state.store
 
     def start(self) -> None:
         """Open the store and begin to answer. The port must already listen."""
@@ -102,35 +103,34 @@ class EmbeddedBroker:
 
     def _start(self) -> None:
         now = self._server.now()
-        before = self._core
+        before = self._state
         store = self._storage.open()
         try:
-            core = Broker(
+            state = BrokerState(
                 self.settings,
                 store,
                 now,
-                requests=BROKER_REQUESTS,
                 on_topics_changed=self._topics_changed,
                 find_queues=self._find_queues,
             )
-            self._storage.load(core, before)
-            if not core.settings.broker_id:
-                core.check_points.recover(now)
-                core.timer_messages.recover(now)
+            self._storage.load(state, before)
+            if not state.settings.broker_id:
+                state.check_points.recover(now)
+                state.timer_messages.recover(now)
         except BaseException:
             self._storage.abandon()
             raise
-        self._core = core
-        self._port.core = core
+        self._state = state
+        self._port.core = Broker(state, BROKER_REQUESTS)
         self._port.flush = self._before_answers
         self._port.settle = self._announce_topics
         if not self.settings.flush_disk_sync:
-            core.timers.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
-        core.timers.every(_EXPIRE_INTERVAL_MS, now, self._expire)
+            state.timers.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(state))
+        state.timers.every(_EXPIRE_INTERVAL_MS, now, self._expire)
         if self._replication is not None:
-            self._replication.attach(core, now)
+            self._replication.attach(state, now)
         self.is_running = True
-        self._announce(core)
+        self._announce(state)
 
     def _before_answers(self) -> None:
         self._storage.save_changes()
@@ -148,7 +148,7 @@ class EmbeddedBroker:
         self._topics_are_new = False
         if self.is_running:
             try:
-                self._announce(self.core)
+                self._announce(self.state)
             except Refusal as refusal:
                 logger.warning("registration refused broker=%s: %s", self.name, refusal)
 
@@ -157,7 +157,7 @@ class EmbeddedBroker:
 
         Call this before `start`.
         """
-        self._replication = Replication(lambda: master.core, behind=behind)
+        self._replication = Replication(lambda: master.state, behind=behind)
 
     def set_behind(self, behind: int) -> None:
         """Keep a slave `behind` messages behind its master from now on.
@@ -167,7 +167,7 @@ class EmbeddedBroker:
         replication = self._replication
         if replication is None:
             raise UsageError(f"broker {self.name}:{self.broker_id} is not a slave")
-        self._server.call(lambda: replication.set_behind(behind, self.core))
+        self._server.call(lambda: replication.set_behind(behind, self.state))
 
     def hang(self) -> None:
         """Keep all connections and answer nothing until `resume`."""
@@ -187,7 +187,7 @@ class EmbeddedBroker:
 
     def _kill(self) -> None:
         if self.is_running:
-            self._storage.save(self.core)
+            self._storage.save(self.state)
             self._leave()
             self._storage.abandon()
 
@@ -196,7 +196,7 @@ class EmbeddedBroker:
         self._topics_are_new = False
         self._server.drop(self._port)
         self._port.core = None
-        self._retract(self.core)
+        self._retract(self.state)
 
     def restart(self) -> None:
         """Kill the broker if it runs, and start it at the same address with its store.
@@ -219,7 +219,7 @@ class EmbeddedBroker:
         if self.is_running:
             self._leave()
             try:
-                self._storage.save(self.core)
+                self._storage.save(self.state)
             finally:
                 self._storage.close()
 
@@ -240,7 +240,7 @@ class EmbeddedBroker:
         """
 
         def change() -> TopicConfig:
-            config = self.core.topics.get(topic)
+            config = self.state.topics.get(topic)
             if config is None:
                 raise UsageError(f"topic {topic} does not exist on broker {self.name}")
             changed = dataclasses.replace(
@@ -248,20 +248,20 @@ class EmbeddedBroker:
                 read_queue_nums=config.read_queue_nums if read is None else read,
                 write_queue_nums=config.write_queue_nums if write is None else write,
             )
-            self.core.topics.put(changed)
+            self.state.topics.put(changed)
             return changed
 
         return self._server.call(change)
 
 
-def flush(core: Broker) -> None:
+def flush(state: BrokerState) -> None:
     """Flush a broker's store.
 
     A failure is only logged, because the messages were already acknowledged.
     """
     try:
-        core.store.flush()
+        state.store.flush()
     except RmqError as error:
         logger.error(  # noqa: TRY400  # the message says all
-            "flush failed broker=%s: %s", core.settings.broker_name, error.message
+            "flush failed broker=%s: %s", state.settings.broker_name, error.message
         )

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 from rmqcli.broker.cluster.broker import EmbeddedBroker
 from rmqcli.broker.cluster.seeding import Seed, Seeded, Seeder
 from rmqcli.broker.cluster.storage import broker_folder, storage_in
+from rmqcli.broker.core import Broker
 from rmqcli.broker.faults import Faults
+from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import profile_of
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.proxy.proxy import Proxy
     from rmqcli.broker.server.connection import Port, ServerLimits
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Clock
 
 T = TypeVar("T")
@@ -212,7 +214,7 @@ class EmbeddedCluster:
 
         def create() -> str:
             for broker in self._running_masters():
-                broker.core.topics.put(config)
+                broker.state.topics.put(config)
             return topic
 
         return self._server.call(create)
@@ -228,7 +230,7 @@ class EmbeddedCluster:
 
         def create() -> str:
             for broker in self._running_masters():
-                broker.core.groups.put(config)
+                broker.state.groups.put(config)
             return group
 
         return self._server.call(create)
@@ -258,7 +260,7 @@ class EmbeddedCluster:
         masters = [self.broker(name)] if name else self._running_masters()
         places: list[tuple[EmbeddedBroker, int]] = []
         for master in masters:
-            config = master.core.topics.get(topic)
+            config = master.state.topics.get(topic)
             count = self.options.queues if config is None else config.write_queue_nums
             ids = range(count) if queue_id is None else (queue_id,)
             places += [(master, each) for each in ids]
@@ -272,7 +274,11 @@ class EmbeddedCluster:
         for place, indexes in turns.items():
             master, queue = places[place]
             put = self._seeder.put(
-                master.core, master.name, topic, queue, [seeds[i] for i in indexes]
+                Broker(master.state, BROKER_REQUESTS),
+                master.name,
+                topic,
+                queue,
+                [seeds[i] for i in indexes],
             )
             found.update(zip(indexes, put, strict=True))
         return [found[index] for index in range(len(seeds))]
@@ -379,8 +385,8 @@ class EmbeddedCluster:
             store, name=name, broker_id=broker_id, brokers=self.options.brokers
         )
 
-    def _announce(self, core: Broker) -> None:
-        self._names.register(core, self._server.now())
+    def _announce(self, state: BrokerState) -> None:
+        self._names.register(state, self._server.now())
 
     def _find_queues(self, topic: str) -> list[MessageQueue] | None:
         """Return a topic's readable queues on all brokers; None if it is unknown."""
@@ -394,8 +400,8 @@ class EmbeddedCluster:
             for queue_id in range(queues.read_queue_nums)
         ]
 
-    def _retract(self, core: Broker) -> None:
-        self._names.unregister(core, self._server.now())
+    def _retract(self, state: BrokerState) -> None:
+        self._names.unregister(state, self._server.now())
 
 
 def _seed(message: Seed | bytes | str, tags: str | None) -> Seed:

@@ -39,6 +39,7 @@ from rmqcli.broker.request import BrokerRequest, Reply, answer_to
 from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state.broker import BrokerState
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rmqcli.clock import SYSTEM_CLOCK
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.server.connection import Core
-    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Clock, Now
     from rmqcli.store.config_files import ConfigFolder
     from rmqcli.store.message_store import MessageStore
@@ -302,14 +302,14 @@ class FolderBroker(ReadOnlyCore):
             settings = settings_of(self._store.config, name=name, address=address)
             # Requests that write are refused, so the store needs no methods that write.
             store = cast("MessageStore", self._store)
-            self._broker = Broker(
-                settings, store, now, requests=BROKER_REQUESTS, is_read_only=True
-            )
-            load_tables(self._broker, self._store)
+            self._state = BrokerState(settings, store, now, is_read_only=True)
+            load_tables(self._state, self._store)
         except BaseException:
             self._store.close()
             raise
-        super().__init__(self._broker, settings.profile, BROKER_READS)
+        super().__init__(
+            Broker(self._state, BROKER_REQUESTS), settings.profile, BROKER_READS
+        )
         self._names = names
         self._checked_ms = now.monotonic_ms
         self._is_planned = False
@@ -324,8 +324,8 @@ class FolderBroker(ReadOnlyCore):
         broker whose data version has not changed, and topics that are in the folder but
         not in the table yet do not change the version.
         """
-        self._names.unregister(self._broker, now)
-        self._names.register(self._broker, now)
+        self._names.unregister(self._state, now)
+        self._names.register(self._state, now)
 
     def close(self) -> None:
         """Close the files. Idempotent."""
@@ -342,9 +342,9 @@ class FolderBroker(ReadOnlyCore):
         flags = fields.get("sysFlag", "")
         if flags.isdecimal() and int(flags) & FLAG_COMMIT_OFFSET:
             fields["sysFlag"] = str(int(flags) & ~FLAG_COMMIT_OFFSET)
-        before = len(self._broker.holds)
+        before = len(self._state.holds)
         effects = super().handle(peer, command, now, is_binary=is_binary)
-        if len(self._broker.holds) > before:
+        if len(self._state.holds) > before:
             # A held pull has a valid header, so these are numbers.
             key = fields["topic"], int(fields["queueId"])
             self._awaited.setdefault(key, int(fields["queueOffset"]))
@@ -358,7 +358,7 @@ class FolderBroker(ReadOnlyCore):
         stamp = tables_stamp(self._store.config)
         if stamp == self._stamp:
             return
-        load_tables(self._broker, self._store)
+        load_tables(self._state, self._store)
         self._stamp = stamp
         self._register(now)
 
@@ -366,7 +366,7 @@ class FolderBroker(ReadOnlyCore):
         if not self._is_planned:
             self._is_planned = True
             at_ms = now.monotonic_ms + ARRIVALS_INTERVAL_MS
-            self._broker.timers.at(at_ms, self._poll)
+            self._state.timers.at(at_ms, self._poll)
 
     def _poll(self, now: Now) -> None:
         """Wake pulls that wait for messages written since the last poll."""
@@ -378,7 +378,7 @@ class FolderBroker(ReadOnlyCore):
             )
             for offset, unit in enumerate(units, known):
                 record = self._store.read(unit.commit_log_offset, unit.size_bytes)
-                self._broker.holds.arrived(
+                self._state.holds.arrived(
                     topic,
                     queue_id,
                     offset,
@@ -387,7 +387,7 @@ class FolderBroker(ReadOnlyCore):
                     now,
                 )
             self._awaited[topic, queue_id] = max(end, known)
-        if len(self._broker.holds):
+        if len(self._state.holds):
             self._plan_poll(now)
         else:
             self._awaited.clear()

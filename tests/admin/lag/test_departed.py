@@ -127,7 +127,7 @@ def test_a_run_for_one_topic_does_not_forget_the_others(pair, lag):
 
 def test_a_topic_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag):
     lag(pair, "billing")
-    core = pair.broker("broker-b").core
+    core = pair.broker("broker-b").state
     pair.call(lambda: core.topics.delete("orders"))
     pair.call(lambda: core.offsets.delete_topic("orders"))
     lag(pair, "billing")
@@ -137,7 +137,7 @@ def test_a_topic_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag
 
 
 def test_a_group_of_the_lost_broker_alone_is_known(pair, lag):
-    core = pair.broker("broker-b").core
+    core = pair.broker("broker-b").state
     pair.call(lambda: core.offsets.commit("shipping", "orders", 0, 3))
     assert lag(pair, "shipping")[1] == 0
     pair.broker("broker-b").kill()
@@ -236,7 +236,7 @@ def test_a_run_for_one_group_does_not_forget_the_others(pair, lag):
 def test_a_group_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag):
     lag(pair)
     for broker in pair.brokers:
-        core = broker.core
+        core = broker.state
         pair.call(lambda core=core: core.offsets.delete_group("billing"))
         pair.call(lambda core=core: core.groups.delete("billing"))
     lag(pair)

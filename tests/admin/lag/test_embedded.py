@@ -35,7 +35,7 @@ def lag(capsys):
 
 def commit(cluster, group, topic, offsets, *, broker="broker-a"):
     """Commit offsets by queue id, as a member does."""
-    core = cluster.broker(broker).core
+    core = cluster.broker(broker).state
 
     def do():
         for queue_id, offset in offsets.items():
@@ -123,7 +123,7 @@ def test_what_was_pulled_before_an_offset_was_set_ahead_is_not_in_flight(
     rmq_cluster.create_group("billing")
     rmq_cluster.send("orders", ["x"] * 20)
     commit(rmq_cluster, "billing", "orders", {0: 5, 1: 5})
-    core = rmq_cluster.broker().core
+    core = rmq_cluster.broker().state
     for queue_id, pulled in ((0, 3), (1, 8)):
         rmq_cluster.call(
             lambda q=queue_id, at=pulled: core.offsets.commit_pull(
@@ -214,7 +214,7 @@ def test_a_broker_at_which_a_stopped_group_never_committed_has_rows(
 
 def test_a_broker_without_the_topic_has_no_rows(rmq_cluster_factory, lag):
     cluster = rmq_cluster_factory(brokers=2)
-    core = cluster.broker("broker-a").core
+    core = cluster.broker("broker-a").state
     cluster.send("orders", ["x"] * 8, broker="broker-a", queue_id=0)
     cluster.create_group("billing")
     cluster.call(lambda: core.offsets.commit("billing", "orders", 0, 8))

@@ -208,7 +208,7 @@ def test_a_new_broker_resets_its_members_queue_by_queue(start, connect):
     ]
     assert told(run) == {FIRST: ("CONFIRMED", 7, ""), SECOND: ("CONFIRMED", 7, "")}
     assert cluster.call(
-        lambda: cluster.broker().core.offsets.has_pending_reset("G", "T", 0)
+        lambda: cluster.broker().state.offsets.has_pending_reset("G", "T", 0)
     )
 
 
@@ -243,7 +243,7 @@ def test_a_commit_that_was_under_way_is_waited_out(
     cluster = start("5.5.0", queues=1)
     client = connect(cluster, speed=1 if result == "CONFIRMED" else 10)
     commit(cluster, client, 30)
-    offsets = cluster.broker().core.offsets
+    offsets = cluster.broker().state.offsets
     looks = iter(range(1_000_000))
 
     def before_a_look(_request):
@@ -269,7 +269,7 @@ def test_a_reset_that_still_waits_is_replaced(start, connect):
     cluster = start("5.5.0")
     client = connect(cluster)
     commit(cluster, client, 30, 40)
-    cluster.call(lambda: cluster.broker().core.offsets.reset("G", "T", 0, 90))
+    cluster.call(lambda: cluster.broker().state.offsets.reset("G", "T", 0, 90))
     plan = plan_for(client, to(7))
     assert [each.committed for each in plan.queues] == [90, 40]
     resets = cluster.faults.observe(code=RESET)

@@ -168,7 +168,7 @@ def test_a_group_without_settings_exists_while_it_has_members(start, connect):
     cluster = start()
     client = connect(cluster)
     with FakeMember(cluster, client_id="a@1"):
-        cluster.call(lambda: cluster.broker().core.groups.delete("G"))
+        cluster.call(lambda: cluster.broker().state.groups.delete("G"))
         assert members_of(client).client_ids("T") == ("a@1",)
 
 
@@ -214,9 +214,9 @@ def test_the_group_may_exist_on_a_broker_that_does_not_answer(start, connect):
 
 def test_brokers_that_may_not_be_read_are_not_asked(start, connect):
     cluster = start(brokers=2)
-    core = cluster.broker("broker-b").core
-    config = cluster.call(lambda: core.topics.get("T"))
-    cluster.call(lambda: core.topics.put(replace(config, perm=2)))
+    state = cluster.broker("broker-b").state
+    config = cluster.call(lambda: state.topics.get("T"))
+    cluster.call(lambda: state.topics.put(replace(config, perm=2)))
     asked = cluster.faults.observe(code=CONFIGS)
     assert set(members_of(connect(cluster)).seen) == {"broker-a"}
     assert {each.broker for each in asked.requests} == {"broker-a"}
@@ -442,7 +442,7 @@ def test_targets_outside_the_queue_are_compared_by_where_they_end(timed):
 
 def test_a_queue_that_never_committed_makes_a_push_impossible(timed, connect):
     cluster, client = timed
-    cluster.call(lambda: cluster.broker().core.offsets.delete_group("G"))
+    cluster.call(lambda: cluster.broker().state.offsets.delete_group("G"))
     commit(cluster, client, 4)
     with FakeMember(cluster):
         found = push_of(client, ToPosition(AtOffset(6)))

@@ -145,7 +145,7 @@ def test_an_offset_that_is_gone_is_taken_over_from_live_consumers_only(uncommitt
     target = ToPosition(Earliest())
     plan = planned(client, target, is_live=True)
     away = planned(client, target, is_live=False)
-    cluster.call(lambda: cluster.broker().core.offsets.delete_group("G"))
+    cluster.call(lambda: cluster.broker().state.offsets.delete_group("G"))
     first, second = recheck(client, plan, target).queues
     assert (first.committed, first.target, first.delta) == (None, 0, None)
     assert second == plan.queues[1]

@@ -150,7 +150,7 @@ def test_new_topics_and_offsets_are_seen(tmp_path):
             cluster.create_topic("later", queues=3)
             cluster.send("later", ["c"])
             cluster.call(
-                lambda: cluster.broker().core.offsets.commit("g", "orders", 0, 1)
+                lambda: cluster.broker().state.offsets.commit("g", "orders", 0, 1)
             )
             cluster.broker().restart()
             with WireClient(address_of(server)) as client:

@@ -78,7 +78,7 @@ def test_a_group_whose_topics_cannot_be_stored_is_unknown_from_its_first_use_on(
                 UPDATE_GROUP, body=json.dumps({"groupName": group}).encode()
             )
         assert (pulled.code, back.code, set_.code) == (GROUP_UNKNOWN, GROUP_UNKNOWN, 1)
-        topics = cluster.call(lambda: cluster.broker().core.topics.all())
+        topics = cluster.call(lambda: cluster.broker().state.topics.all())
         assert not [topic for topic in topics if group in topic]
     with EmbeddedCluster(store=tmp_path) as cluster:
         cluster.send("orders", ["b"])
@@ -159,11 +159,11 @@ def test_names_in_a_folder_s_tables_are_checked_too(tmp_path, caplog):
         data[table]["../x"] = data[table][known] | {name: "../x"}
         config.write(file, json.dumps(data))
     with EmbeddedCluster(store=tmp_path) as cluster:
-        core = cluster.call(lambda: cluster.broker().core)
-        assert core.topics.get("orders") is not None
-        assert core.groups.get("g") is not None
-        assert core.topics.get("../x") is None
-        assert core.groups.get("../x") is None
+        state = cluster.call(lambda: cluster.broker().state)
+        assert state.topics.get("orders") is not None
+        assert state.groups.get("g") is not None
+        assert state.topics.get("../x") is None
+        assert state.groups.get("../x") is None
     assert caplog.text.count("skipped") == 2
 
 

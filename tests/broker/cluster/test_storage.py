@@ -47,7 +47,7 @@ def test_a_folder_keeps_messages_topics_and_offsets(tmp_path):
     assert not (tmp_path / "abort").exists()
     with EmbeddedCluster(store=tmp_path) as cluster:
         assert bounds(cluster, "orders") == (0, 3)
-        config = cluster.call(lambda: cluster.broker().core.topics.get("orders"))
+        config = cluster.call(lambda: cluster.broker().state.topics.get("orders"))
         assert config is not None
         assert config.write_queue_nums == 1
         assert committed(cluster) == "2"

@@ -93,7 +93,7 @@ def test_a_push_consumer_gets_everything_and_commits(embedded):
     offsets = embedded.cluster.call(
         lambda: [
             sum(
-                (broker.core.offsets.query(f"g-{topic}", topic, queue) or 0)
+                (broker.state.offsets.query(f"g-{topic}", topic, queue) or 0)
                 for queue in range(4)
             )
             for broker in embedded.cluster.brokers
@@ -123,7 +123,7 @@ def test_given_up_messages_are_in_the_dead_letter_queue(embedded):
         def is_dead():
             return embedded.cluster.call(
                 lambda: any(
-                    broker.core.store.queue_bounds(f"%DLQ%{group}", 0) == (0, 1)
+                    broker.state.store.queue_bounds(f"%DLQ%{group}", 0) == (0, 1)
                     for broker in embedded.cluster.brokers
                 )
             )
@@ -211,7 +211,7 @@ def test_a_new_group_begins_at_the_end_of_a_trimmed_queue(embedded):
     topic = embedded.create_topic(queues=1)
     send(embedded, topic, 6)
     embedded.cluster.call(
-        lambda: [b.core.store.trim(topic, 1) for b in embedded.cluster.brokers]
+        lambda: [b.state.store.trim(topic, 1) for b in embedded.cluster.brokers]
     )
     options = {"from": "LAST"}
     with JavaConsumer(embedded, f"g-{topic}", topic, **options) as consumer:

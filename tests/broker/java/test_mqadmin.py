@@ -119,10 +119,10 @@ def test_settings_are_changed_at_once_or_refused(embedded):
 
     # On a busy machine mqadmin may give up after a few seconds.
     wait_until(lambda: "success" in update("maxFilterMessageSize", "16001"))
-    settings = embedded.cluster.call(lambda: broker.core.settings)
+    settings = embedded.cluster.call(lambda: broker.state.settings)
     assert settings.max_filter_message_size == 16_001
     wait_until(lambda: "success" in update("maxFilterMessageSize", "16000"))
 
     assert "success" not in update("flushDelayOffsetInterval", "1000")
-    config = embedded.cluster.call(lambda: broker.core.configuration.properties())
+    config = embedded.cluster.call(lambda: broker.state.configuration.properties())
     assert "flushDelayOffsetInterval" not in config

@@ -43,7 +43,7 @@ def out(embedded):
     """The number of batches, on all brokers, that are not acknowledged yet."""
     cluster = embedded.cluster
     return cluster.call(
-        lambda: sum(len(each.core.check_points) for each in cluster.brokers)
+        lambda: sum(len(each.state.check_points) for each in cluster.brokers)
     )
 
 

@@ -14,7 +14,7 @@ from tests.broker.driving import START, Driver, need
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
 
 
 def config(nums):
@@ -26,7 +26,7 @@ def embedded(
     *,
     on_topics_changed: Callable[[], None] | None = None,
     **fields: object,
-) -> Broker:
+) -> BrokerState:
     settings = BrokerSettings(broker_name=name, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
     return Driver(settings, on_topics_changed=on_topics_changed).broker
 

@@ -105,17 +105,17 @@ def test_receives_go_on_after_the_last_producer_of_transactions_has_left(
     producer = connect(cluster)
     stream = producer.telemetry(producer_settings("X"))
     assert stream.answer is not None
-    core = cluster.broker().core
-    wait_until(lambda: cluster.call(core.clients.producer_groups) == ["X"])
+    state = cluster.broker().state
+    wait_until(lambda: cluster.call(state.clients.producer_groups) == ["X"])
     stream.end()
     producer.call(
         "NotifyClientTermination", s.NotifyClientTerminationRequest(group=None)
     )
     client.telemetry(consumer_settings("G", "T"))
     with ThreadPoolExecutor(1) as pool:
-        while cluster.call(core.clients.producer_groups):
+        while cluster.call(state.clients.producer_groups):
             received = pool.submit(client.receive, "G", "T", polling_ms=20_000)
-            wait_until(lambda: cluster.call(lambda: len(core.pop_holds)) == 1)
+            wait_until(lambda: cluster.call(lambda: len(state.pop_holds)) == 1)
             cluster.advance(10_000)
             client.send(message("T", b"1"))
             (handle,) = received.result().handles

@@ -200,9 +200,9 @@ def test_an_arriving_message_must_match_the_property_filter():
 
 def test_no_timer_runs_without_held_pulls():
     driver = driver_with_topic()
-    planned = driver.broker.next_due_ms()
+    planned = driver.core.next_due_ms()
     hold(driver)
-    assert driver.broker.next_due_ms() == 5_000
+    assert driver.core.next_due_ms() == 5_000
     put(driver, "A")
     driver.wait(5_000)
-    assert driver.broker.next_due_ms() == planned
+    assert driver.core.next_due_ms() == planned

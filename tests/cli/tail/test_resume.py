@@ -39,9 +39,9 @@ def start(cluster, *flags):
 
 def wait_for_holds(cluster, count, *, broker="broker-a"):
     """Wait until the broker holds `count` pulls, which wait for a message."""
-    core = cluster.broker(broker).core
+    state = cluster.broker(broker).state
     until = time.monotonic() + 60
-    while cluster.call(lambda: len(core.holds)) < count:
+    while cluster.call(lambda: len(state.holds)) < count:
         assert time.monotonic() < until, "the pulls did not come"
         time.sleep(0.01)
 

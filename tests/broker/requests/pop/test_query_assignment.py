@@ -165,8 +165,8 @@ def test_the_number_of_modes_is_bounded(monkeypatch):
 def test_the_queues_of_all_brokers_of_a_cluster_are_assigned():
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("T", queues=2)
-        found = cluster.call(lambda: cluster.broker().core.topic_queues("T"))
-        unknown = cluster.call(lambda: cluster.broker().core.topic_queues("U"))
+        found = cluster.call(lambda: cluster.broker().state.topic_queues("T"))
+        unknown = cluster.call(lambda: cluster.broker().state.topic_queues("U"))
 
     assert found == [
         MessageQueue("T", name, queue_id)
