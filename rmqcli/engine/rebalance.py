@@ -153,6 +153,10 @@ class Rebalance:
         self._gains: dict[MessageQueue, _Gain] = {}
         #: assigned queues that were tried and have not begun; brokers know the change
         self._tried: set[MessageQueue] = set()
+        #: topics whose last rebalance failed, and the error that was logged
+        self._failing: dict[str, str] = {}
+        #: topics and brokers of queues whose offsets are unknown, which was logged
+        self._without_offsets: set[tuple[str, str]] = set()
 
     def run(self, topic: str) -> Task[bool]:
         """Rebalance one topic; return whether this member owns its assigned queues.
@@ -162,6 +166,7 @@ class Rebalance:
         """
         member = self._member
         if topic not in member.subscriptions:
+            self._failing.pop(topic, None)
             for queue in [q for q in member.process_queues if q.topic == topic]:
                 self.give_up(queue)
             self._cancel(q for q in self._gains if q.topic == topic)
@@ -169,14 +174,21 @@ class Rebalance:
         if member.is_paused:
             return False
         try:
-            return (yield from self._topic(topic))
+            is_balanced = yield from self._topic(topic)
         except RmqError as error:
             is_retry = topic == member.retry_topic
             # While a broker is away, it also does not know the group's members.
             is_known = is_retry or bool(member.lost_brokers)
+            # A broker that hangs fails every second rebalance, for hours.
+            is_known = is_known or self._failing.get(topic) == str(error)
+            if not is_known:
+                self._failing[topic] = str(error)
             level = logging.DEBUG if is_known else logging.WARNING
             logger.log(level, "rebalance failed topic=%s: %s", topic, error)
             return is_retry
+        if self._failing.pop(topic, None) is not None:
+            logger.info("rebalance works again topic=%s", topic)
+        return is_balanced
 
     def stop(self) -> None:
         """Acquire no more queues; unlock the queues that have not begun."""
@@ -325,9 +337,16 @@ class Rebalance:
             [self._begin(queue, gains[queue], change, locked_ms) for queue in queues]
         )
         errors = [each for each in outcomes if isinstance(each, RmqError)]
-        if errors:
-            broker_name, topic = queues[0].broker_name, queues[0].topic
-            logger.warning(
+        if not queues:
+            return
+        broker_name, topic = queues[0].broker_name, queues[0].topic
+        if not errors:
+            self._without_offsets.discard((topic, broker_name))
+        else:
+            is_known = (topic, broker_name) in self._without_offsets
+            self._without_offsets.add((topic, broker_name))
+            logger.log(
+                logging.DEBUG if is_known else logging.WARNING,
                 "offsets unknown, queues cannot begin yet; retrying topic=%s broker=%s"
                 " queues=%d: %s",
                 topic,

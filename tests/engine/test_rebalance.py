@@ -137,7 +137,7 @@ def test_a_queue_that_was_not_pulled_for_two_minutes_begins_anew():
 
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(2), no_answer()])
-def test_a_queue_whose_offset_is_not_known_waits_and_is_queried_again(error):
+def test_a_queue_whose_offset_is_not_known_waits_and_is_queried_again(error, caplog):
     """It never begins at 0 or at the end. Source: OffsetNotFoundIT,
     testPullMessage_ExceptionOccursWhenComputePullFromWhere."""
     world = World()
@@ -149,6 +149,7 @@ def test_a_queue_whose_offset_is_not_known_waits_and_is_queried_again(error):
     assert not world.network.of("pull")
     assert not world.network.of("update_offset")
     assert not world.network.of("max_offset")
+    assert sum("offsets unknown" in text for text in caplog.messages) == 1
     world.network.fail.clear()
     world.run(1_000)
     assert world.pull().args["ask"].queue_offset == 400
@@ -204,6 +205,27 @@ def test_brokers_that_do_not_answer_change_nothing():
     world.network.members = [ME, OTHER]
     world.run(1_000)
     assert numbers_of(world) == [0]
+
+
+def test_a_failure_that_lasts_is_logged_when_it_begins_changes_and_ends(caplog):
+    """A broker that hung filled the log of `rmq consume` with a line a second."""
+    caplog.set_level("INFO", "rmqcli.engine.rebalance")
+    world = started(queues=2)
+    world.network.fail["consumer_ids"] = no_answer()
+    rebalance(world)
+    world.run(10_000)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith("rebalance failed topic=orders: ")
+    world.network.fail["consumer_ids"] = refusal(remark="busy")
+    world.run(10_000)
+    assert len(caplog.messages) == 2
+    assert "busy" in caplog.messages[1]
+    world.network.fail.clear()
+    world.run(40_000)
+    assert caplog.messages[2:] == ["rebalance works again topic=orders"]
+    world.network.fail["consumer_ids"] = no_answer()
+    world.run(40_000)
+    assert caplog.messages[3:] == caplog.messages[:1]
 
 
 def test_name_servers_that_do_not_answer_change_nothing():
