@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MESSAGE_TYPE: Final = "message.type"
 QUEUE_TYPE: Final = "queue.type"
+BATCH_QUEUES: Final = "BatchCQ"
 #: How many of 100 POP requests read a PRIORITY topic from the highest priority on.
 PRIORITY_FACTOR: Final = "priority.factor"
 PRIORITY_FACTOR_MAX: Final = 100
@@ -57,7 +58,7 @@ Attributes: TypeAlias = "Mapping[str, Attribute]"
 _BOOLEAN: Final = Attribute(frozenset({"true", "false"}))
 
 TOPIC_ATTRIBUTES: Final[Attributes] = {
-    QUEUE_TYPE: Attribute(frozenset({"BatchCQ", "SimpleCQ"}), is_changeable=False),
+    QUEUE_TYPE: Attribute(frozenset({BATCH_QUEUES, "SimpleCQ"}), is_changeable=False),
     "cleanup.policy": Attribute(
         frozenset({"DELETE", "COMPACTION"}), is_changeable=False
     ),

@@ -24,7 +24,12 @@ from rmqcli.store.commit_log import CommitLog
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.folder import FolderLock, check_layout
 from rmqcli.store.index import KeyIndex
-from rmqcli.store.message_store import Appended, StoreError, StoreFullError
+from rmqcli.store.message_store import (
+    Appended,
+    StoreError,
+    StoreFullError,
+    message_count,
+)
 from rmqcli.store.queue_table import QueueTable
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
@@ -141,6 +146,7 @@ class DiskStore:
                     place[0],
                     place[1],
                     code,
+                    count=message_count(fields),
                     store_timestamp_ms=fields.store_timestamp_ms,
                 )
             if fields.sys_flag & _TRANSACTION_BITS != _ROLLBACK:
@@ -177,7 +183,7 @@ class DiskStore:
         for fields, queue in zip(messages, targets, strict=True):
             more = taken.get(queue, 0)
             queue_offset = 0 if queue is None else queue.max_offset + more
-            taken[queue] = more + 1
+            taken[queue] = more + message_count(fields)
             record = encode_placed(
                 fields, queue_offset=queue_offset, commit_log_offset=at
             )
@@ -285,6 +291,10 @@ class DiskStore:
         except StoreError as error:
             raise StoreFullError(error.message) from error
         self._checkpoint = checkpoint
+
+    @property
+    def batch_topics(self) -> set[str]:
+        return self._queues.batch_topics
 
     def queues(self) -> Iterable[tuple[str, int]]:
         return list(self._queues.queues)

@@ -9,7 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from rmqcli.store.message_store import Appended, QueueUnit, StoreFullError
+from rmqcli.store.message_store import (
+    Appended,
+    QueueUnit,
+    StoreFullError,
+    message_count,
+)
 from rmqcli.wire.message.encode import encode_placed
 from rmqcli.wire.message.layout import read_head, store_timestamp_ms
 from rmqcli.wire.message.properties import parse_properties
@@ -40,6 +45,7 @@ class MemoryStore:
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self.batch_topics: set[str] = set()
         self._records: dict[int, bytes] = {}  # commit log offset -> record, ascending
         self._end = 0
         self._min = 0
@@ -59,7 +65,7 @@ class MemoryStore:
                 key = (fields.topic, fields.queue_id)
                 known = next_offsets.get(key)
                 queue_offset = self._max_offset(key) if known is None else known
-                next_offsets[key] = queue_offset + 1
+                next_offsets[key] = queue_offset + message_count(fields)
             record = encode_placed(
                 fields, queue_offset=queue_offset, commit_log_offset=at
             )
@@ -85,9 +91,8 @@ class MemoryStore:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue()
-        queue.units.append(
-            QueueUnit(place.commit_log_offset, place.size_bytes, tags_code)
-        )
+        unit = QueueUnit(place.commit_log_offset, place.size_bytes, tags_code)
+        queue.units += [unit] * message_count(fields)
 
     def _add_keys(self, fields: MessageFields, commit_log_offset: int) -> None:
         properties = fields.properties
@@ -130,7 +135,7 @@ class MemoryStore:
 
     def read_units(self, units: Sequence[QueueUnit]) -> bytes:
         records = []
-        for unit in units:
+        for unit in dict.fromkeys(units):
             record = self._records.get(unit.commit_log_offset)
             if record is None:
                 break

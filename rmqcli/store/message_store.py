@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqcli.errors import RmqError
+from rmqcli.wire.message.properties import INNER_NUM, parse_properties
+from rmqcli.wire.message.system_flag import INNER_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +29,16 @@ class StoreError(RmqError):
 
 class StoreFullError(StoreError):
     """Nothing can be appended now: the disk is full or read-only. Reads still work."""
+
+
+def message_count(fields: MessageFields) -> int:
+    """Return how many messages a record has: 1, or INNER_NUM of an inner batch."""
+    if not fields.sys_flag & INNER_BATCH:
+        return 1
+    properties = fields.properties
+    if isinstance(properties, (str, bytes)):
+        properties = parse_properties(properties)
+    return int(properties.get(INNER_NUM) or 1)
 
 
 class QueueUnit(NamedTuple):
@@ -63,6 +75,13 @@ class TimerProgress(NamedTuple):
 class StoreReader(Protocol):
     """The methods that read a store, for its broker and for readers of its folder."""
 
+    @property
+    def batch_topics(self) -> set[str]:
+        """The topics with queue.type=BatchCQ, whose records may be inner batches.
+
+        A broker changes the set before the topic's first message.
+        """
+
     def queues(self) -> Iterable[tuple[str, int]]:
         """Return topic and id of every consume queue, in no particular order."""
 
@@ -74,7 +93,8 @@ class StoreReader(Protocol):
     ) -> Sequence[QueueUnit]:
         """Return `count_max` entries from queue offset `start` on, or fewer at the end.
 
-        There are none below the lower bound and from the upper bound on.
+        There are none below the lower bound and from the upper bound on. The messages
+        of an inner batch have equal entries.
         """
 
     def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
@@ -120,8 +140,8 @@ class MessageStore(StoreReader, Protocol):
         The store sets `queue_offset` and `commit_log_offset`, all other fields are the
         caller's. `tags_codes` (one for each message) go into the consume queue. A half
         or rolled-back message (sysFlag's transaction bits) is in the log only and takes
-        no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index, except those of
-        rolled-back messages.
+        no queue offset; an inner batch takes one for each of its messages. Keys (KEYS,
+        UNIQ_KEY) are put into the index, except those of rolled-back messages.
         Raises StoreFullError, and then the store is unchanged.
         """
 

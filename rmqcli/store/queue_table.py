@@ -1,8 +1,8 @@
 """All consume queues of a folder: `consumequeue/<topic>/<queue id>/`.
 
-Those of topics with queue.type=BatchCQ are in `batchconsumequeue`. Real brokers make
-them; a queue that this package makes is one of them if its first record is an inner
-batch.
+Those of topics with queue.type=BatchCQ are in `batchconsumequeue`. Which topics these
+are is in `config/topics.json`. A queue of a topic that is not there is one of them if
+its first record is an inner batch.
 
 Source: `ConsumeQueueStore` in apache/rocketmq.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
 from rmqcli.store.batch_queue import BATCH_UNIT_BYTES, BatchConsumeQueue
+from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
 from rmqcli.store.message_store import UNIT_BYTES, StoreError
@@ -57,6 +58,7 @@ class QueueTable:
         self._opened = opened
         #: (topic, queue id) -> queue.
         self.queues: dict[tuple[str, int], Queue] = {}
+        self.batch_topics = _batch_topics(ConfigFolder(directory.parent / "config"))
         self._dirty: set[Queue] = set()
         self._unsynced: set[Queue] = set()
         self._reported: set[str] = set()
@@ -77,6 +79,8 @@ class QueueTable:
     def _load(self, directory: Path) -> None:
         for topic in self._names(str(directory)):
             fault = file_name_fault(topic)
+            if fault is None and directory == self._batch_directory:
+                self.batch_topics.add(topic)
             if fault is not None:
                 self._report(f"skipping folder of topic {topic!r}: its name {fault}")
                 continue
@@ -141,7 +145,8 @@ class QueueTable:
     def make(self, key: tuple[str, int], *, is_batch: bool = False) -> Queue:
         """Return the queue, after creating it if it does not exist.
 
-        One that is created has entries for batches if `is_batch` is true.
+        One that is created has entries for batches if `is_batch` is true, or if its
+        topic is one of `batch_topics`.
 
         Raises ValueError for a topic or a queue id that cannot be a folder's name, and
         StoreError for a queue that cannot be read.
@@ -152,8 +157,13 @@ class QueueTable:
             raise ValueError(f"topic {topic!r} cannot be stored: its name {fault}")
         if not 0 <= queue_id <= QUEUE_ID_MAX:
             raise ValueError(f"queue {queue_id} of topic {topic!r} cannot be stored")
-        directory = self._batch_directory if is_batch else self._directory
-        return self.queues.get(key) or self._open(key, directory)
+        found = self.queues.get(key)
+        if found is not None:
+            return found
+        if is_batch:
+            self.batch_topics.add(topic)
+        is_batch = topic in self.batch_topics
+        return self._open(key, self._batch_directory if is_batch else self._directory)
 
     def make_for(
         self, key: tuple[str, int], queue_offset: int, *, is_batch: bool
@@ -298,3 +308,21 @@ class QueueTable:
         if text not in self._reported and len(self._reported) < _REPORTS_MAX:
             self._reported.add(text)
             logger.warning("%s", text)
+
+
+def _batch_topics(config: ConfigFolder) -> set[str]:
+    """Return the topics with queue.type=BatchCQ; none if topics.json is not readable.
+
+    The broker that needs the file reports why it cannot be read.
+    """
+    with suppress(StoreError):
+        data = config.read("topics.json")
+        table = data.get("topicConfigTable") if isinstance(data, dict) else None
+        if isinstance(table, dict):
+            return {topic for topic, each in table.items() if _is_batch(each)}
+    return set()
+
+
+def _is_batch(config: object) -> bool:
+    attributes = config.get("attributes") if isinstance(config, dict) else None
+    return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"

@@ -80,6 +80,10 @@ class ReadOnlyStore:
         self._add_from_log()
         self._index.refresh()
 
+    @property
+    def batch_topics(self) -> set[str]:
+        return self._queues.batch_topics
+
     def queues(self) -> Iterable[tuple[str, int]]:
         self._queues.load()
         return list(self._queues.queues)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import encode_properties
-from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,11 +60,7 @@ class Replication:
             record = master.store.message_at(at)
             if record is None:
                 break
-            ahead += [
-                message
-                for message in decode_messages(record)
-                if not isinstance(message, DecodeFailure)
-            ]
+            ahead += _readable(record)
             at += len(record)
         for message in ahead[: max(0, len(ahead) - self._behind)]:
             _append(slave, message, tags_code=_tags_code(master, message))
@@ -83,6 +79,16 @@ def _tags_code(master: BrokerState, message: StoredMessage) -> int:
     """Return the tags code in the master's consume queue, which may be a due time."""
     units = master.store.units(message.topic, message.queue_id, message.queue_offset, 1)
     return units[0].tags_code if units else 0
+
+
+def _readable(record: bytes) -> list[StoredMessage]:
+    """The message of a record, or an inner batch as a whole; none if not readable."""
+    for message in decode_messages(record):
+        if isinstance(message, InnerMessage):
+            return [message.record]
+        if not isinstance(message, DecodeFailure):
+            return [message]
+    return []
 
 
 def _append(slave: BrokerState, message: StoredMessage, *, tags_code: int) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields
-from rmqcli.wire.message.record import DecodeFailure
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage
+from rmqcli.wire.message.system_flag import INNER_BATCH, NEED_UNWRAP
 
 if TYPE_CHECKING:
     from rmqcli.clock import Now
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
 def look_message(store: MessageStore, commit_log_offset: int) -> StoredMessage | None:
     """Return the message at a commit log offset, or None if there is none.
 
+    Of an inner batch, it is the first message: see `look_messages`.
     Source: DefaultMessageStore.lookMessageByOffset.
     """
+    return next(iter(look_messages(store, commit_log_offset)), None)
+
+
+def look_messages(store: MessageStore, commit_log_offset: int) -> list[StoredMessage]:
+    """Return the messages of the record at a commit log offset; more for a batch."""
     record = store.message_at(commit_log_offset)
-    if record is None:
-        return None
-    for message in decode_messages(record):
-        if not isinstance(message, DecodeFailure):
-            return message
-    return None
+    found = [] if record is None else decode_messages(record)
+    return [each for each in found if not isinstance(each, DecodeFailure)]
 
 
 def copy_fields(
@@ -46,14 +49,18 @@ def copy_fields(
 ) -> MessageFields:
     """Return the fields of a copy: the message's body, flags, birth and properties.
 
-    `properties` and `reconsume_times`, if given, replace those of the message.
+    `properties` and `reconsume_times`, if given, replace those of the message. The copy
+    of a message of an inner batch is an ordinary one.
     """
+    sys_flag = message.sys_flag
+    if isinstance(message, InnerMessage):
+        sys_flag &= ~(INNER_BATCH | NEED_UNWRAP)
     return MessageFields(
         topic=topic,
         body=message.raw_body,
         queue_id=queue_id,
         flag=message.flag,
-        sys_flag=message.sys_flag,
+        sys_flag=sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
         born_host=message.born_host,
         store_timestamp_ms=now.epoch_ms,

@@ -2,18 +2,22 @@
 
 Imitated: every case of an offset that is not in the queue, the limits of one answer
 (messages, bytes, entries read), deleted parts of the log. Not imitated: the limits by
-consume queue file, cold data.
+consume queue file, cold data. An answer has whole inner batches: a pull from within a
+batch gets all of it, and the offsets in the answer are after its end.
 
 Source: `DefaultMessageStore.getMessage` and `isTheBatchFull` in apache/rocketmq.
 """
 
 from __future__ import annotations
 
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.store.batch_queue import MESSAGES_MAX
 from rmqcli.store.message_store import UNIT_BYTES
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.message.layout import read_head
+from rmqcli.wire.message.record import InnerMessage, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +29,13 @@ if TYPE_CHECKING:
 
 
 def properties_of_record(record: bytes) -> Mapping[str, str]:
-    """Return a stored record's properties; empty if the record cannot be read."""
+    """Return a stored record's properties; empty if the record cannot be read.
+
+    Those of an inner batch are the batch's, not those of its messages.
+    """
     for message in decode_messages(record):
+        if isinstance(message, InnerMessage):
+            return message.record.properties
         if isinstance(message, StoredMessage):
             return message.properties
     return {}
@@ -78,7 +87,7 @@ def get_message(
     if bounds is None or bounds[1] <= offset or offset < bounds[0]:
         return _outside(broker, offset, bounds)
     low, high = bounds
-    if message_filter is None:
+    if message_filter is None and topic not in store.batch_topics:
         settings = broker.settings
         count_max = min(
             max(max_msg_nums, 1),
@@ -148,11 +157,13 @@ def _scan(
     entries_max = max(read_max, wanted.max_msg_nums, 1)
     # No answer needs more entries than this, which limits the cost of a request.
     entries_max = min(entries_max, high - wanted.offset, _ENTRIES_MAX)
-    units = broker.store.units(
-        wanted.topic, wanted.queue_id, wanted.offset, entries_max
+    units = list(
+        broker.store.units(wanted.topic, wanted.queue_id, wanted.offset, entries_max)
     )
     if not units:
         return GetMessageResult(OFFSET_FOUND_NULL, wanted.offset, low, high)
+    if wanted.topic in broker.store.batch_topics:
+        units += _rest_of_batch(broker, wanted, units)
     status, taken, records = _choose(broker, wanted, units)
     is_slow = taken > 0 and is_on_disk(broker, units[taken - 1].commit_log_offset)
     return GetMessageResult(
@@ -165,6 +176,15 @@ def _scan(
     )
 
 
+def _rest_of_batch(
+    broker: BrokerContext, wanted: _Scan, units: Sequence[QueueUnit]
+) -> list[QueueUnit]:
+    """Return the entries after `units` that belong to the batch of the last one."""
+    at = wanted.offset + len(units)
+    later = broker.store.units(wanted.topic, wanted.queue_id, at, MESSAGES_MAX)
+    return list(takewhile(lambda unit: unit == units[-1], later))
+
+
 def _choose(
     broker: BrokerContext, wanted: _Scan, units: Sequence[QueueUnit]
 ) -> tuple[str, int, list[bytes]]:
@@ -173,19 +193,19 @@ def _choose(
     condition = None if message_filter is None else message_filter.condition
     status, records, total_bytes = NO_MATCHED_MESSAGE, list[bytes](), 0
     log_start = store.log_bounds()[0]
-    last = None
-    for taken, unit in enumerate(units):
-        if unit == last:
-            continue  # a message of the same batch, whose record was taken or passed
-        last = unit
+    passed = messages = 0
+    for unit, equal in groupby(units):  # equal ones are those of a batch
+        count = sum(1 for _ in equal)
         if records and _is_full(
             broker.settings,
             wanted.max_msg_nums,
-            len(records),
+            messages,
             total_bytes + unit.size_bytes,
+            more=count,
             is_on_disk=is_on_disk(broker, unit.commit_log_offset),
         ):
-            return status, taken, records
+            break
+        passed += count
         if message_filter is not None and not message_filter.matches_unit(
             unit.tags_code
         ):
@@ -203,10 +223,16 @@ def _choose(
             if not records:
                 status = NO_MATCHED_MESSAGE
             continue
+        if not records and wanted.topic in store.batch_topics:
+            # A pull from within a batch gets its first messages, too.
+            head = read_head(record, 0)
+            if head is not None:
+                count = wanted.offset + passed - head.queue_offset
         status = FOUND
         records.append(record)
+        messages += count
         total_bytes += len(record)
-    return status, len(units), records
+    return status, passed, records
 
 
 def _is_full(
@@ -215,10 +241,14 @@ def _is_full(
     count: int,
     next_bytes: int,
     *,
+    more: int,
     is_on_disk: bool,
 ) -> bool:
-    """Whether one more message exceeds a limit. Not called for the first message."""
-    if count >= max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
+    """Whether a record of `more` messages exceeds a limit.
+
+    Not called for the first record.
+    """
+    if count + more > max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
         return True
     if is_on_disk:
         return (

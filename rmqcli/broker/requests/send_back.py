@@ -1,7 +1,7 @@
 """Messages that a consumer sends back because it could not consume them: 36.
 
 Imitated: the retry topic; the growing delay; the dead letter queue; the properties that
-name the message's origin.
+name the message's origin; the refusal of messages of inner batches.
 Not imitated: retry policies of a group; POP.
 
 Source: `AbstractSendMessageProcessor.consumerSendMsgBack` in apache/rocketmq.
@@ -21,6 +21,7 @@ from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.message.record import InnerMessage
 
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
@@ -95,6 +96,9 @@ def _put_copy(
     queue_id: int,
     level: int,
 ) -> None:
+    if isinstance(message, InnerMessage):
+        # The request names the record only. Consumers then send the message themselves.
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
     properties = dict(message.properties)
     properties.setdefault(RETRY_TOPIC, message.topic)
     properties[WAIT] = "false"

@@ -4,9 +4,11 @@ Imitated: RocketMQ's checks in their order and with their codes, by version; the
 properties that a broker adds to a record, and the handle of POP that it removes; the
 queue of a message with a priority; retry topics and their dead letters; delays
 and half messages; batches, whose messages are stored all or none, with adjacent
-offsets; the answer's fields. As in RocketMQ, a topic's write permission is not checked.
+offsets, as one record in a topic with queue.type=BatchCQ; the answer's fields. As in
+RocketMQ, a topic's write permission is not checked.
 Not imitated: flow control; request hooks; statistics of senders; static and compaction
-topics; ACL; batches that stay a single record (topics of type BatchCQ).
+topics; ACL. A record that a client calls an inner batch, and a batch of half messages,
+are refused; RocketMQ stores them in a topic of batches, where nobody can read them.
 
 Source: `SendMessageProcessor`, `AbstractSendMessageProcessor.msgCheck` and
 `HookUtils.checkBeforePutMessage` in apache/rocketmq.
@@ -18,6 +20,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import (
     DELAY,
@@ -40,6 +43,7 @@ from rmqcli.broker.topic_names import (
 )
 from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
+from rmqcli.store.batch_queue import MESSAGES_MAX
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.send import (
@@ -53,6 +57,8 @@ from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
+    INNER_BASE,
+    INNER_NUM,
     POP_CK,
     PROPERTIES_BYTES_MAX,
     TAGS,
@@ -60,7 +66,12 @@ from rmqcli.wire.message.properties import (
     parse_properties,
     without_property,
 )
-from rmqcli.wire.message.system_flag import INNER_BATCH, MULTI_TAGS, transaction_type
+from rmqcli.wire.message.system_flag import (
+    INNER_BATCH,
+    MULTI_TAGS,
+    NEED_UNWRAP,
+    transaction_type,
+)
 from rmqcli.wire.recall_handle import (
     RecallHandle,
     decode_recall_handle,
@@ -69,6 +80,8 @@ from rmqcli.wire.recall_handle import (
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
@@ -204,6 +217,7 @@ def _send_one(broker: BrokerState, request: BrokerRequest, header: SendHeader) -
     body = need_body(broker, request.command.body)
     text = need_properties(broker, header.properties, room_bytes=_OWN_PROPERTIES_BYTES)
     properties = parse_properties(text)
+    _need_no_batch(broker, properties)
     topic = header.topic
     fields = fields_of(broker, request, header, config, queue_id, body, properties)
     if topic.startswith(RETRY_PREFIX):
@@ -353,7 +367,12 @@ def dead_letter(
 
 
 def _stored(
-    broker: BrokerState, place: Appended, queue_id: int, properties: dict[str, str]
+    broker: BrokerState,
+    place: Appended,
+    queue_id: int,
+    properties: dict[str, str],
+    *,
+    batch_uniq_id: str | None = None,
 ) -> Reply:
     transaction_id = None
     if broker.profile.adds_unique_key_and_region:
@@ -366,6 +385,7 @@ def _stored(
             queue_id=queue_id,
             queue_offset=place.queue_offset,
             transaction_id=transaction_id,
+            batch_uniq_id=batch_uniq_id,
             recall_handle=_recall_handle_of(broker, properties),
         ),
         ext_fields=ANSWER_FIELDS,
@@ -403,17 +423,67 @@ def _send_batch(
         )
     body = need_body(broker, request.command.body)
     outer = parse_properties(need_properties(broker, header.properties))
+    _need_no_batch(broker, outer)
     if transaction_type(header.sys_flag) or delay_level(outer) > 0:
         raise illegal_message(broker)
     spans, fault = split_batch(body)
     if fault:
         raise illegal_message(broker)
-    shared = fields_of(broker, request, header, config, queue_id, b"", {})
     if not spans:  # Java fails on the body that is null
         raise Refusal(ResponseCode.SYSTEM_ERROR, "the batch has no messages")
+    if config.attributes.get(QUEUE_TYPE) == BATCH_QUEUES and UNIQ_KEY in outer:
+        fields = fields_of(broker, request, header, config, queue_id, body, outer)
+        return _store_inner_batch(broker, fields, outer, len(spans), request.now)
+    shared = fields_of(broker, request, header, config, queue_id, b"", {})
     messages = [_item(body, span, shared) for span in spans]
     places = put_or_refuse(broker, messages, request.now)
     return _batch_stored(broker, places, queue_id, outer.get(UNIQ_KEY))
+
+
+def _store_inner_batch(
+    broker: BrokerState,
+    fields: MessageFields,
+    properties: dict[str, str],
+    count: int,
+    now: Now,
+) -> Reply:
+    """Store a batch as one record, in a topic whose queues hold batches.
+
+    Changes `properties`. The answer has one id, that of the record.
+    Source: SendMessageProcessor.sendBatchMessage, BatchConsumeQueue.assignQueueOffset.
+    """
+    if count > MESSAGES_MAX:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f'NumberFormatException: Value out of range. Value:"{count}" Radix:10',
+        )
+    bounds = broker.store.queue_bounds(fields.topic, fields.queue_id)
+    add_own_properties(broker, properties)
+    properties[INNER_NUM] = str(count)
+    properties[INNER_BASE] = str(0 if bounds is None else bounds[1])
+    fields = dataclasses.replace(
+        fields,
+        sys_flag=fields.sys_flag | NEED_UNWRAP | INNER_BATCH,
+        properties=properties,
+    )
+    place = put_or_refuse(broker, [fields], now)[0]
+    return _stored(
+        broker,
+        place,
+        fields.queue_id,
+        properties,
+        batch_uniq_id=properties[UNIQ_KEY],
+    )
+
+
+def _need_no_batch(broker: BrokerState, properties: Mapping[str, str]) -> None:
+    """Refuse a message that says it is an inner batch, which only a broker makes.
+
+    Raises Refusal(13), from 5.0 on.
+    Source: HookUtils.checkInnerBatch.
+    """
+    if INNER_NUM in properties and broker.profile.version >= V5_0_0:
+        raise illegal_message(broker)
 
 
 def _item(body: bytes, span: ItemSpan, shared: MessageFields) -> MessageFields:
@@ -465,7 +535,7 @@ def need_topic(
     topic, profile = header.topic, broker.profile
     _need_int32(header)
     if header.sys_flag & INNER_BATCH:
-        raise illegal_message(broker)  # only for topics whose queues hold batches
+        raise illegal_message(broker)  # only the broker makes them
     config = broker.topics.get(topic)
     if profile.checks_topic_names and config is None:
         fault = topic_name_fault(topic)

@@ -11,7 +11,9 @@ committed offset, inclusive, has outstanding messages.
 Imitated: the format and the queues of the revive topic; the copy in the retry topic,
 with its properties and a reconsumeTimes that is higher by one; the creation of the
 retry topic. A message can be revived any number of times: in RocketMQ, too, the client
-or the proxy counts the attempts and moves a message to the dead letter queue.
+or the proxy counts the attempts and moves a message to the dead letter queue. The
+messages of an inner batch, which POP gives out as one, come back one by one; RocketMQ
+fails to revive them.
 Not imitated: the buffer that merges check points and acknowledgements; the scan every
 second with a margin of two seconds (here, messages are revived to the millisecond);
 reviving messages of masters that are down.
@@ -27,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.broker.message.copy import copy_fields, look_message
+from rmqcli.broker.message.copy import copy_fields, look_message, look_messages
 from rmqcli.broker.request import Refusal
 from rmqcli.broker.state.deadlines import Deadlines
 from rmqcli.broker.topic_names import RETRY_PREFIX
@@ -316,8 +318,7 @@ class CheckPoints:
                 key.topic, key.group, v2=self._context.settings.enable_retry_topic_v2
             )
         offsets = sorted(point.offsets)
-        found = [self._find(key, offset) for offset in offsets]
-        messages = [message for message in found if message is not None]
+        messages = [each for offset in offsets for each in self._find(key, offset)]
         try:
             self._create(retry_topic, key.group)
             self._put_copies(point, messages, retry_topic, now)
@@ -374,11 +375,11 @@ class CheckPoints:
             if self._offsets.query(group, retry_topic, queue_id) is None:
                 self._offsets.commit(group, retry_topic, queue_id, 0)
 
-    def _find(self, key: Key, offset: int) -> StoredMessage | None:
-        """The message to revive; None if it was deleted."""
+    def _find(self, key: Key, offset: int) -> list[StoredMessage]:
+        """The messages to revive: none if deleted, all those of an inner batch."""
         store = self._context.store
         units = store.units(key.topic, key.queue_id, offset, 1)
-        return look_message(store, units[0].commit_log_offset) if units else None
+        return look_messages(store, units[0].commit_log_offset) if units else []
 
     def _copy(
         self,

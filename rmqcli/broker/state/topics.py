@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.request import Refusal
 from rmqcli.broker.topic_names import (
     DEFAULT_TOPIC,
@@ -67,8 +68,16 @@ class TopicTable:
         fault = file_name_fault(config.topic_name)
         if fault is not None:
             raise ValueError(f"the topic name {fault}")
-        self._topics[config.topic_name] = config
+        self._keep(config)
         self._changed()
+
+    def _keep(self, config: TopicConfig) -> None:
+        topic, batch_topics = config.topic_name, self._context.store.batch_topics
+        self._topics[topic] = config
+        if config.attributes.get(QUEUE_TYPE) == BATCH_QUEUES:
+            batch_topics.add(topic)
+        else:
+            batch_topics.discard(topic)
 
     def delete(self, topic: str) -> bool:
         """Forget a topic. Returns whether it was known."""
@@ -94,7 +103,7 @@ class TopicTable:
                     fault,
                 )
                 continue
-            self._topics[config.topic_name] = config
+            self._keep(config)
         if version is not None:
             self.data_version = version
 

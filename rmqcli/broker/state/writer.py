@@ -13,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import StoreError, message_count
 from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message.properties import TAGS, parse_properties
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
@@ -76,12 +76,15 @@ class MessageWriter:
             self._stats.put_failed += 1
             raise
         for topic in {each.topic for each in messages}:
-            sizes = [
-                place.size_bytes
-                for each, place in zip(messages, places, strict=True)
-                if each.topic == topic
-            ]
-            self._stats.put(topic, len(sizes), sum(sizes), now)
+            counts, sizes = zip(
+                *(
+                    (message_count(each), place.size_bytes)
+                    for each, place in zip(messages, places, strict=True)
+                    if each.topic == topic
+                ),
+                strict=True,
+            )
+            self._stats.put(topic, sum(counts), sum(sizes), now)
         arrived, listeners = self._holds.arrived, self._listeners
         for fields, place, code, of in zip(
             messages, places, codes, properties, strict=True

@@ -21,6 +21,9 @@ KEYS: Final = "KEYS"  # PROPERTY_KEYS, separated by spaces
 TAGS: Final = "TAGS"  # PROPERTY_TAGS
 UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
+#: Of an inner batch: its number of messages, and the queue offset of the first one.
+INNER_NUM: Final = "INNER_NUM"  # PROPERTY_INNER_NUM
+INNER_BASE: Final = "INNER_BASE"  # PROPERTY_INNER_BASE
 
 
 def parse_properties(text: str | bytes) -> dict[str, str]:

@@ -53,7 +53,7 @@ from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseH
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_placed
 from rmqcli.wire.message.properties import POP_CK
-from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.message.record import InnerMessage, StoredMessage
 from rmqcli.wire.receipt_handle import (
     ORDER_REVIVE_QUEUE_ID,
     ReceiptHandle,
@@ -480,7 +480,7 @@ class _Pop:
         header = self.header
         messages = decode_messages(result.body)
         found = [each for each in messages if isinstance(each, StoredMessage)]
-        offsets = [each.queue_offset for each in found]
+        offsets = list(dict.fromkeys(map(_offset_of, found)))
         if len(found) < len(messages):
             # It is not known which of the records the client can decode, so the check
             # point has all of them.
@@ -576,3 +576,9 @@ class _Pop:
             queue_offset=message.queue_offset,
             commit_log_offset=message.commit_log_offset,
         )
+
+
+def _offset_of(message: StoredMessage) -> int:
+    """The queue offset of a message's record: an inner batch is received as one."""
+    record = message.record if isinstance(message, InnerMessage) else message
+    return record.queue_offset
