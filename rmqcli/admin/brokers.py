@@ -9,10 +9,11 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.broker_errors import not_found
+from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError
@@ -95,6 +96,47 @@ class BrokerRow:
     def role(self) -> str:
         """MASTER or SLAVE, as in BrokerRole."""
         return "MASTER" if self.broker_id == MASTER_ID else "SLAVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDetail:
+    """One broker process, with all that it reports about itself, as texts.
+
+    `runtime` and `settings` are None when it did not report them; `settings_error` says
+    why it did not show its settings, which needs the rights of an administrator.
+    """
+
+    row: BrokerRow
+    runtime: dict[str, str] | None = field(default=None, hash=False)
+    settings: dict[str, str] | None = field(default=None, hash=False)
+    settings_error: RmqError | None = None
+
+
+def show_broker(client: Client, broker_name: str) -> list[BrokerDetail]:
+    """Return the processes with this broker name, the master first.
+
+    Raises NotFoundError when the name servers know none. A process that does not answer
+    has an error in its row.
+    """
+    broker = client.cluster_info().brokers.get(broker_name)
+    if broker is None:
+        raise not_found("broker", broker_name)
+    addresses = {str(number): at for number, at in sorted(broker.addresses.items())}
+    infos = ask_each(client, addresses, get_broker_runtime_info())
+    settings = ask_each(client, addresses, get_broker_config())
+    found = []
+    for number, address in sorted(broker.addresses.items()):
+        info, shown = infos[str(number)], settings[str(number)]
+        place = (broker.cluster, broker_name, number, address)
+        found.append(
+            BrokerDetail(
+                row=_row(place, info),
+                runtime=None if isinstance(info, RmqError) else dict(info),
+                settings=None if isinstance(shown, RmqError) else dict(shown),
+                settings_error=shown if isinstance(shown, RmqError) else None,
+            )
+        )
+    return found
 
 
 def list_brokers(client: Client) -> list[BrokerRow]:

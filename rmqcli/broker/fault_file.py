@@ -1,4 +1,4 @@
-"""Faults from a JSON file: the form that `rmq broker --faults FILE` takes.
+"""Faults from a JSON file: the form that `rmq serve --faults FILE` takes.
 
     {"faults": [
       {"do": "answer", "answer_code": 14, "remark": "busy", "code": "PULL_MESSAGE",

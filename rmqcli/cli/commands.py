@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 GROUPS = {
     "completion": "Set up completion of commands, topics and groups.",
     "spark": "Prepare a Spark cluster for rmqcli.",
-    "topic": "Show, create, change and delete a topic.",
-    "group": "Show, create, change and delete a consumer group.",
+    "topic": "List, show, create, change and delete topics.",
+    "broker": "List and show brokers.",
+    "group": "List, show, create, change and delete consumer groups.",
 }
 
 
@@ -96,6 +97,14 @@ COMMANDS = (
         "administration",
     ),
     CommandEntry(
+        "group list",
+        "rmqcli.cli.groups",
+        "groups",
+        "List consumer groups.",
+        "Groups",
+        "administration",
+    ),
+    CommandEntry(
         "group show",
         "rmqcli.cli.groups",
         "show",
@@ -136,6 +145,14 @@ COMMANDS = (
         "administration",
     ),
     CommandEntry(
+        "topic list",
+        "rmqcli.cli.topics",
+        "topics",
+        "List topics.",
+        "Cluster",
+        "administration",
+    ),
+    CommandEntry(
         "topic show",
         "rmqcli.cli.topics",
         "show",
@@ -169,16 +186,32 @@ COMMANDS = (
     ),
     CommandEntry(
         "brokers",
-        "rmqcli.cli.brokers",
+        "rmqcli.cli.broker",
         "brokers",
         "List brokers with their addresses, versions and rates.",
         "Cluster",
         "administration",
     ),
     CommandEntry(
-        "broker",
+        "broker list",
         "rmqcli.cli.broker",
-        "broker",
+        "brokers",
+        "List brokers with their addresses, versions and rates.",
+        "Cluster",
+        "administration",
+    ),
+    CommandEntry(
+        "broker show",
+        "rmqcli.cli.broker",
+        "show",
+        "Show what a broker reports about itself, and its settings.",
+        "Cluster",
+        "administration",
+    ),
+    CommandEntry(
+        "serve",
+        "rmqcli.cli.serve",
+        "serve",
         "Run a name server and brokers, for development and tests.",
         "Cluster",
         "embedded-broker",

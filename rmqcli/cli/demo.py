@@ -154,6 +154,6 @@ def _end(tour: Tour, *, keep: bool) -> None:
         tour.write("With rmq demo --keep the cluster keeps running. Then try:")
     for command, what in _NEXT:
         tour.write(f"  {command:<42}  {what}")
-    tour.write("rmq COMMAND --help has examples; rmq broker starts an empty cluster.")
+    tour.write("rmq COMMAND --help has examples; rmq serve starts an empty cluster.")
     if keep:
         threading.Event().wait()

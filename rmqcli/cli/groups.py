@@ -351,6 +351,7 @@ def groups(
     """List consumer groups.
 
     Example: rmq groups -o json | jq '.[] | select(.members == 0).group'
+             rmq group list
     """
     from rmqcli.admin.groups import list_groups
 

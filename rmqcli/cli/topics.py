@@ -213,6 +213,7 @@ def topics(
     """List topics.
 
     Example: rmq topics -o jsonl | jq -r .topic
+             rmq topic list --all
     """
     from rmqcli.admin.topics import list_topics
 

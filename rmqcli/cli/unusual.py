@@ -5,6 +5,7 @@ What remains is parsed by Typer (`rmqcli.cli.app`).
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -70,6 +71,8 @@ def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> obj
 
         show(f"rmq {__version__}\n")
         return None
+    if words[:1] == ["broker"] and not asks_help:
+        _check_serve(words[1:])
     if words and words[0].startswith("-") and not asks_help:
         from rmqcli.cli.arguments.habits import hint_for_command
 
@@ -85,3 +88,15 @@ def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> obj
         sys.stderr.write(text)
         return ExitCode.USAGE
     raise unknown_command(" ".join(names), table)
+
+
+def _check_serve(words: Sequence[str]) -> None:
+    """Raise UsageError for `rmq broker` with options of `rmq serve`."""
+    from rmqcli.cli.arguments.table import COMMANDS, COMMON
+
+    own = COMMANDS["serve"][1].keys() - COMMON.keys()
+    if any(word.partition("=")[0] in own for word in words):
+        raise UsageError(
+            "rmq broker runs no cluster: it lists and shows brokers",
+            hint=f"write: {shlex.join(['rmq', 'serve', *words])}",
+        )

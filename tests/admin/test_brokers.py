@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli.admin.brokers import list_brokers
 from rmqcli.api.client import Client
-from rmqcli.cli.brokers import _row
+from rmqcli.cli.broker import _row
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError
 from rmqcli.wire import fastjson

@@ -3,7 +3,7 @@
     python -m tests.bench.broker [--only start|sends|batches|pulls|latency|held|folder]
         [--store DIR] [--flush async|sync] [--seconds 3] [--messages 5000000]
 
-The broker is a separate process of `rmq broker`, and keeps messages in memory unless
+The broker is a separate process of `rmq serve`, and keeps messages in memory unless
 --store is given. This process is the client; it writes prepared frames and only counts
 answers. The figure to watch is `broker_us`, the broker's CPU time for each message,
 because the rate depends on the load of the machine.
@@ -35,7 +35,7 @@ IN_FLIGHT = 128
 
 
 class Served(NamedTuple):
-    """A running `rmq broker`; `ready_ms` passed until its name server answered.
+    """A running `rmq serve`; `ready_ms` passed until its name server answered.
 
     `address` is that of the first broker.
     """
@@ -56,8 +56,8 @@ class Served(NamedTuple):
 
 @contextmanager
 def served(*options):
-    """Run `rmq broker` on free ports, and wait until its name server answers."""
-    command = [sys.executable, "-m", "rmqcli", "broker", "--listen", "127.0.0.1:0"]
+    """Run `rmq serve` on free ports, and wait until its name server answers."""
+    command = [sys.executable, "-m", "rmqcli", "serve", "--listen", "127.0.0.1:0"]
     began = time.perf_counter()
     process = subprocess.Popen(
         [*command, "-o", "jsonl", "-q", "--queues", str(QUEUES), *options],

@@ -44,8 +44,8 @@ def test_in_a_pipe_a_guide_is_the_text_that_it_is(rmq):
     assert (code, err) == (0, "")
     assert out.startswith("# Read a broker's folder without the broker: `--store`\n")
     assert "```sh\nrmq topics --store ~/store\n" in out
-    assert "[rmq broker --store](embedded-broker.md)" in text_of("offline")
-    assert "rmq broker --store (`rmq help embedded-broker`)" in out
+    assert "[rmq serve --store](embedded-broker.md)" in text_of("offline")
+    assert "rmq serve --store (`rmq help embedded-broker`)" in out
 
 
 @pytest.mark.parametrize("name", GUIDES)

@@ -338,8 +338,8 @@ def went_back(records):
 
 @contextmanager
 def embedded(folder):
-    """Run `rmq broker --store` as a process; yield its name server's address."""
-    words = ["broker", "--listen", "127.0.0.1:0", "--store", str(folder / "store")]
+    """Run `rmq serve --store` as a process; yield its name server's address."""
+    words = ["serve", "--listen", "127.0.0.1:0", "--store", str(folder / "store")]
     with (folder / "broker.err").open("wb") as err:
         broker = rmq(*words, "-o", "jsonl", stdout=subprocess.PIPE, stderr=err)
     try:

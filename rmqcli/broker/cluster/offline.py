@@ -397,7 +397,7 @@ class StoreServer:
     """Serves a folder on free local ports until it is closed.
 
     `folder` is a broker's storePathRootDir, or contains those of several brokers, as
-    `rmq broker --brokers` creates them. Raises StoreError for any other folder.
+    `rmq serve --brokers` creates them. Raises StoreError for any other folder.
     """
 
     def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:

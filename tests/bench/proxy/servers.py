@@ -3,7 +3,7 @@
     python -m tests.bench.proxy.servers --official /tmp/official/bin/python \\
         [--version 5.5.0] [--messages 2000] [--rounds 1] [--only send,receive,push]
 
-Runs `rmq broker --proxy-port`, and a real proxy in local mode with its broker. The
+Runs `rmq serve --proxy-port`, and a real proxy in local mode with its broker. The
 official Python client uses them in the order A B B A; see `tests.bench.proxy` for its
 environment and for what is measured. Rates and CPU times are those of the client.
 """
@@ -80,10 +80,10 @@ def main() -> None:
 
 @contextmanager
 def embedded(messages: int) -> Iterator[Server]:
-    """Run `rmq broker` with a proxy in a separate process, and fill the topic."""
+    """Run `rmq serve` with a proxy in a separate process, and fill the topic."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "rmqcli", "broker", "-o", "jsonl"),
+            *(sys.executable, "-m", "rmqcli", "serve", "-o", "jsonl"),
             *("--listen", "127.0.0.1:0", "--proxy-port", "0"),
         ],
         stdout=subprocess.PIPE,

@@ -198,7 +198,7 @@ def test_whatever_is_read_is_what_typer_reads(words, namesrv, endpoints):
         "export T --to-parquet dir --from earliest --partition-by date",
         "topic create T --queues 8 --perm rw --attribute +message.type=FIFO",
         "group update G --no-consume --max-retries 3",
-        "broker --listen 127.0.0.1:0 --like 4.9.7 --brokers 2",
+        "serve --listen 127.0.0.1:0 --like 4.9.7 --brokers 2",
         "demo --keep --no-export",
         "completion install bash",
         "spark package --out f.zip --force",

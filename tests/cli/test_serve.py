@@ -1,0 +1,300 @@
+"""`rmq serve` prints its addresses, refuses unsafe options and ends on a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from rmqcli import (
+    Admin,
+    ClientConfig,
+    Credentials,
+    DeniedError,
+    Producer,
+    ProducerMessage,
+)
+from rmqcli.cli.main import run
+from rmqcli.cli.serve import broker_ports, parse_listen
+from rmqcli.errors import UsageError
+from rmqcli.wire.bodies.config import parse_properties_text
+from rmqcli.wire.codes import RequestCode
+from tests.broker.wire_client import WireClient
+from tests.kit import raw
+from tests.kit.proxy.raw_client import GrpcClient, code_of
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import free_port
+
+CLUSTER_INFO, MAX_OFFSET, BROKER_CONFIG = 106, 30, 26
+
+
+@contextmanager
+def rmq_broker(*options):
+    """Start `rmq serve`, and yield its process and rows; kill it at the end."""
+    where = ["--listen", "127.0.0.1:0", "-o", "jsonl"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqcli", "serve", *where, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        ports = ("--proxy-port", "--proxy-remoting-port")
+        count = 2 + sum(name in options for name in ports)
+        yield process, [json.loads(process.stdout.readline()) for _ in range(count)]
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def until_ready(lines):
+    """Yield the lines of stderr up to the last one of the start."""
+    for line in lines:
+        yield line
+        if "not for production" in line:
+            return
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_listens_and_ends_when_told(signum):
+    with rmq_broker() as (process, (names, broker)):
+        assert names["server"] == "namesrv"
+        assert (broker["server"], broker["version"]) == ("broker-a", "5.5.0")
+        with WireClient(names["address"]) as client:
+            info = client.ask(CLUSTER_INFO)
+        assert broker["address"].encode() in info.body
+        said = "".join(until_ready(process.stderr))
+        process.send_signal(signum)
+        said += process.communicate(timeout=PATIENCE_S)[1]
+        assert process.returncode == 0
+        assert f"export NAMESRV_ADDR={names['address']}" in said
+        assert "for development and tests, not for production" in said
+        assert "stopped" in said
+
+
+def test_faults_come_from_a_file(tmp_path):
+    path = tmp_path / "faults.json"
+    path.write_text(
+        '{"faults": [{"do": "answer", "answer_code": 2, "remark": "busy",'
+        ' "code": "GET_MAX_OFFSET"}]}',
+        encoding="utf-8",
+    )
+    with (
+        rmq_broker("--faults", str(path)) as (_, rows),
+        WireClient(rows[1]["address"]) as client,
+    ):
+        answer = client.ask(MAX_OFFSET, topic="t", queueId=0)
+        assert (answer.code, answer.remark) == (2, "busy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--listen", "0.0.0.0:9876"], 2, "can be reached from other machines"),
+        (["--listen", ":9876"], 2, "can be reached from other machines"),
+        (["--listen", "[::]:9876"], 2, "can be reached from other machines"),
+        (["--listen", "example.org:9876"], 2, "can be reached from other machines"),
+        (["--listen", "127.0.0.1"], 2, "is not HOST:PORT"),
+        (["--listen", "127.0.0.1:70000"], 2, "is not in 0..65535"),
+        (
+            ["--listen", "127.0.0.1:65000"],
+            2,
+            "port 66035 of broker 1, for name server port 65000",
+        ),
+        (["--broker-port", "65530", "--brokers", "2"], 2, "port 65540 of broker 2"),
+        (["--broker-port", "2"], 2, "--broker-port"),
+        (["--broker-port", "9876"], 2, "is also the port of the name server"),
+        (["--broker-port", "9868", "--brokers", "2"], 2, "its VIP port 9876"),
+        (["--like", "4.5.0"], 2, "4.5.0"),
+        (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
+        (["--proxy-tls-key", "k"], 2, "--proxy-tls-key need --proxy-port"),
+        (["--proxy-accounts", "a"], 2, "--proxy-accounts needs --proxy-port"),
+        (["--proxy-remoting-port", "0"], 2, "-remoting-port needs --proxy-port"),
+        (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "must be used together"),
+        (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
+    ],
+)
+def test_what_is_refused(arguments, code, message, capsys):
+    assert run(["serve", *arguments]) == code
+    _, said = capsys.readouterr()
+    assert message in said
+
+
+def test_a_taken_port_is_one_clear_error(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        if port > 60_000:
+            pytest.skip("no room for the broker's port above this one")
+        assert run(["serve", "--listen", f"127.0.0.1:{port}"]) == 5
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert f"cannot listen on 127.0.0.1:{port}: the port is taken" in said
+    assert "hint:" in said
+
+
+def test_listening_for_others_must_be_allowed():
+    assert parse_listen("0.0.0.0:0", allow_remote=True) == ("0.0.0.0", 0)
+    assert parse_listen(":9876", allow_remote=True) == ("0.0.0.0", 9876)
+    assert parse_listen("[::1]:9876", allow_remote=False) == ("::1", 9876)
+    assert parse_listen("localhost:1", allow_remote=False) == ("localhost", 1)
+
+
+def test_broker_ports_follow_from_the_name_server_s():
+    assert broker_ports(9876, 3) == (10911, 10921, 10931)
+    assert broker_ports(0, 3) == ()
+    with pytest.raises(UsageError):
+        broker_ports(64_490, 3)
+
+
+def test_broker_ports_count_from_the_one_that_is_given():
+    assert broker_ports(9876, 3, first=20_000) == (20_000, 20_010, 20_020)
+    assert broker_ports(0, 1, first=65_535) == (65_535,)
+    with pytest.raises(UsageError, match="port 65536 of broker 2, with --broker-port"):
+        broker_ports(0, 2, first=65_526)
+
+
+def test_the_first_broker_listens_at_the_given_port():
+    port = free_port()
+    with rmq_broker("--broker-port", str(port)) as (_, (_, broker)):
+        assert broker["address"] == f"127.0.0.1:{port}"
+        with WireClient(broker["address"]) as client:
+            assert client.ask(MAX_OFFSET, topic="TBW102", queueId=0).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"), [((), "false"), (("--property-filter",), "true")]
+)
+def test_sql_filters_are_an_option(options, shown):
+    with (
+        rmq_broker(*options) as (_, (_, broker)),
+        WireClient(broker["address"]) as client,
+    ):
+        properties = parse_properties_text(bytes(client.ask(BROKER_CONFIG).body))
+    assert properties["enablePropertyFilter"] == shown
+
+
+def test_a_proxy_is_an_option():
+    with rmq_broker("--proxy-port", "0") as (_, rows):
+        assert [row["server"] for row in rows] == ["namesrv", "broker-a", "proxy"]
+        with GrpcClient(rows[2]["address"]) as client:
+            assert code_of(client.route("unknown")) == "TOPIC_NOT_FOUND"
+
+
+@pytest.fixture
+def accounts_file(tmp_path):
+    def write(text, mode=0o600):
+        path = tmp_path / "accounts.toml"
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    return write
+
+
+def test_a_remoting_port_of_the_proxy_is_an_option():
+    options = ("--proxy-port", "0", "--proxy-remoting-port", "0")
+    with rmq_broker(*options) as (_, rows):
+        names = ["namesrv", "broker-a", "proxy", "proxy-remoting"]
+        assert [row["server"] for row in rows] == names
+        answer = raw.ask(rows[-1]["address"], RequestCode.CHECK_CLIENT_CONFIG)
+        assert answer.code == 0
+
+
+def test_accounts_of_the_proxy_are_an_option(accounts_file):
+    accounts = """
+        [admin]
+        secret_key = "admin-secret"
+        [shop]
+        secret_key = "shop-secret"
+        rights = { "Topic:orders" = "Pub" }
+    """
+    options = ["--proxy-port", "0", "--proxy-accounts", accounts_file(accounts)]
+    with rmq_broker(*options) as (_, rows):
+        namesrv, endpoints = rows[0]["address"], rows[2]["address"]
+        with Admin(namesrv=namesrv) as admin:
+            admin.create_topic("orders")
+            admin.create_topic("bills")
+
+        def send(topic, credentials):
+            config = ClientConfig(
+                endpoints=(endpoints,), plaintext=True, credentials=credentials
+            )
+            with Producer(client=config) as producer:
+                return producer.send(ProducerMessage(topic, b"x")).status.name
+
+        assert send("bills", Credentials("admin", "admin-secret")) == "SEND_OK"
+        assert send("orders", Credentials("shop", "shop-secret")) == "SEND_OK"
+        for credentials, words in (
+            (Credentials("shop", "shop-secret"), "no permission to access Topic:bills"),
+            (Credentials("shop", "wrong"), "check signature failed"),
+            (None, "username cannot be null"),
+        ):
+            with pytest.raises(DeniedError, match=words):
+                send("bills", credentials)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "contains no account"),
+        ("shop", "not valid TOML"),
+        ("shop = 's3cret'", "account 1 is not a table of secret_key and rights"),
+        ("[shop]", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\n[b]\nsecret_key=1", "account 2 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nright='x'", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nrights=['Pub']", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nrights={'Topic:*'=1}", "account 1 is not a table"),
+        ("[a]\nsecret_key='s3cret'\nrights={'Topic:*'='Read'}", "is not an action"),
+        ("[a]\nsecret_key=''", "a proxy account has an empty access key or secret key"),
+        (
+            "[a]\nsecret_key='s3cret'" + " " * 70_000,
+            "more than 65,536 bytes",
+        ),
+    ],
+)
+def test_accounts_that_cannot_be_read_are_refused(accounts_file, capsys, text, message):
+    options = ["--proxy-port", "0", "--proxy-accounts", accounts_file(text)]
+    assert run(["serve", *options]) == 2
+    _, said = capsys.readouterr()
+    assert message in said
+    assert "s3cret" not in said
+
+
+def test_accounts_that_others_can_read_are_refused(accounts_file, capsys):
+    path = accounts_file("[a]\nsecret_key='s3cret'", mode=0o644)
+    assert run(["serve", "--proxy-port", "0", "--proxy-accounts", path]) == 2
+    assert "other users can read or write it (mode 0644)" in capsys.readouterr().err
+
+
+def test_a_folder_outlives_a_kill(tmp_path):
+    fields = {"a": "p", "b": "orders", "c": "TBW102", "d": 1, "e": 0, "f": 0, "h": 0}
+    options = ["--store", str(tmp_path), "--flush", "sync"]
+    with rmq_broker(*options) as (process, (_, broker)):
+        assert broker["store"] == str(tmp_path)
+        with WireClient(broker["address"]) as client:
+            answer = client.ask(310, body=b"kept", g=1_700_000_000_000, **fields)
+            assert answer.code == 0
+        process.kill()
+        process.wait(10)
+    with (
+        rmq_broker(*options) as (_, (_, broker)),
+        WireClient(broker["address"]) as client,
+    ):
+        answer = client.ask(MAX_OFFSET, topic="orders", queueId=0)
+        assert answer.ext_fields["offset"] == "1"
+
+
+def test_a_folder_in_use_is_one_clear_error(tmp_path, capsys):
+    with rmq_broker("--store", str(tmp_path)):
+        assert run(["serve", "--listen", "127.0.0.1:0", "--store", str(tmp_path)]) == 1
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert "is in use by another process" in said
