@@ -20,39 +20,27 @@ A task makes its calls by means of a `Via`, so that the same task can run in the
 thread or in the caller's thread. `on_...` functions are called in the I/O thread and
 must return quickly.
 
-Telemetry is one stream for each server. The client sends its settings first, and again
-every five minutes, when they have changed, and when the server has lost them. A stream
-that ends is reopened after a pause that grows and varies. Heartbeats are sent every
-10 s; after three consecutive heartbeats without an answer, the client reconnects.
-
-Source: ClientImpl, ClientSessionImpl in apache/rocketmq-clients; ClientActivity in
-apache/rocketmq.
+Source: ClientImpl in apache/rocketmq-clients.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import random
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmqcli import tasks
 from rmqcli.client_id import new_proxy_client_id
-from rmqcli.clock import SYSTEM_CLOCK, Now
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import (
     BodyError,
     DeadlineError,
     DisconnectedError,
     RmqError,
     TimeLimitError,
-    TransportError,
     UsageError,
 )
 from rmqcli.log import get_logger
@@ -68,10 +56,8 @@ from rmqcli.proxy.settings import (
     ServerSettings,
     merged,
 )
-from rmqcli.proxy.status import OK, error_of
-from rmqcli.server_requests import FloodLimit, thread_dump
-from rmqcli.timers import Timers
-from rmqcli.transport.backoff import Backoff
+from rmqcli.proxy.telemetry import Telemetry
+from rmqcli.proxy.via import CallerVia, IoVia
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 
@@ -83,6 +69,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.rpc import ProxyQueue, Received, ReceiveRpc, Rpc
+    from rmqcli.proxy.via import Via
 
 T = TypeVar("T")
 
@@ -94,25 +81,10 @@ SIMPLE_CONSUMER: Final = int(pb.ClientType.SIMPLE_CONSUMER)
 
 #: The most servers of one client; a route with more is a mistake.
 SERVERS_MAX: Final = 512
-HEARTBEAT_MS: Final = 10_000
 ROUTES_MS: Final = 30_000
-SETTINGS_MS: Final = 300_000
-#: Consecutive heartbeats without an answer before the client reconnects.
-_SILENT_MAX: Final = 3
-#: A stream that lasted this long shows that the server works.
-_PROVED_MS: Final = 10_000
 #: Extra time after unregistering, for actions that its end starts.
 _AFTER_GOODBYE_MS: Final = 1_000
 _POLLING_ASKED_MS: Final = 20_000
-
-
-class Via(tasks.Runner, Protocol):
-    """Where a task runs, and how it makes its calls."""
-
-    def call(
-        self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
-    ) -> tasks.Pending[T]:
-        """Make a call; the Pending always ends. `timeout_ms` None: the config's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +144,7 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         #: servers are added under _lock by any thread, and removed in the I/O thread
-        self._servers: dict[Endpoints, _Server] = {}
+        self._servers: dict[Endpoints, Telemetry] = {}
         self._routes: dict[str, tuple[ProxyQueue, ...]] = {}
         self._is_closed = False
         self._has_timers = False
@@ -287,7 +259,7 @@ class Session:
     @property
     def via(self) -> Via:
         """The Via of tasks that run in the I/O thread."""
-        return _IoVia(self)
+        return IoVia(self.submit, self.call_later)
 
     def run(self, part: tasks.Part) -> Future[Any]:
         """Run a task in the I/O thread; the future has its result or its RmqError."""
@@ -308,7 +280,7 @@ class Session:
     def in_caller(self, make: Callable[[Via], tasks.Task[T]]) -> T:
         """Run the task that `make` returns in the caller's thread, to its end."""
         self._refuse_in_thread()
-        return CallerVia(self).run(make)
+        return CallerVia(self.call_now, self.clock).run(make)
 
     # --- topics ---
 
@@ -387,7 +359,7 @@ class Session:
             if isinstance(outcome, RmqError):
                 raise outcome
 
-    def _server(self, endpoints: Endpoints) -> _Server:
+    def _server(self, endpoints: Endpoints) -> Telemetry:
         if self._is_closed:
             raise DisconnectedError("the client is closed", address=str(endpoints))
         found = self._servers.get(endpoints)
@@ -404,7 +376,7 @@ class Session:
             channel = ProxyChannel(
                 endpoints, config=self.config, metadata=self._metadata, io=self._io
             )
-            found = self._servers[endpoints] = _Server(self, channel, self._rng)
+            found = self._servers[endpoints] = Telemetry(self, channel, self._rng)
         self.post(found.start)
         if not self._has_timers:
             self._has_timers = True
@@ -541,344 +513,3 @@ class Session:
 
         message = ProxyMessage(command.message, broker_name="", endpoints=endpoints)
         self._on_verify(message, done)
-
-
-class _IoVia:
-    """Makes the calls of tasks in the I/O thread."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.call = session.submit
-        self.call_later = session.call_later
-
-    def submit(self, request: tasks.Request[Any]) -> tasks.Pending[Any]:
-        """See tasks.Runner."""
-        raise RmqError(f"a proxy client cannot send {request.call.what}")
-
-
-class CallerVia:
-    """Runs one task in the caller's thread: its calls block, its sleeps wait."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._timers = Timers()
-
-    def run(self, make: Callable[[CallerVia], tasks.Task[T]]) -> T:
-        """Run the task to its end. Raises its error."""
-        clock = self._session.clock
-        pending: tasks.Pending[T] = tasks.start(make(self), self)
-        while not pending.is_done:
-            due_ms = self._timers.next_ms()
-            if due_ms is None:
-                raise RuntimeError(
-                    "the task waits for something that no runner provides"
-                )
-            left_ms = due_ms - clock.monotonic_ms()
-            if left_ms > 0:
-                clock.wait_ms(threading.Event(), left_ms)
-            self._timers.run_due(Now(clock.monotonic_ms(), clock.epoch_ms()))
-        return pending.result()
-
-    def call(
-        self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
-    ) -> tasks.Pending[T]:
-        """See Via."""
-        pending: tasks.Pending[T] = tasks.Pending()
-        try:
-            pending.succeed(self._session.call_now(endpoints, rpc, timeout_ms))
-        except RmqError as error:
-            pending.fail(error)
-        return pending
-
-    def submit(self, request: tasks.Request[Any]) -> tasks.Pending[Any]:
-        """See tasks.Runner."""
-        raise RmqError(f"a proxy client cannot send {request.call.what}")
-
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """See tasks.Runner."""
-        due_ms = self._session.clock.monotonic_ms() + delay_ms
-        self._timers.at(due_ms, lambda _: action())
-
-
-class _Server:
-    """Telemetry and heartbeats of one server. Used only in the I/O thread.
-
-    `opened` ends with the outcome of the first attempt. `is_known` says whether the
-    server has answered the settings.
-    """
-
-    def __init__(
-        self, session: Session, channel: ProxyChannel, rng: random.Random
-    ) -> None:
-        self.channel = channel
-        self.opened: tasks.Pending[None] = tasks.Pending()
-        self.is_known = False
-        self._session = session
-        self._backoff = Backoff(rng)
-        self._io = io_thread()
-        self._stream: Any = None
-        self._task: asyncio.Task[None] | None = None
-        #: gRPC allows one write at a time
-        self._writing = asyncio.Lock()
-        #: the topics in the settings that were sent last
-        self._stated: tuple[str, ...] = ()
-        self._limit = FloodLimit()
-        self._is_closed = False
-        self._silent = 0
-
-    def start(self) -> None:
-        """Open the stream, and keep it open until `close`."""
-        if not self._is_closed:
-            self._task = self._io.spawn(self._keep_open())
-            self._io.call_later(HEARTBEAT_MS, self._beat)
-            self._io.call_later(SETTINGS_MS, self._remind)
-
-    def close(self) -> None:
-        """End the stream and the connection."""
-        self._is_closed = True
-        if self._stream is not None:
-            self._stream.cancel()
-        if self._task is not None:
-            self._task.cancel()
-        self.opened.fail(self._closed())
-        self.channel.close()
-
-    def state_topics(self) -> tasks.Pending[None]:
-        """Send the settings if they have topics that the server does not know yet.
-
-        The Pending ends when gRPC has accepted the message.
-        """
-        pending: tasks.Pending[None] = tasks.Pending()
-        stream = self._stream
-        if stream is None or self._stated == self._session.topics:
-            pending.succeed(None)
-        else:
-            command = self._command()
-            done = self._io.spawn(self._send_safely(stream, command))
-            done.add_done_callback(lambda _: pending.succeed(None))
-        return pending
-
-    def _command(self) -> service.TelemetryCommand:
-        self._stated = self._session.topics
-        return self._session.settings_command(self.channel.endpoints)
-
-    def send_settings(self) -> None:
-        """Send the settings again, if the stream is open."""
-        if self._stream is not None and self.is_known:
-            self._send(self._command())
-
-    def reconnect(self) -> None:
-        """Use a new connection, and open the stream on it."""
-        self.channel.reconnect()
-        if self._stream is not None:
-            self._stream.cancel()
-
-    # --- the stream ---
-
-    async def _keep_open(self) -> None:
-        address = self.channel.address
-        failures = 0
-        while not self._is_closed:
-            started_ms = self._session.clock.monotonic_ms()
-            try:
-                await self._talk()
-                error: RmqError = self._ended()
-            except RmqError as failure:
-                error = failure
-            except grpc.RpcError as failure:
-                timeout_ms = self._session.config.timeout_ms
-                error = self.channel.error_of(failure, "telemetry", timeout_ms)
-            except asyncio.CancelledError:
-                if self._is_closed:
-                    return
-                error = DisconnectedError(
-                    f"the telemetry stream to {address} was replaced", address=address
-                )
-            except Exception as failure:  # noqa: BLE001  # the client must continue
-                error = tasks.unexpected(failure)
-            finally:
-                if self._stream is not None:
-                    self._stream.cancel()
-                    self._stream = None
-            if self._is_closed:
-                return
-            was_known, self.is_known = self.is_known, False
-            self.opened.fail(error)
-            lasted_ms = self._session.clock.monotonic_ms() - started_ms
-            if lasted_ms >= _PROVED_MS:
-                self._backoff.succeeded()
-                failures = 0
-            delay_ms = self._backoff.failed()
-            # The error of the first stream is raised in `open`, so it is not logged.
-            is_news = was_known and not failures
-            log = logger.warning if is_news else logger.info
-            failures += 1
-            log(
-                "telemetry lost address=%s; reopening it in %d ms: %s",
-                address,
-                delay_ms,
-                error,
-            )
-            await asyncio.sleep(delay_ms / 1_000)
-
-    async def _talk(self) -> None:
-        """Run one stream, from the settings to its end."""
-        timeout_s = self._session.config.timeout_ms / 1_000
-        self._stream = stream = await self.channel.telemetry()
-        command = self._command()
-        # Reading starts before the write: a server that refuses the client ends the
-        # stream at once, and its status cannot be read after a failed write.
-        reading = asyncio.ensure_future(stream.read())
-        try:
-            async with asyncio.timeout(timeout_s):
-                try:
-                    await self._write(stream, command)
-                    data = await reading
-                except grpc.RpcError as error:
-                    # INTERNAL is gRPC's code for a write after the end of the stream.
-                    if error.code() is not grpc.StatusCode.INTERNAL:
-                        raise
-                    data = await _or_eof(reading)
-                    if data is grpc.aio.EOF:
-                        raise self._ended() from None
-        except TimeoutError:
-            raise DeadlineError(
-                f"telemetry: no settings from {self.channel.address} within"
-                f" {self._session.config.timeout_ms} ms",
-                address=self.channel.address,
-            ) from None
-        finally:
-            reading.cancel()
-        while data is not grpc.aio.EOF:
-            self.channel.has_answered = True
-            self._take(service.TelemetryCommand.FromString(data))
-            data = await stream.read()
-        code = await stream.code()
-        if code is not grpc.StatusCode.OK:
-            raise DisconnectedError(
-                f"{self.channel.address} ended the telemetry stream with {code.name}",
-                address=self.channel.address,
-            )
-
-    def _take(self, command: service.TelemetryCommand) -> None:
-        kind = command.WhichOneof("command")
-        session, endpoints = self._session, self.channel.endpoints
-        if kind is None and command.HasField("status") and command.status.code != OK:
-            address = self.channel.address
-            raise error_of(command.status, what="telemetry", address=address)
-        if kind == "settings":
-            self.is_known = True
-            session.take_settings(command.settings)
-            self.opened.succeed(None)
-        elif kind == "recover_orphaned_transaction_command":
-            session.take_orphaned(
-                command.recover_orphaned_transaction_command, endpoints
-            )
-        elif not self._limit.takes(now_ms := session.clock.monotonic_ms()):
-            if self._limit.is_news(now_ms):
-                logger.warning(
-                    "too many telemetry commands are ignored address=%s kind=%s",
-                    self.channel.address,
-                    kind,
-                )
-        elif kind == "print_thread_stack_trace_command":
-            nonce = command.print_thread_stack_trace_command.nonce
-            answer = service.TelemetryCommand(status=pb.Status(code=pb.Code.OK))
-            answer.thread_stack_trace.nonce = nonce
-            answer.thread_stack_trace.thread_stack_trace = thread_dump()
-            self._send(answer)
-        elif kind == "verify_message_command":
-            nonce = command.verify_message_command.nonce
-            session.take_verify(
-                command.verify_message_command,
-                endpoints,
-                lambda status: self._answer_verify(nonce, status),
-            )
-        elif kind == "reconnect_endpoints_command":
-            logger.info("asked to reconnect address=%s", self.channel.address)
-            self.reconnect()
-        else:
-            logger.info("telemetry command ignored kind=%s", kind)
-
-    def _answer_verify(self, nonce: str, status: pb.Status) -> None:
-        answer = service.TelemetryCommand(status=status)
-        answer.verify_message_result.nonce = nonce
-        self._send(answer)
-
-    def _send(self, command: service.TelemetryCommand) -> None:
-        stream = self._stream
-        if stream is not None and not self._is_closed:
-            self._io.spawn(self._send_safely(stream, command))
-
-    async def _send_safely(
-        self,
-        stream: Any,  # noqa: ANN401  # gRPC has no name for its type
-        command: service.TelemetryCommand,
-    ) -> None:
-        # The reader of the stream learns why it ended, and reopens it.
-        with suppress(grpc.RpcError, asyncio.CancelledError, asyncio.InvalidStateError):
-            await self._write(stream, command)
-
-    async def _write(
-        self,
-        stream: Any,  # noqa: ANN401  # gRPC has no name for its type
-        command: service.TelemetryCommand,
-    ) -> None:
-        async with self._writing:
-            await stream.write(command.SerializeToString())
-
-    # --- heartbeats ---
-
-    def _beat(self) -> None:
-        if self._is_closed:
-            return
-        session = self._session
-        rpc = calls.heartbeat(session.client_type, session.group)
-
-        def ended(pending: tasks.Pending[bool]) -> None:
-            outcome = pending.outcome()
-            if isinstance(outcome, RmqError):
-                self._unanswered(outcome)
-            else:
-                self._silent = 0
-                if not outcome:
-                    self.send_settings()
-            self._io.call_later(HEARTBEAT_MS, self._beat)
-
-        self.channel.submit(rpc, session.config.timeout_ms).on_done(ended)
-
-    def _unanswered(self, error: RmqError) -> None:
-        if self._is_closed:
-            return
-        logger.warning(
-            "heartbeat failed address=%s error=%s", self.channel.address, error
-        )
-        self._silent += isinstance(error, TransportError)
-        if self._silent >= _SILENT_MAX:
-            self._silent = 0
-            self.reconnect()
-
-    def _remind(self) -> None:
-        if not self._is_closed:
-            self.send_settings()
-            self._io.call_later(SETTINGS_MS, self._remind)
-
-    def _ended(self) -> DisconnectedError:
-        address = self.channel.address
-        return DisconnectedError(
-            f"{address} ended the telemetry stream", address=address
-        )
-
-    def _closed(self) -> DisconnectedError:
-        return DisconnectedError(
-            f"the connection to {self.channel.address} was closed",
-            address=self.channel.address,
-        )
-
-
-async def _or_eof(reading: asyncio.Future[Any]) -> Any:  # noqa: ANN401  # bytes or EOF
-    """The message that was read; EOF when the stream ended without one."""
-    try:
-        return await reading
-    except grpc.RpcError:
-        return grpc.aio.EOF

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.message import ProxyMessage
-    from rmqcli.proxy.session import Via
+    from rmqcli.proxy.via import Via
 
 # Numbers, because a look-up in an enumeration of protobuf runs Python code.
 _NORMAL: Final = int(pb.MessageType.NORMAL)

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.message import OutgoingProxyMessage
     from rmqcli.proxy.rpc import ProxyQueue, SendEntry
-    from rmqcli.proxy.session import Session, Via
+    from rmqcli.proxy.session import Session
+    from rmqcli.proxy.via import Via
 
 #: Codes of stored messages -> the status of the remoting protocol.
 _STATUS_OF_CODE: Final = {
