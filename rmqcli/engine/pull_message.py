@@ -1,9 +1,7 @@
 """The pull loop: when each queue is pulled, and how the answer is handled.
 
 Each live ProcessQueue has exactly one PullRequest, which is either in flight or waiting
-for a timer. It ends when its queue is dropped or released. `compute_pull_from_where`
-finds the first offset of a queue that has just been assigned; `PullRoom` bounds the
-memory of all queues of the member together.
+for a timer. It ends when its queue is dropped or released.
 
 Differences from Java:
 - When a broker repeatedly answers "nothing new" at once, the queue is pulled less and
@@ -16,16 +14,9 @@ Differences from Java:
 - When OFFSET_ILLEGAL moves back within the bounds, the consumer follows, as in Java.
   The broker may have lost its newest messages in a fail-over, and then the messages at
   lower offsets are new: following repeats messages, staying would silently lose them.
-- Only the answer "there is no offset" means that the group never consumed a queue. Any
-  other failure leaves the queue unassigned for this round, as in clients since 5.0.
-- A retry queue without an offset begins at 0, also with CONSUME_FROM_TIMESTAMP, where
-  Java begins at its end and skips the retries in it.
-- A start at the end or at a time is committed at once. Otherwise a member that restarts
-  before its first message would begin at a later end, and lose the messages between.
 - In addition to RocketMQ's limits per queue, `cached_bytes_max` limits all queues.
 
-Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService,
-RebalancePushImpl#computePullFromWhereWithException.
+Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
 """
 
 from __future__ import annotations
@@ -34,15 +25,13 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.process_queue import QueueState
-from rmqcli.engine.reports import Start, report_start
-from rmqcli.errors import BrokerError, DecodeError, RmqError, TransportError
+from rmqcli.engine.pull_from_where import compute_pull_from_where
+from rmqcli.engine.pull_room import PullRequest, PullRoom
+from rmqcli.errors import BrokerError, RmqError, TransportError
 from rmqcli.log import get_logger
-from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
-from rmqcli.position import Ago, AtTime
 from rmqcli.tasks import failed, start, unexpected
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
@@ -55,8 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
-    from rmqcli.position import Position
-    from rmqcli.tasks import Pending, Task
+    from rmqcli.tasks import Pending
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -85,169 +73,6 @@ _EARLY_MAX: Final = 8
 _EARLY_DELAY_MS_MAX: Final = 1_000
 _REFUSED_DELAY_MS_MAX: Final = 10_000
 _SCAN_RACE_DELAY_MS: Final = 50
-
-
-def compute_pull_from_where(
-    member: Member, queue: MessageQueue, *, before: int | None = None
-) -> Task[int]:
-    """Return the first offset to pull; a committed offset is put into the offset table.
-
-    `before` is the result of the previous call, which is used while no offset is
-    committed. Raises RmqError when the offset cannot be determined now.
-    """
-    stored = yield from member.offsets.read(queue)
-    if stored is not None:
-        if stored < 0:
-            raise DecodeError(f"negative committed offset {stored} of {queue}")
-        member.offsets.table.put(queue, stored)
-        if before is None:
-            report_start(member.listener, queue, stored, Start.COMMITTED)
-        return stored
-    if before is not None:
-        return before
-    return (yield from _first_offset(member, queue))
-
-
-def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
-    """The first offset of a queue for which the group never committed an offset."""
-    where = member.config.consume_from_where
-    if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-        report_start(member.listener, queue, 0, Start.RETRIES)
-        return 0
-    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        report_start(member.listener, queue, 0, Start.FIRST)
-        return 0  # the broker corrects it when offset 0 is no longer stored
-    start = Start.LAST
-    if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-        start = Start.TIME
-        found = yield from member.network.resolve(queue, _begin(member))
-    else:
-        found = yield from member.network.max_offset(queue)
-    offset = max(found, 0)
-    member.offsets.table.put(queue, offset)
-    if offset and not member.has_said_begin:
-        member.has_said_begin = True
-        logger.warning(
-            "the group has committed no offset and begins at the end; to begin"
-            " elsewhere, set consume_from group=%s queue=%s offset=%d",
-            member.group,
-            queue,
-            offset,
-        )
-    report_start(member.listener, queue, offset, start)
-    return offset
-
-
-def _begin(member: Member) -> Position:
-    """The time of CONSUME_FROM_TIMESTAMP; queues may be assigned after the start."""
-    time_ms = member.config.consume_timestamp_ms
-    if time_ms is not None:
-        return AtTime(time_ms, str(time_ms))
-    return Ago(member.config.consume_ago_ms + member.now_ms() - member.created_ms)
-
-
-class PullRoom:
-    """Limits the bytes that a member's queues hold together, and orders waiting pulls.
-
-    Sizes are those of bodies as they were sent. A pull in flight reserves the size of
-    its queue's last pull, if more messages followed that. Messages beyond the limit are
-    not kept, but pulled again once there is room. So the limit is exceeded only by one
-    pull into an empty cache, which lets a message larger than the limit through. Pulls
-    that wait for room get it in order of arrival, so that a queue of large messages is
-    not starved.
-
-    `pull` is called for a pull whose turn has come.
-    """
-
-    def __init__(
-        self, member: Member, pull: Callable[[PullRequest], None], *, retry_ms: int
-    ) -> None:
-        self._member = member
-        self._pull = pull
-        self._retry_ms = retry_ms
-        #: pulls that wait for room, in the order in which they are served
-        self._line: dict[PullRequest, None] = {}
-        self._is_serving = False
-        self._limit_bytes = member.config.cached_bytes_max
-        #: the expected size of all pulls in flight: the sum of their `reserved_bytes`
-        self.reserved_bytes = 0
-        #: an upper bound of the cached bytes, recounted only when it reaches the limit
-        self._cached_bytes_max = 0
-
-    def admits(self, request: PullRequest) -> bool:
-        """Whether the pull may be sent now; else it waits until `pull` is called."""
-        limit_bytes, expected_bytes = self._limit_bytes, request.expected_bytes
-        if limit_bytes is None:
-            return True
-        # Every pull passes here, so the usual case makes no further call.
-        in_use_bytes = self._cached_bytes_max + self.reserved_bytes
-        is_usual = not self._line and in_use_bytes + expected_bytes < limit_bytes
-        if not (is_usual or self._admits_at_the_limit(request)):
-            return False
-        request.reserved_bytes = expected_bytes
-        self.reserved_bytes += expected_bytes
-        return True
-
-    def _admits_at_the_limit(self, request: PullRequest) -> bool:
-        if (self._line and not self._is_serving) or not self._has_room(request):
-            if not self._line:
-                self._member.call_later(self._retry_ms, self._serve)
-            self._line[request] = None
-            return False
-        return True
-
-    def keeps(self, request: PullRequest, body_bytes: int, *, has_more: bool) -> bool:
-        """Whether to keep pulled messages; `body_bytes` is at least their size.
-
-        `has_more` says whether the queue has more messages after them.
-        """
-        limit = self._limit_bytes
-        if limit is None:
-            return True
-        if self._cached_bytes_max + body_bytes > limit:
-            self._count()
-            if self._cached_bytes_max and self._cached_bytes_max + body_bytes > limit:
-                request.expected_bytes = body_bytes
-                return False
-        request.expected_bytes = body_bytes if has_more else 0
-        self._cached_bytes_max += body_bytes
-        return True
-
-    def _count(self) -> None:
-        queues = self._member.process_queues.values()
-        self._cached_bytes_max = sum([each.msg_size_bytes for each in queues])
-
-    def _has_room(self, request: PullRequest) -> bool:
-        limit = self._limit_bytes or 0
-        wanted = max(request.expected_bytes, 1) + self.reserved_bytes
-        if self._cached_bytes_max + wanted <= limit:
-            return True
-        if not self._is_serving:
-            self._count()
-        in_use = self._cached_bytes_max + self.reserved_bytes
-        return not in_use or self._cached_bytes_max + wanted <= limit
-
-    def _serve(self) -> None:
-        """Give free room to the waiting pulls, in order."""
-        now_ms = self._member.now_ms()
-        self._count()
-        self._is_serving = True
-        try:
-            while self._line:
-                request = next(iter(self._line))
-                is_live = not request.process_queue.dropped
-                if is_live and not self._has_room(request):
-                    break
-                del self._line[request]
-                self._pull(request)
-        finally:
-            self._is_serving = False
-            for request in self._line:
-                request.process_queue.last_pull_ms = (
-                    now_ms  # its loop is alive: it waits for room
-                )
-            if self._line:
-                self._member.call_later(self._retry_ms, self._serve)
 
 
 def has_carried_less(
@@ -317,42 +142,6 @@ def _next_offset(
     if end > answer.max_offset and end - asked_offset > len(messages):
         return None
     return offset if is_filtered and offset <= answer.max_offset else end
-
-
-class PullRequest:
-    """The one pull of a queue, from its assignment to its end."""
-
-    __slots__ = (
-        "asked_ms",
-        "early_times",
-        "expected_bytes",
-        "is_locked_before",
-        "message_queue",
-        "next_offset",
-        "process_queue",
-        "refused_times",
-        "reserved_bytes",
-    )
-
-    def __init__(
-        self,
-        message_queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        next_offset: int,
-    ) -> None:
-        self.message_queue = message_queue
-        self.process_queue = process_queue
-        self.next_offset = next_offset
-        #: orderly: whether the offset was looked up under the lock
-        self.is_locked_before = False
-        self.asked_ms = 0
-        self.early_times = 0
-        #: consecutive invalid results
-        self.refused_times = 0
-        #: the expected size of the next pull, and the size reserved for the pull in
-        #: flight
-        self.expected_bytes = 0
-        self.reserved_bytes = 0
 
 
 class PullMessageService:

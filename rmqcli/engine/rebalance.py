@@ -40,7 +40,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rmqcli.callbacks import check_returned
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue, QueueState
-from rmqcli.engine.pull_message import PullRequest, compute_pull_from_where, may_undo
+from rmqcli.engine.pull_from_where import compute_pull_from_where
+from rmqcli.engine.pull_message import may_undo
+from rmqcli.engine.pull_room import PullRequest
 from rmqcli.engine.queue_locks import queues_by_broker
 from rmqcli.engine.reports import report_assigned, report_revoked
 from rmqcli.errors import RmqError

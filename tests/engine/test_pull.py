@@ -9,7 +9,7 @@ import pytest
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.process_queue import ProcessQueue
-from rmqcli.engine.pull_message import PullRequest
+from rmqcli.engine.pull_room import PullRequest
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import parse_subscription
 from tests.engine.world import (
