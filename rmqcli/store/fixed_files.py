@@ -26,7 +26,7 @@ logger = get_logger(__name__)
 
 _NAME_DIGITS: Final = 20
 _OFFSET_MAX: Final = (1 << 63) - 1
-_ZEROS: Final = bytes(64 * 1024)
+_CLEARED_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 class OpenFiles:
@@ -208,9 +208,7 @@ class FixedFiles:
         try:
             fd = self._fd_to_write(base)
             self._dirty.add(base)
-            done = os.pwrite(fd, data, offset - base)
-            while done < len(data):
-                done += os.pwrite(fd, memoryview(data)[done:], offset - base + done)
+            _write_all(fd, data, offset - base)
         except OSError as error:
             raise StoreFullError(
                 f"{self._path(base)} cannot be written: {error.strerror}",
@@ -230,8 +228,10 @@ class FixedFiles:
             fd = self._opened.fd(path)
             self._dirty.add(base)
             try:
-                for at in range(start, end, len(_ZEROS)):
-                    os.pwrite(fd, _ZEROS[: min(len(_ZEROS), end - at)], at - base)
+                for at in range(start, end, _CLEARED_AT_ONCE_BYTES):
+                    data = self.read(at, min(_CLEARED_AT_ONCE_BYTES, end - at))
+                    # Zeros may have no blocks, and a full disk has none for them.
+                    _write_all(fd, bytes(len(data.rstrip(b"\0"))), at - base)
             except OSError:  # no free block for zeros: release the existing ones
                 os.ftruncate(fd, start - base)
                 os.ftruncate(fd, self.file_bytes)
@@ -244,14 +244,7 @@ class FixedFiles:
             self.delete(base)
         if not self.has(self.base_of(end)):
             return
-        last, at = end, end
-        limit = self.base_of(end) + self.file_bytes
-        while at < limit:
-            data = self.read(at, min(1 << 20, limit - at))
-            used = len(data.rstrip(b"\0"))
-            last = at + used if used else last
-            at += len(data) or limit
-        self.clear(end, last)
+        self.clear(end, self.base_of(end) + self.file_bytes)
 
     def delete(self, base: int) -> None:
         """Delete the file that begins at `base`. Raises StoreError."""
@@ -299,3 +292,13 @@ class FixedFiles:
 
     def _path(self, base: int) -> str:
         return f"{self.directory}/{base:020}"
+
+
+def _write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
+    """Write `data` at a byte of the file. Raises OSError.
+
+    The system writes a part when the disk becomes full, and fails at the next try.
+    """
+    done = os.pwrite(fd, data, at) if data else 0
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], at + done)

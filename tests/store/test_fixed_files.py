@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -200,13 +201,29 @@ def test_no_more_files_are_open_than_the_limit(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_failed_clear_is_an_error(files):
+@contextmanager
+def writes_end_at(length):
+    """Let the system write only the part of the data before a byte of each file."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length, before[1]))
     try:
-        with pytest.raises(StoreError, match="cannot be cut"):
-            files.clear(60, 80)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    # The blocks from byte 60 on were released, which is as good as zeros.
-    assert Path(files.directory, NAMES[0]).read_bytes() == b"a" * 60
+
+
+@pytest.mark.parametrize("start", [60, 40])
+def test_a_failed_clear_is_an_error(files, start):
+    """Also if a part was cleared: the rest would be read as messages later."""
+    with writes_end_at(50), pytest.raises(StoreError, match="cannot be cut"):
+        files.clear(start, 80)
+    # The blocks from there on were released, which is as good as zeros.
+    assert Path(files.directory, NAMES[0]).read_bytes() == b"a" * start
+
+
+@pytest.mark.parametrize("at", [40, 50])
+def test_a_write_that_the_disk_takes_in_part_is_an_error(files, at):
+    with writes_end_at(50), pytest.raises(StoreFullError, match="cannot be written"):
+        files.write(at, b"x" * 20)
+    data = b"a" * at + b"x" * (50 - at) + b"a" * 50
+    assert Path(files.directory, NAMES[0]).read_bytes() == data
