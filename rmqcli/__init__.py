@@ -28,6 +28,33 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
+    from rmqcli.admin.brokers import BrokerDetail, BrokerRow
+    from rmqcli.admin.groups import (
+        GroupDetail,
+        GroupList,
+        GroupMember,
+        GroupResult,
+        GroupRow,
+    )
+    from rmqcli.admin.lag.model import (
+        GroupLag,
+        GroupState,
+        LagState,
+        QueueLag,
+        TopicLag,
+    )
+    from rmqcli.admin.reset.backup import Backup
+    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+    from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
+    from rmqcli.admin.reset.result import QueueOutcome, QueueResult
+    from rmqcli.admin.topics import (
+        TopicBroker,
+        TopicDetail,
+        TopicList,
+        TopicQueue,
+        TopicResult,
+        TopicRow,
+    )
     from rmqcli.api.calls.send import SendStatus
     from rmqcli.cluster import Cluster, connect
     from rmqcli.config import ClientConfig
@@ -85,7 +112,21 @@ if TYPE_CHECKING:
         UsageError,
         WireError,
     )
+    from rmqcli.hint import Hint
     from rmqcli.model import MessageQueue
+    from rmqcli.position import (
+        Ago,
+        AtGroup,
+        AtNow,
+        AtOffset,
+        AtTime,
+        Earliest,
+        LastN,
+        Latest,
+        PlusN,
+        Position,
+        parse_position,
+    )
     from rmqcli.producer.backend import SendResult
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.message import ProducerMessage
@@ -97,11 +138,68 @@ if TYPE_CHECKING:
     from rmqcli.spark.source.data_source import RocketMQDataSource
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+    from rmqcli.wire.bodies.consumer import (
+        ConsumerRunningInfo,
+        ConsumeStatus,
+        PopProcessQueueInfo,
+        ProcessQueueInfo,
+    )
+    from rmqcli.wire.bodies.stats import TopicOffset
     from rmqcli.wire.subscription import SubscriptionData
 
 #: Module -> the public names that are loaded from it on first use.
 _NAMES = {
     "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
+    "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow"),
+    "rmqcli.admin.groups": (
+        "GroupDetail",
+        "GroupList",
+        "GroupMember",
+        "GroupResult",
+        "GroupRow",
+    ),
+    "rmqcli.admin.lag.model": (
+        "GroupLag",
+        "GroupState",
+        "LagState",
+        "QueueLag",
+        "TopicLag",
+    ),
+    "rmqcli.admin.reset.backup": ("Backup",),
+    "rmqcli.admin.reset.cluster_identity": ("ClusterIdentity",),
+    "rmqcli.wire.bodies.config": ("SubscriptionGroupConfig", "TopicConfig"),
+    "rmqcli.wire.bodies.consumer": (
+        "ConsumeStatus",
+        "ConsumerRunningInfo",
+        "PopProcessQueueInfo",
+        "ProcessQueueInfo",
+    ),
+    "rmqcli.wire.bodies.stats": ("TopicOffset",),
+    "rmqcli.admin.reset.plan": ("EdgeMessage", "QueuePlan", "ResetPlan"),
+    "rmqcli.admin.reset.result": ("QueueOutcome", "QueueResult"),
+    "rmqcli.admin.topics": (
+        "TopicBroker",
+        "TopicDetail",
+        "TopicList",
+        "TopicQueue",
+        "TopicResult",
+        "TopicRow",
+    ),
+    "rmqcli.hint": ("Hint",),
+    "rmqcli.position": (
+        "Ago",
+        "AtGroup",
+        "AtOffset",
+        "AtTime",
+        "Earliest",
+        "LastN",
+        "Latest",
+        "AtNow",
+        "PlusN",
+        "Position",
+        "parse_position",
+    ),
     "rmqcli.api.calls.send": ("SendStatus",),
     "rmqcli.cluster": ("Cluster", "connect"),
     "rmqcli.config": ("ClientConfig",),
@@ -178,6 +276,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = [
     "AckError",
     "Admin",
+    "Ago",
     "AllocateMachineRoomNearby",
     "AllocateMessageQueueAveragely",
     "AllocateMessageQueueAveragelyByCircle",
@@ -185,11 +284,19 @@ __all__ = [
     "AllocateMessageQueueByMachineRoom",
     "AllocateMessageQueueConsistentHash",
     "AllocateMessageQueueStrategy",
+    "AtGroup",
+    "AtNow",
+    "AtOffset",
+    "AtTime",
+    "Backup",
     "BodyError",
+    "BrokerDetail",
     "BrokerError",
+    "BrokerRow",
     "BusyError",
     "ClientConfig",
     "Cluster",
+    "ClusterIdentity",
     "ConfigError",
     "ConnectError",
     "ConsumeConcurrentlyContext",
@@ -197,18 +304,33 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumeStatus",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerRunningInfo",
     "Credentials",
     "DeadlineError",
     "DecodeError",
     "DeniedError",
     "DisconnectedError",
+    "Earliest",
+    "EdgeMessage",
     "FailedDelivery",
     "Fate",
     "FilterError",
     "FrameError",
+    "GroupDetail",
+    "GroupLag",
+    "GroupList",
+    "GroupMember",
+    "GroupResult",
+    "GroupRow",
+    "GroupState",
     "HeaderError",
+    "Hint",
+    "LagState",
+    "LastN",
+    "Latest",
     "LocalTransactionState",
     "Message",
     "MessageItem",
@@ -218,13 +340,22 @@ __all__ = [
     "NotFoundError",
     "PartialError",
     "PlannedReset",
+    "PlusN",
+    "PopProcessQueueInfo",
+    "Position",
+    "ProcessQueueInfo",
     "Producer",
     "ProducerConfig",
     "ProducerMessage",
+    "QueueLag",
+    "QueueOutcome",
+    "QueuePlan",
+    "QueueResult",
     "QueueStart",
     "ReceiptHandleError",
     "ReceivedMessage",
     "RefusedError",
+    "ResetPlan",
     "ResetResult",
     "RmqError",
     "RocketMQDataSource",
@@ -238,9 +369,19 @@ __all__ = [
     "StorageNotFoundError",
     "StorageUnreachableError",
     "SubscriptionData",
+    "SubscriptionGroupConfig",
     "TextError",
     "TimeLimitError",
     "TlsOptions",
+    "TopicBroker",
+    "TopicConfig",
+    "TopicDetail",
+    "TopicLag",
+    "TopicList",
+    "TopicOffset",
+    "TopicQueue",
+    "TopicResult",
+    "TopicRow",
     "TransactionSendResult",
     "TransportError",
     "UndecodableMessage",
@@ -249,6 +390,7 @@ __all__ = [
     "WireError",
     "__version__",
     "connect",
+    "parse_position",
     "select_by_hash",
     "sql",
 ]

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -239,3 +240,53 @@ def test_a_cluster_s_clients_take_what_their_classes_take():
             for function in (kind.__init__, make)
         )
         assert found == wanted, kind
+
+
+#: Words of annotations that are not names of rmqcli.
+_PYTHON = {
+    *("None", "Self", "bool", "bytes", "dict", "int", "list", "object", "str"),
+    *(
+        "tuple",
+        "float",
+        "frozenset",
+        "Any",
+        "Callable",
+        "Future",
+        "Iterator",
+        "Mapping",
+    ),
+    *("Collection", "Iterable", "Sequence", "Path", "ClassVar", "property"),
+}
+
+
+def test_whatever_the_clients_return_is_public():
+    missing = set()
+    for kind in (
+        rmqcli.Admin,
+        rmqcli.Consumer,
+        rmqcli.Producer,
+        rmqcli.SimpleConsumer,
+        rmqcli.Cluster,
+    ):
+        for name, each in vars(kind).items():
+            if not name.startswith("_") and inspect.isfunction(each):
+                returned = str(inspect.signature(each).return_annotation)
+                words = set(re.findall(r"[A-Za-z_]\w*", returned))
+                missing |= words - _PYTHON - set(rmqcli.__all__)
+    assert missing == set()
+
+
+#: What programs only hand back to the Admin, and the evidence behind a lag.
+_OPAQUE = {"Connection", "GroupReading", "MethodKey", "ResetMethod", "Target"}
+
+
+def test_the_fields_of_public_values_are_public():
+    known = _PYTHON | _OPAQUE | set(rmqcli.__all__)
+    missing = set()
+    for name in rmqcli.__all__:
+        kind = getattr(rmqcli, name)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            for field in dataclasses.fields(kind):
+                words = set(re.findall(r"[A-Za-z_]\w*", str(field.type)))
+                missing |= {f"{name}.{each}" for each in words - known}
+    assert missing == set()

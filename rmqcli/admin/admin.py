@@ -55,19 +55,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from rmqcli.admin.brokers import BrokerRow
+    from rmqcli.admin.brokers import BrokerDetail, BrokerRow
     from rmqcli.admin.groups import GroupDetail, GroupList, GroupResult
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.plan import ResetPlan
-    from rmqcli.admin.reset.result import Outcome
+    from rmqcli.admin.reset.result import QueueOutcome
     from rmqcli.admin.reset.target import Target
-    from rmqcli.admin.topics import StepResult, TopicDetail, TopicList
+    from rmqcli.admin.topics import TopicDetail, TopicList, TopicResult
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.position import Position
 
-ResultT = TypeVar("ResultT", "StepResult", "GroupResult")
+ResultT = TypeVar("ResultT", "TopicResult", "GroupResult")
 
 logger = get_logger(__name__)
 
@@ -94,7 +94,7 @@ class ResetResult:
     """
 
     plan: ResetPlan
-    outcomes: Mapping[MessageQueue, Outcome]
+    outcomes: Mapping[MessageQueue, QueueOutcome]
     backup_id: str | None
     errors: tuple[RmqError, ...] = ()
 
@@ -416,7 +416,7 @@ class Admin:
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
         brokers: Collection[str] = (),
-    ) -> list[StepResult]:
+    ) -> list[TopicResult]:
         """Create a topic, and wait for its route.
 
         `queue_nums` is the number of queues on each broker (8 by default); `perm` is 2
@@ -456,7 +456,7 @@ class Admin:
         cluster: str | None = None,
         brokers: Collection[str] = (),
         force: bool = False,
-    ) -> list[StepResult]:
+    ) -> list[TopicResult]:
         """Change the given settings of a topic on the brokers that have it.
 
         The arguments are those of `create_topic`. Raises RefusedError when queues with
@@ -486,7 +486,7 @@ class Admin:
         )
         return _checked(steps, f"topic {topic}")
 
-    def delete_topic(self, topic: str) -> list[StepResult]:
+    def delete_topic(self, topic: str) -> list[TopicResult]:
         """Delete a topic and its messages on every broker and name server.
 
         Raises NotFoundError for an unknown topic, RefusedError for a system topic, and
@@ -511,19 +511,37 @@ class Admin:
         *,
         cluster: str | None = None,
         brokers: Collection[str] = (),
-        **settings: bool | int,
+        consume_enable: bool | None = None,
+        consume_from_min_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        consume_message_orderly: bool | None = None,
+        retry_queue_nums: int | None = None,
+        retry_max_times: int | None = None,
+        broker_id: int | None = None,
+        which_broker_when_consume_slowly: int | None = None,
+        notify_consumer_ids_changed_enable: bool | None = None,
     ) -> list[GroupResult]:
         """Create a consumer group.
 
-        `cluster` and `brokers` choose the brokers, as in `create_topic`. `settings` are
-        the fields of `admin.groups.GroupChange`, such as `retry_max_times=3`. Creation
+        `cluster` and `brokers` choose the brokers, as in `create_topic`. The
+        settings have RocketMQ's names; None is a broker's default. Creation
         fails on a broker where the group exists with other settings. Raises the same
         errors as `create_topic` when brokers failed.
         """
         check_group(group)
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
-        change = _group_change(settings)
+        change = groups_admin.GroupChange(
+            consume_enable=consume_enable,
+            consume_from_min_enable=consume_from_min_enable,
+            consume_broadcast_enable=consume_broadcast_enable,
+            consume_message_orderly=consume_message_orderly,
+            retry_queue_nums=retry_queue_nums,
+            retry_max_times=retry_max_times,
+            broker_id=broker_id,
+            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+        )
         results = groups_admin.create_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
@@ -533,12 +551,30 @@ class Admin:
         *,
         cluster: str | None = None,
         brokers: Collection[str] = (),
-        **settings: bool | int,
+        consume_enable: bool | None = None,
+        consume_from_min_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        consume_message_orderly: bool | None = None,
+        retry_queue_nums: int | None = None,
+        retry_max_times: int | None = None,
+        broker_id: int | None = None,
+        which_broker_when_consume_slowly: int | None = None,
+        notify_consumer_ids_changed_enable: bool | None = None,
     ) -> list[GroupResult]:
         """Change the given settings of a group on the brokers that have it."""
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
-        change = _group_change(settings)
+        change = groups_admin.GroupChange(
+            consume_enable=consume_enable,
+            consume_from_min_enable=consume_from_min_enable,
+            consume_broadcast_enable=consume_broadcast_enable,
+            consume_message_orderly=consume_message_orderly,
+            retry_queue_nums=retry_queue_nums,
+            retry_max_times=retry_max_times,
+            broker_id=broker_id,
+            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+        )
         results = groups_admin.update_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
@@ -577,6 +613,14 @@ class Admin:
         row.
         """
         return brokers_admin.list_brokers(self._client)
+
+    def broker(self, broker_name: str) -> list[BrokerDetail]:
+        """Return all that a broker reports, and its settings: the master, then slaves.
+
+        Settings that the broker does not show are None, with a `settings_error`. Raises
+        NotFoundError for a name that no name server knows.
+        """
+        return brokers_admin.show_broker(self._client, broker_name)
 
     # --- messages ---
 
@@ -735,13 +779,6 @@ def _decoded(
         start_offset=queue_offset,
         subscription=parse_subscription(queue.topic, "*"),
     )
-
-
-def _group_change(settings: Mapping[str, bool | int]) -> groups_admin.GroupChange:
-    unknown = settings.keys() - groups_admin.GroupChange.__dataclass_fields__.keys()
-    if unknown:
-        raise ConfigError(f"{', '.join(sorted(unknown))}: not a setting of a group")
-    return groups_admin.GroupChange(**settings)  # type: ignore[arg-type]  # by name
 
 
 def _checked(results: list[ResultT], what: str) -> list[ResultT]:

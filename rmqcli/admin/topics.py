@@ -405,7 +405,7 @@ class TopicChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
+class TopicResult:
     """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`."""
 
     server: str
@@ -451,7 +451,7 @@ def choose_masters(
 
 def create_topic(
     client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
-) -> list[StepResult]:
+) -> list[TopicResult]:
     """Create `topic` on `masters`; return one result for each.
 
     A broker that already has the topic with the settings of `change` is left alone, so
@@ -481,7 +481,7 @@ def create_topic(
 
 def update_topic(
     client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
-) -> list[StepResult]:
+) -> list[TopicResult]:
     """Change the given settings of `topic`; return one result for each of `masters`.
 
     Other settings keep their values. On a master without the topic the result is
@@ -597,11 +597,11 @@ def _write(
     failed: Mapping[str, RmqError],
     *,
     done: str,
-) -> list[StepResult]:
+) -> list[TopicResult]:
     """Write the settings `wanted`; return one result for each of `masters`."""
     failed = dict(failed)
     results = {
-        name: StepResult(
+        name: TopicResult(
             server=name, address=masters[name], result="unchanged", config=config
         )
         for name, config in unchanged.items()
@@ -614,22 +614,22 @@ def _write(
         if isinstance(answer, RmqError):
             failed[name] = _about_attribute(client, masters, name, wanted[name], answer)
             continue
-        results[name] = StepResult(
+        results[name] = TopicResult(
             server=name,
             address=masters[name],
             result=done,
             config=wanted[name],
         )
     for name, error in failed.items():
-        results[name] = StepResult(
+        results[name] = TopicResult(
             server=name, address=masters[name], result="failed", error=error
         )
     return [results[name] for name in masters]
 
 
 def set_order_conf(
-    client: Client, topic: str, results: Collection[StepResult]
-) -> list[StepResult]:
+    client: Client, topic: str, results: Collection[TopicResult]
+) -> list[TopicResult]:
     """Store the fixed queues that an ordered topic needs in every name server."""
     parts = [
         f"{step.server}:{step.config.write_queue_nums}"
@@ -645,7 +645,7 @@ def set_order_conf(
 def publish(
     client: Client,
     topic: str,
-    steps: list[StepResult],
+    steps: list[TopicResult],
     change: TopicChange,
     *,
     timeout_ms: int,
@@ -704,7 +704,7 @@ def check_may_delete(client: Client, topic: str) -> TopicRoute:
     return route
 
 
-def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
+def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
     """Delete the topic on every master of its route, then in every name server.
 
     The brokers come first, because a broker that still has the topic would register it
@@ -732,9 +732,9 @@ def _steps(
     answers: Mapping[str, RmqError | None],
     *,
     done: str,
-) -> list[StepResult]:
+) -> list[TopicResult]:
     return [
-        StepResult(
+        TopicResult(
             server=name,
             address=address,
             result=done if answers[name] is None else "failed",

@@ -44,7 +44,7 @@ from rmqcli.units import counted, format_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.admin.topics import StepResult, TopicChange, TopicDetail
+    from rmqcli.admin.topics import TopicChange, TopicDetail, TopicResult
     from rmqcli.api.client import Client
     from rmqcli.proxy.rpc import ProxyQueue
     from rmqcli.wire.bodies.stats import TopicOffset
@@ -394,7 +394,7 @@ def _publish(
     common: Common,
     client: Client,
     options: TopicSettingsOptions,
-    steps: list[StepResult],
+    steps: list[TopicResult],
 ) -> None:
     from rmqcli.admin.topics import publish
 

@@ -197,7 +197,7 @@ def test_groups_are_created_changed_shown_and_deleted(admin):
     assert admin.delete_group("workers")[0].result == "deleted"
     with pytest.raises(NotFoundError):
         admin.update_group("workers", retry_max_times=5)
-    with pytest.raises(UsageError, match="retry_times: not a setting of a group"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retry_times'"):
         admin.create_group("workers", retry_times=3)
 
 
@@ -291,3 +291,29 @@ def test_no_name_server_and_no_addresses_are_errors():
         Admin(namesrv="")
     with pytest.raises(UsageError, match="cannot be used together"):
         Admin(namesrv="a:1", client=ClientConfig())
+
+
+def test_an_update_creates_neither_a_topic_nor_a_group(rmq_cluster_factory):
+    """Also not on a broker that is the only one without it."""
+    pair = rmq_cluster_factory(brokers=2)
+    with Admin(namesrv=pair.namesrv) as admin:
+        admin.create_topic("here", brokers=["broker-a"])
+        with pytest.raises(NotFoundError):
+            admin.update_topic("nowhere", queue_nums=4)
+        assert "nowhere" not in [each.topic for each in admin.topics().topics]
+        with pytest.raises(PartialError, match="1 of 2 servers failed"):
+            admin.update_topic("here", queue_nums=16)
+        assert [each.broker_name for each in admin.topic("here").brokers] == [
+            "broker-a"
+        ]
+        with pytest.raises(NotFoundError):
+            admin.update_group("nobody", retry_max_times=3)
+        assert "nobody" not in [each.group for each in admin.groups().groups]
+
+
+def test_a_broker_is_shown_with_its_settings(admin):
+    (detail,) = admin.broker("broker-a")
+    assert detail.row.role == "MASTER"
+    assert detail.settings["brokerName"] == "broker-a"
+    with pytest.raises(NotFoundError, match="broker nowhere does not exist"):
+        admin.broker("nowhere")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqcli.admin.positions import resolve
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import method_key
-from rmqcli.admin.reset.result import Outcome, QueueResult, judge, judge_unchanged
+from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
 from rmqcli.api.calls.offset import (
     invoke_broker_to_reset_offset,
@@ -163,11 +163,11 @@ class ResetRun:
             if not seen or seen[-1] != offset:
                 seen.append(offset)
 
-    def outcomes(self) -> dict[MessageQueue, Outcome]:
+    def outcomes(self) -> dict[MessageQueue, QueueOutcome]:
         """Return the outcome of every queue of the plan, as far as it is known now."""
         return {each.queue: self._outcome(each) for each in self._plan.queues}
 
-    def _outcome(self, plan: QueuePlan) -> Outcome:
+    def _outcome(self, plan: QueuePlan) -> QueueOutcome:
         seen = self._seen.get(plan.queue, [])
         if plan.target is None:
             return _not_attempted("no target offset")
@@ -192,7 +192,7 @@ class ResetRun:
             return outcome
         if isinstance(error, TransportError) and not isinstance(error, ConnectError):
             # The request may have been carried out, or may still be.
-            return Outcome(
+            return QueueOutcome(
                 result=QueueResult.UNKNOWN,
                 is_good=False,
                 read_back=outcome.read_back,
@@ -310,8 +310,8 @@ def _target(plan: QueuePlan) -> int:
     return plan.target
 
 
-def _not_attempted(note: str, *, read_back: int | None = None) -> Outcome:
-    return Outcome(
+def _not_attempted(note: str, *, read_back: int | None = None) -> QueueOutcome:
+    return QueueOutcome(
         result=QueueResult.NOT_ATTEMPTED, is_good=False, read_back=read_back, note=note
     )
 

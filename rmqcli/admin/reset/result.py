@@ -28,7 +28,7 @@ class QueueResult(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class QueueOutcome:
     """A result; `read_back` is the last offset read, `note` a remark for the user.
 
     `is_good` is whether the reset did what was wanted.
@@ -47,7 +47,7 @@ def judge(
     seen: Sequence[int | None],
     mechanism: Mechanism,
     is_live: bool,
-) -> Outcome:
+) -> QueueOutcome:
     """Judge one queue that was set to `target`.
 
     `committed` is the offset before the reset. `seen` are the offsets read back, oldest
@@ -55,11 +55,11 @@ def judge(
     """
     last = seen[-1] if seen else None
     if not seen:
-        return Outcome(
+        return QueueOutcome(
             result=QueueResult.UNKNOWN, is_good=False, note="could not be read back"
         )
     if last == target:
-        return Outcome(result=QueueResult.CONFIRMED, is_good=True, read_back=last)
+        return QueueOutcome(result=QueueResult.CONFIRMED, is_good=True, read_back=last)
     if last is not None and _went_on(
         committed=committed,
         target=target,
@@ -68,7 +68,7 @@ def judge(
         is_live=is_live,
     ):
         note = f"was {target}; a live consumer has since committed {last}"
-        return Outcome(
+        return QueueOutcome(
             result=QueueResult.CONFIRMED, is_good=True, read_back=last, note=note
         )
     if last == committed and target not in seen:
@@ -76,11 +76,11 @@ def judge(
             f"still {last}: the broker accepted the request, but the offset did not"
             " change"
         )
-        return Outcome(
+        return QueueOutcome(
             result=QueueResult.UNCHANGED, is_good=False, read_back=last, note=note
         )
     by = "a live consumer" if is_live else "another client"
-    return Outcome(
+    return QueueOutcome(
         result=QueueResult.OVERWRITTEN,
         is_good=False,
         read_back=last,
@@ -88,11 +88,11 @@ def judge(
     )
 
 
-def judge_unchanged(*, target: int, seen: Sequence[int | None]) -> Outcome:
+def judge_unchanged(*, target: int, seen: Sequence[int | None]) -> QueueOutcome:
     """Judge a queue that was already at its target and was left alone."""
     last = seen[-1] if seen else target
     note = "" if last == target else f"a live consumer has since committed {last}"
-    return Outcome(
+    return QueueOutcome(
         result=QueueResult.UNCHANGED, is_good=True, read_back=last, note=note
     )
 

@@ -15,12 +15,12 @@ from rmqcli.units import counted, format_rfc3339
 if TYPE_CHECKING:
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
-    from rmqcli.admin.reset.result import Outcome
+    from rmqcli.admin.reset.result import QueueOutcome
     from rmqcli.cli.options import Common
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
 
-    Outcomes = Mapping[MessageQueue, Outcome]
+    Outcomes = Mapping[MessageQueue, QueueOutcome]
 
 _RESULT_COLORS = {
     "CONFIRMED": "good",
@@ -253,7 +253,9 @@ def _unknown_row(queue: MessageQueue, error: RmqError) -> dict[str, Any]:
     return {column.name: known.get(column.name) for column in COLUMNS}
 
 
-def _row(plan: ResetPlan, each: QueuePlan, outcome: Outcome | None) -> dict[str, Any]:
+def _row(
+    plan: ResetPlan, each: QueuePlan, outcome: QueueOutcome | None
+) -> dict[str, Any]:
     row = row_of(_KEYS, each)
     row["mechanism"] = plan.method_of(each.queue).mechanism.value
     if outcome is not None:
