@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.clock import Deadline
-from rmqcli.errors import DecodeError, NotFoundError, PartialError, TransportError
+from rmqcli.errors import (
+    DecodeError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    TransportError,
+)
 from rmqcli.spark.rows import RangeRows
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.pinned import data_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.wire.message.record import DecodeFailure
+
+T = TypeVar("T")
 
 #: Spark's JVM holds a whole batch in memory outside its heap, which has the same limit
 #: as the heap.
@@ -184,20 +192,42 @@ def _wait_for_broker(
     PartialError when it does not come back within the time of option `retryFor`, and
     TransportError when no name server answers.
     """
+
+    def ask() -> None:
+        client.route(queue.topic, refresh=True)
+        client.reader_of(queue)
+
+    try:
+        retried(
+            client,
+            ask,
+            options,
+            may_pass=lambda error: isinstance(error, NotFoundError | TransportError),
+        )
+    except NotFoundError as error:
+        raise PartialError(
+            f"{queue}: its broker is not registered with the name servers",
+            hint="start the broker, then run the query again",
+        ) from error
+
+
+def retried(
+    client: Client,
+    ask: Callable[[], T],
+    options: SourceOptions,
+    *,
+    may_pass: Callable[[RmqError], bool],
+) -> T:
+    """Call `ask` until it succeeds, for the time of option `retryFor` at most.
+
+    That is long enough for a broker to restart. Raises the last error when the time is
+    over, and at once an error for which `may_pass` is false.
+    """
     deadline = Deadline(client.clock, options.retry_for_ms)
     while True:
         try:
-            client.route(queue.topic, refresh=True)
-            client.reader_of(queue)
-        except NotFoundError as error:
-            if deadline.left_ms() <= 0:
-                raise PartialError(
-                    f"{queue}: its broker is not registered with the name servers",
-                    hint="start the broker, then run the query again",
-                ) from error
-        except TransportError:
-            if deadline.left_ms() <= 0:
+            return ask()
+        except RmqError as error:
+            if not may_pass(error) or deadline.is_over():
                 raise
-        else:
-            return
         client.poll(min(options.retry_every_ms, max(1, deadline.left_ms())))

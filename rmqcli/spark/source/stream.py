@@ -39,7 +39,7 @@ from rmqcli.spark.source.progress import (
     offsets_to_json,
     unread,
 )
-from rmqcli.spark.source.read import Reading
+from rmqcli.spark.source.read import Reading, retried
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -241,17 +241,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         when a topic is not found: name servers forget a broker while it restarts, and a
         topic that has no other broker with it.
         """
-        client = self._connected()
-        deadline = Deadline(client.clock, self._options.retry_for_ms)
-        while True:
-            try:
-                return ask()
-            except RmqError as error:
-                is_forgotten = isinstance(error, NotFoundError) and bool(self._known)
-                if not (error.retriable or is_forgotten) or deadline.left_ms() <= 0:
-                    raise
-            self._route_read_ms = None
-            client.poll(min(self._options.retry_every_ms, deadline.left_ms()))
+
+        def may_pass(error: RmqError) -> bool:
+            self._route_read_ms = None  # the next attempt reads the routes again
+            is_forgotten = isinstance(error, NotFoundError) and bool(self._known)
+            return error.retriable or is_forgotten
+
+        return retried(self._connected(), ask, self._options, may_pass=may_pass)
 
     def _queues(self) -> list[MessageQueue]:
         client = self._connected()
