@@ -70,7 +70,6 @@ class StoreTimeMerger(Generic[T]):
         }
         #: queue -> the first offset that was not released
         self.positions: dict[MessageQueue, int] = dict(starts)
-        self.kept_items = 0
 
     def add(self, queue: MessageQueue, batch: Batch[T]) -> None:
         """Add the next batch of `queue`."""
@@ -84,7 +83,6 @@ class StoreTimeMerger(Generic[T]):
         run.items += batch.items
         run.end = batch.end
         run.size_bytes += batch.size_bytes
-        self.kept_items += len(batch.items)
 
     def close(self, queue: MessageQueue) -> None:
         """Record that `queue` will have no more batches."""
@@ -123,7 +121,6 @@ class StoreTimeMerger(Generic[T]):
         for queue, run, count in taken:
             run.cut(count)
             self.positions[queue] = run.offsets[0] if run.offsets else run.end
-        self.kept_items -= len(merged)
         return merged
 
 
