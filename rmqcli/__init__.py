@@ -135,6 +135,7 @@ if TYPE_CHECKING:
         LocalTransactionState,
         TransactionSendResult,
     )
+    from rmqcli.proxy.message import ProxyMessage
     from rmqcli.spark.source.data_source import RocketMQDataSource
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -266,6 +267,7 @@ _NAMES = {
         "LocalTransactionState",
         "TransactionSendResult",
     ),
+    "rmqcli.proxy.message": ("ProxyMessage",),
     "rmqcli.spark.source.data_source": ("RocketMQDataSource",),
     "rmqcli.transport.tls": ("TlsOptions",),
     "rmqcli.wire.acl": ("Credentials",),
@@ -347,6 +349,7 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerMessage",
+    "ProxyMessage",
     "QueueLag",
     "QueueOutcome",
     "QueuePlan",

@@ -91,6 +91,7 @@ MAY_IMPORT = {
     "__init__": {  # on first use
         "wire",
         "transport",
+        "proxy",
         "api",
         "engine",
         "consumer",
