@@ -409,8 +409,8 @@ complete -c rmq -n '__rmq_at \'topic show\'' -l tls-key -r -F -d 'Key of the cli
 complete -c rmq -n '__rmq_at \'topic show\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'topic show\'' -s h -l help -d 'Show this help'
 complete -c rmq -n '__rmq_at \'topic show\'' -a '(__rmq_names topic)' -d topic
-complete -c rmq -n '__rmq_at \'topic create\'' -l queues -x -d 'Queues on each broker (new topic: 8)'
-complete -c rmq -n '__rmq_at \'topic create\'' -l perm -x -a 'rw r w' -d 'Permissions (new topic: rw)'
+complete -c rmq -n '__rmq_at \'topic create\'' -l queues -x -d 'Queues on each broker (default: 8)'
+complete -c rmq -n '__rmq_at \'topic create\'' -l perm -x -a 'rw r w' -d 'Permissions (default: rw)'
 complete -c rmq -n '__rmq_at \'topic create\'' -l cluster -x -d 'Only on the master brokers of this cluster'
 complete -c rmq -n '__rmq_at \'topic create\'' -l broker -x -d 'Only on this broker'
 complete -c rmq -n '__rmq_at \'topic create\'' -l attribute -x -d 'Attribute (RocketMQ 5), e.g'
@@ -432,8 +432,8 @@ complete -c rmq -n '__rmq_at \'topic create\'' -l tls-key -r -F -d 'Key of the c
 complete -c rmq -n '__rmq_at \'topic create\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'topic create\'' -s h -l help -d 'Show this help'
 complete -c rmq -n '__rmq_at \'topic create\'' -a '(__rmq_names topic)' -d topic
-complete -c rmq -n '__rmq_at \'topic update\'' -l queues -x -d 'Queues on each broker (new topic: 8)'
-complete -c rmq -n '__rmq_at \'topic update\'' -l perm -x -a 'rw r w' -d 'Permissions (new topic: rw)'
+complete -c rmq -n '__rmq_at \'topic update\'' -l queues -x -d 'Queues on each broker'
+complete -c rmq -n '__rmq_at \'topic update\'' -l perm -x -a 'rw r w' -d 'Permissions'
 complete -c rmq -n '__rmq_at \'topic update\'' -l cluster -x -d 'Only on the master brokers of this cluster'
 complete -c rmq -n '__rmq_at \'topic update\'' -l broker -x -d 'Only on this broker'
 complete -c rmq -n '__rmq_at \'topic update\'' -l attribute -x -d 'Attribute (RocketMQ 5), e.g'

@@ -831,7 +831,8 @@ def _about_attribute(
             " existing topic",
             hint="delete the topic and create it again, or create another one",
         )
-    if "value is not in set" in remark or "attribute format" in remark:
+    refusals = ("value is not in", "attribute format", "For input string")
+    if any(each in remark for each in refusals):
         given = ", ".join(f"{k}={v}" for k, v in sorted(wanted.attributes.items()))
         return UnsupportedError(f"{name} does not accept {given}: {remark}")
     return answer

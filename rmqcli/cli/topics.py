@@ -284,19 +284,19 @@ def _show_by_proxy(common: Common, topic: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettingsOptions:
-    """The options of `rmq topic create` and `update` as they were typed."""
+    """The options of `rmq topic update` as they were typed."""
 
     topic: Annotated[str, argument(help="Name of the topic.")]
     queues: Annotated[
         int | None,
-        option(min=1, max=65_535, help="Queues on each broker (new topic: 8)."),
+        option(min=1, max=65_535, help="Queues on each broker."),
     ] = None
     perm: Annotated[
         int | None,
         option(
             parser=_parse_perm,
             metavar="rw|r|w",
-            help="Permissions (new topic: rw).",
+            help="Permissions.",
         ),
     ] = None
     cluster: Annotated[str | None, cluster_option()] = None
@@ -333,8 +333,22 @@ class TopicSettingsOptions:
         )
 
 
-@command_options(TopicSettingsOptions, fields=STEP_COLUMNS)
-def create(common: Common, options: TopicSettingsOptions) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreateOptions(TopicSettingsOptions):
+    """The options of `rmq topic create`, whose help names what a new topic has."""
+
+    queues: Annotated[
+        int | None,
+        option(min=1, max=65_535, help="Queues on each broker (default: 8)."),
+    ] = None
+    perm: Annotated[
+        int | None,
+        option(parser=_parse_perm, metavar="rw|r|w", help="Permissions (default: rw)."),
+    ] = None
+
+
+@command_options(TopicCreateOptions, fields=STEP_COLUMNS)
+def create(common: Common, options: TopicCreateOptions) -> None:
     """Create a topic.
 
     Example: rmq topic create orders --queues 8

@@ -112,3 +112,33 @@ def test_the_library_refuses_to_lose_messages_without_force(rmq, rmq_cluster):
         (step,) = admin.update_topic("T", queue_nums=2, force=True)
     assert step.result == "changed"
     assert queues_of(rmq_cluster) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["update", "T", "--attribute", "+colour=red"],
+            "broker-a, which runs RocketMQ 5.5.0, does not know the attribute colour",
+        ),
+        (
+            ["create", "N", "--attribute", "+message.type=RED"],
+            "broker-a does not accept message.type=RED: value is not in set: ",
+        ),
+        (
+            ["update", "T", "--attribute", "+queue.type=BatchCQ"],
+            "broker-a does not allow changes of the attribute queue.type",
+        ),
+    ],
+)
+def test_a_refused_attribute_is_named_with_the_broker(rmq, words, said):
+    code, rows, err = rmq("topic", *words)
+    assert (code, rows) == (1, [("broker-a", "failed")])
+    assert said in err
+    assert "SYSTEM_ERROR" not in err
+
+
+def test_only_the_help_of_create_names_what_a_new_topic_has(rmq, capsys):
+    for command, is_named in (("create", True), ("update", False)):
+        run(["topic", command, "--help"])
+        assert ("(default: 8)" in capsys.readouterr().out) == is_named
