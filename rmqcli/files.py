@@ -14,8 +14,6 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -199,6 +197,8 @@ def check_readable(path: str) -> None:
     except ValueError:  # a null byte
         fault = "not the name of a file"
     if fault is not None:
+        from rmqcli.errors import UsageError  # completion must start fast
+
         raise UsageError(f"{path}: {fault}")
 
 
