@@ -725,6 +725,7 @@ class Admin:
         """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
+        from rmqcli.admin.topics import batch_topics
         from rmqcli.wire.subscription import parse_subscription
 
         check_callback(on_undecodable, "on_undecodable")
@@ -732,10 +733,13 @@ class Admin:
         start, end = _position(from_), _position(to)
         subscription = parse_subscription(topic, sub_expression)
         ranges = resolve_ranges(self._client, chosen, start, end)
+        expression = sub_expression
+        if subscription.tags_set and batch_topics(self._client, [topic]):
+            expression = "*"  # the tags of each message are compared below
         reader = RangeReader(
             self._client,
             [ranges[queue].offsets for queue in chosen],
-            ReadOptions(expression=sub_expression),
+            ReadOptions(expression=expression),
         )
         for chunk in reader:
             for span in chunk.missing:

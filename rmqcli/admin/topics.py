@@ -349,6 +349,36 @@ def topic_configs(
     return found
 
 
+def batch_topics(client: Client, topics: Iterable[str]) -> list[str]:
+    """Return those of `topics` that keep a batch as one record (queue.type=BatchCQ).
+
+    A broker compares a filter with such a record, which has no tags, and not with the
+    messages in it: it would leave out all of them. A topic whose settings a broker
+    refuses to tell counts as one of these; brokers that do not answer are ignored.
+    Raises NotFoundError for an unknown topic.
+
+    Source: MessageBatch, CommitLog.checkMessageAndReturnSize (tagsCode).
+    """
+    found = []
+    for topic in dict.fromkeys(topics):
+        addresses = reader_addresses(client.route(topic).brokers)
+        versions = ask_each(client, addresses, get_broker_runtime_info())
+        may_have = {  # a refusal tells the version, too
+            name: address
+            for name, address in addresses.items()
+            if isinstance(versions[name], dict | BrokerError)
+            and client.broker_version(address) >= V5_0_0
+        }
+        for config in topic_configs(client, topic, may_have).values():
+            if isinstance(config, BrokerError) or (
+                isinstance(config, TopicConfig)
+                and config.attributes.get("queue.type") == "BatchCQ"
+            ):
+                found.append(topic)
+                break
+    return found
+
+
 def _brokers(
     route: TopicRoute,
     addresses: Mapping[str, str],

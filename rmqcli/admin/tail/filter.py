@@ -59,11 +59,13 @@ class TailFilter:
     pattern: re.Pattern[str] | None = None
     invert: bool = False
     subscription: SubscriptionData | None = None
+    #: whether the broker filters by tag, too; see `rmqcli.admin.topics.batch_topics`
+    tags_at_broker: bool = True
 
     @property
     def expression(self) -> str:
         """The expression that the broker filters by."""
-        return self.sql or self.tag or "*"
+        return self.sql or (self.tag if self.tags_at_broker else None) or "*"
 
     @property
     def expression_type(self) -> str:

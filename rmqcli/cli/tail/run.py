@@ -26,7 +26,7 @@ from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
-from rmqcli.errors import BrokerError, ExitCode, RmqError
+from rmqcli.errors import BrokerError, ExitCode, RmqError, UnsupportedError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     EPOCH_MS_MIN,
@@ -77,6 +77,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
     )
     with Client(config) as client:
         _check_sql(client, options.topics, tail_filter)
+        tail_filter = _for_batches(client, options.topics, tail_filter)
         started_ms = client.clock.monotonic_ms()
         started_epoch_ms = client.clock.epoch_ms()
         ranges, lost = _find_ranges(common, client, options)
@@ -262,6 +263,29 @@ def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -
             outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         ):
             raise explain_sql(outcome)
+
+
+def _for_batches(
+    client: Client, topics: Iterable[str], tail_filter: TailFilter
+) -> TailFilter:
+    """Return the filter, without the broker's part where that would hide batches.
+
+    Raises UnsupportedError for SQL, which only brokers can evaluate.
+    """
+    if tail_filter.expression == "*":
+        return tail_filter
+    from rmqcli.admin.topics import batch_topics
+
+    found = batch_topics(client, topics)
+    if not found:
+        return tail_filter
+    if tail_filter.sql is not None:
+        raise UnsupportedError(
+            f"topic {found[0]} may keep batches as one record (queue.type=BatchCQ),"
+            " whose messages a broker cannot filter by SQL",
+            hint="filter with --tag, --key, --property or --grep, or with rmq sql",
+        )
+    return replace(tail_filter, tags_at_broker=False)
 
 
 def _summarise(common: Common, tail: Tail[Any]) -> None:
