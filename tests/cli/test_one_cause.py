@@ -6,6 +6,7 @@ an answer about a topic only while a broker is registered.
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
@@ -21,8 +22,6 @@ COMMANDS = {
     "groups": "groups",
     "brokers": "brokers",
     "lag": "lag",
-    "lag of a group": "lag G",
-    "lag of a topic": "lag --topic T",
     "lag, twice": "lag --sample 1ms",
     "lag, again and again": "lag --watch 1s",
     "topic show": "topic show T",
@@ -44,6 +43,8 @@ COMMANDS = {
     "export": "export T --to-parquet {folder} --from earliest --to latest",
     "sql": "sql 'select * from T'",
 }
+#: With a hung broker they show rows instead, which are UNKNOWN.
+LAG_OF_NAMES = {"lag of a group": "lag G", "lag of a topic": "lag --topic T"}
 LIBRARY = {
     "topics": lambda admin: admin.topics(),
     "topic": lambda admin: admin.topic("T"),
@@ -107,6 +108,46 @@ def test_without_a_working_broker_all_commands_say_the_same(
     assert code == 5
 
 
+@pytest.mark.parametrize("command", LAG_OF_NAMES.values(), ids=LAG_OF_NAMES)
+def test_lag_of_names_says_the_same_when_the_broker_was_killed(
+    rmq_cluster, capsys, command
+):
+    rmq_cluster.create_topic("T")
+    kill(rmq_cluster)
+    assert run([*command.split(), "-n", rmq_cluster.namesrv]) == 5
+    said = STATES["killed"][1].format(namesrv=rmq_cluster.namesrv)
+    assert f"error: {said}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "topics"),
+    [
+        ("lag", ["%RETRY%G"]),
+        ("lag G", ["%RETRY%G"]),
+        ("lag G --topic T", ["T", "T", "T", "T"]),
+    ],
+)
+def test_lag_shows_what_a_hung_broker_has_as_unknown(
+    rmq_cluster, capsys, command, topics
+):
+    """The name server knows the queues, and a hung broker may come back."""
+    rmq_cluster.create_topic("T", queues=4)
+    rmq_cluster.create_topic("%RETRY%G", queues=1)
+    rmq_cluster.broker().hang()
+    words = [*command.split(), "-n", rmq_cluster.namesrv, "--timeout", "2s"]
+    code = run([*words, "-o", "json"])
+    out, err = capsys.readouterr()
+    [group] = json.loads(out)
+    assert code == 6
+    assert (group["group"], group["state"]) == ("G", "UNKNOWN")
+    assert group["total_lag"] is None
+    assert [queue["topic"] for queue in group["queues"]] == topics
+    for queue in group["queues"]:
+        assert (queue["state"], queue["lag"]) == ("UNKNOWN", None)
+        assert "no answer" in queue["reason"]
+    assert "broker-a: " in err
+
+
 @pytest.mark.parametrize("ask", LIBRARY.values(), ids=LIBRARY)
 def test_without_a_working_broker_the_library_says_the_same(broken, ask):
     cluster, said, timeout_ms = broken
@@ -116,7 +157,11 @@ def test_without_a_working_broker_the_library_says_the_same(broken, ask):
     assert caught.value.message == said
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [*COMMANDS.values(), *LAG_OF_NAMES.values()],
+    ids=[*COMMANDS, *LAG_OF_NAMES],
+)
 def test_without_a_name_server_all_commands_say_the_same(command, capsys, tmp_path):
     words = words_of(command, tmp_path / "out")
     code = run([*words, "-n", "127.0.0.1:9", "--timeout", "30s"])

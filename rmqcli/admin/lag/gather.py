@@ -24,7 +24,13 @@ from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
-from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
+from rmqcli.errors import (
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    NotFoundError,
+    RmqError,
+)
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group, retry_topic
 from rmqcli.tasks import All, Request
@@ -76,8 +82,11 @@ class LagGatherer:
         """Call `action` at least once a second while `read` waits for answers."""
         self._client.on_turn = action
 
-    def read(self) -> LagReading:
+    def read(self, *, accept_silence: bool = False) -> LagReading:
         """Read the lag of the query's groups from every master.
+
+        With `accept_silence`, the groups are returned as UNKNOWN, as far as the name
+        server knows them, when no broker answers because one hangs.
 
         Raises TransportError when no name server answers, NoBrokerError when none knows
         a broker or no broker answers, DeniedError when every broker refuses,
@@ -101,8 +110,10 @@ class LagGatherer:
         if not isinstance(outcomes[0], RmqError):
             parts += outcomes[0]
         parts.sort(key=lambda part: part.broker_name)
-        if all(part.failure is not None for part in parts):
-            client.raise_if_none_answers(p.failure for p in parts if p.failure)
+        errors = [part.failure for part in parts if part.failure is not None]
+        hangs = any(isinstance(error, DeadlineError) for error in errors)
+        if len(errors) == len(parts) and not (accept_silence and hangs):
+            client.raise_if_none_answers(errors)
         run_tasks(
             client,
             [read_topics_of_others(part, wanted) for part, wanted in _absent(parts)],
@@ -119,6 +130,8 @@ class LagGatherer:
         groups = self._groups(parts, missing, lost)
         routes = self._routes(groups, parts, failed)
         groups = groups or sorted(_groups_of_retry_topics(routes))
+        if not groups and len(errors) == len(parts):
+            client.raise_if_none_answers(errors)
         found = len(groups)
         if not query.groups and not query.with_system:
             groups = [group for group in groups if not is_system_group(group)]

@@ -220,7 +220,7 @@ def _look(
 ) -> tuple[LagReading, list[GroupLag], dict[str, GroupTrend]]:
     from rmqcli.admin.lag.model import compute_lag
 
-    reading = gatherer.read()
+    reading = gatherer.read(accept_silence=sample_ms is None)
     _refuse_missing(common, reading)
     lags = [compute_lag(group) for group in reading.groups]
     if sample_ms is None:
