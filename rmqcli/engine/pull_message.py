@@ -34,7 +34,7 @@ from rmqcli.errors import BrokerError, RmqError, TransportError
 from rmqcli.log import get_logger
 from rmqcli.tasks import failed, start, unexpected
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.pull_answer import PullStatus
+from rmqcli.wire.pull_answer import PullStatus, lower_end
 from rmqcli.wire.subscription import TAG
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ def _is_inside(asked_offset: int, answer: PullAnswer) -> bool:
         return True
     if offset < asked_offset and not is_illegal:
         return False
-    return 0 <= answer.min_offset <= offset <= answer.max_offset
+    low = answer.min_offset
+    if answer.max_offset == 0:
+        low = lower_end(low)
+    return 0 <= low <= offset <= answer.max_offset
 
 
 def _next_offset(

@@ -48,6 +48,7 @@ class PullAnswer:
     """A broker's answer to a pull; treat as immutable (one is made per 32 messages).
 
     The four numbers are those that the broker sent, not yet checked against anything.
+    See `lower_end` for `min_offset`.
     `body` holds stored messages one after the other; it is empty unless FOUND.
     """
 
@@ -73,6 +74,15 @@ def parse_pull_answer(answer: RemotingCommand) -> PullAnswer:
         header.suggest_which_broker_id,
         answer.body,
     )
+
+
+def lower_end(min_offset: int) -> int:
+    """Return a queue's lower end; brokers say -1 if it had no messages yet.
+
+    They do so for topics of batches only.
+    Source: BatchConsumeQueue.getMinOffsetInQueue.
+    """
+    return 0 if min_offset == -1 else min_offset
 
 
 def _plain_numbers(fields: Mapping[str, str]) -> tuple[int, int, int, int] | None:

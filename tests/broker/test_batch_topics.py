@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pytest
 
 from rmqcli import ConsumeConcurrentlyStatus
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.main import run
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode
@@ -17,7 +19,7 @@ from tests.broker.driving import Driver
 from tests.broker.popping import ack, handles, messages, pop
 from tests.broker.sending import UNIQ_KEY, send, send_header
 from tests.broker.wire_client import WireClient
-from tests.consumer.collecting import Seen, consumer
+from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
 BATCH_TOPIC = TopicConfig(topic_name="T", attributes={"queue.type": "BatchCQ"})
@@ -153,3 +155,36 @@ def test_a_slave_has_the_same_batches():
         scene.client = WireClient(slave.address)
         with closing(scene):
             assert scene.pull(0) == ("[ab]s[cd]", 5)
+
+
+def test_an_empty_queue_of_batches_has_no_messages_for_anyone(capfd):
+    """Its lower end is -1, which once stopped a consumer and counted as a message."""
+    with (
+        EmbeddedCluster() as cluster,
+        closing(Batches(cluster.broker().address)) as scene,
+    ):
+        config = {"groupName": scene.group}
+        assert scene.client.ask(200, body=json.dumps(config).encode()).code == 0
+        for queue_id in range(4):
+            commit = {
+                "consumerGroup": scene.group,
+                "topic": scene.topic,
+                "commitOffset": 5,
+            }
+            assert scene.client.ask(15, queueId=queue_id, **commit).code == 0
+        seen = Seen()
+        with consumer(cluster, scene.group, [scene.topic], seen):
+            wait_until(
+                lambda: (
+                    committed(cluster, scene.group, scene.topic)
+                    == dict.fromkeys(range(4), 0)
+                )
+            )
+            for queue_id in range(4):
+                scene.send_batch("ab", queue_id=queue_id)
+            wait_until(lambda: len(seen.messages) == 8)
+        scene.make_topic("empty", "+queue.type=BatchCQ")
+        arguments = ["tail", "empty", "--from", "earliest", "--to", "latest"]
+        code = run([*arguments, "-n", cluster.namesrv, "-o", "jsonl"])
+    out, err = capfd.readouterr()
+    assert (code, out) == (0, ""), err

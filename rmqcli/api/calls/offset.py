@@ -24,6 +24,7 @@ from rmqcli.wire.headers.offset import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rmqcli.wire.pull_answer import lower_end
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
@@ -97,7 +98,7 @@ def get_min_offset(topic: str, queue_id: int) -> Call[int]:
     """The oldest offset that still exists. 0 for a queue that does not exist."""
     return make_call(
         RequestCode.GET_MIN_OFFSET,
-        lambda answer: (
+        lambda answer: lower_end(
             from_ext_fields(GetMinOffsetResponseHeader, answer.ext_fields).offset
         ),
         what=f"min offset of {topic}:{queue_id}",

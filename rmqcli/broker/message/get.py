@@ -85,7 +85,7 @@ def get_message(
     store = broker.store
     bounds = store.queue_bounds(topic, queue_id)
     if bounds is None or bounds[1] <= offset or offset < bounds[0]:
-        return _outside(broker, offset, bounds)
+        return _outside(broker, offset, bounds or new_queue_bounds(broker, topic))
     low, high = bounds
     if message_filter is None and topic not in store.batch_topics:
         settings = broker.settings
@@ -123,12 +123,12 @@ def is_on_disk(broker: BrokerContext, commit_log_offset: int) -> bool:
 
 
 def _outside(
-    broker: BrokerContext, offset: int, bounds: tuple[int, int] | None
+    broker: BrokerContext, offset: int, bounds: tuple[int, int]
 ) -> GetMessageResult:
     """Return the result for an offset that is not in the queue, in RocketMQ's order."""
     settings = broker.settings
     is_corrected = settings.broker_id == 0 or settings.offset_check_in_slave
-    low, high = bounds or (0, 0)  # RocketMQ creates a queue at the first request
+    low, high = bounds
     if high == 0:
         status, right = NO_MESSAGE_IN_QUEUE, 0
     elif offset < low:
@@ -139,6 +139,14 @@ def _outside(
         status = OFFSET_OVERFLOW_BADLY
         right = 0 if low == 0 and broker.profile.overflow_starts_over else high
     return GetMessageResult(status, right if is_corrected else offset, low, high)
+
+
+def new_queue_bounds(broker: BrokerContext, topic: str) -> tuple[int, int]:
+    """Return the bounds of a queue that has had no messages: -1 and 0 with batches.
+
+    RocketMQ creates the queue at the first request.
+    """
+    return (-1 if topic in broker.store.batch_topics else 0), 0
 
 
 class _Scan(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
+from rmqcli.broker.message.get import new_queue_bounds
 from rmqcli.broker.message.search_offset import offset_in_queue_by_time
 from rmqcli.broker.request import Reply
 from rmqcli.wire.codes import RequestCode
@@ -52,7 +53,9 @@ def get_max_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
 def get_min_offset(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The oldest offset that still exists (31)."""
     header = request.header(GetMinOffsetRequestHeader)
-    low, _ = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
+    topic, queue_id = header.topic, header.queue_id
+    bounds = broker.store.queue_bounds(topic, queue_id)
+    low, _ = bounds or new_queue_bounds(broker, topic)
     remark = broker.profile.min_offset_remark
     return Reply(remark=remark, ext_fields={"offset": str(low)})
 

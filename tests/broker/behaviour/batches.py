@@ -314,6 +314,17 @@ def a_batch_is_received_as_one_message(scene: Batches) -> None:
     ]
 
 
+def a_queue_without_messages_begins_at_minus_one(scene: Batches) -> None:
+    answer = scene.pull_answer(0, queue_id=2)
+
+    assert (scene.bound(MIN, 2), scene.bound(MAX, 2)) == (-1, 0)
+    assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    bounds = {"nextBeginOffset": "0", "minOffset": "-1", "maxOffset": "0"}
+    assert {name: answer.ext_fields[name] for name in bounds} == bounds
+    scene.send("s", queue_id=2)
+    assert (scene.bound(MIN, 2), scene.bound(MAX, 2)) == (0, 1)
+
+
 def run(scene: Callable[[Batches], None], address: str) -> None:
     """Play one scene on a broker."""
     with closing(Batches(address)) as batches:
@@ -331,4 +342,5 @@ SCENES = [
     a_message_of_a_batch_cannot_be_sent_back,
     a_message_that_says_it_is_a_batch_is_refused,
     a_batch_is_received_as_one_message,
+    a_queue_without_messages_begins_at_minus_one,
 ]
