@@ -40,9 +40,13 @@ if TYPE_CHECKING:
 class SendFuture(Future[SendResult]):
     """The future of `submit`, which takes only functions that a call runs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
+    def cancel(self) -> bool:
+        """Return False: what was handed over cannot be cancelled."""
+        return False
+
+    def running(self) -> bool:
+        """Whether the outcome is still to come."""
+        return not self.done()
 
     def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
         """See Future. Raises TypeError for an `async def`."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
 
-_TIME_AND_COUNTER = struct.Struct(">IH")
 _TAIL_DIGITS = 12
 _COUNTER_MASK = 0xFFFF
 _SECONDS_AND_COUNTER = struct.Struct(">II")
@@ -38,7 +37,8 @@ class UniqueIds:
         self._tz = datetime.now(UTC).astimezone().tzinfo or UTC
         self._counter = 0
         self._now_ms = -1
-        self._since_ms = 0
+        #: all of an id but its counter, in the millisecond `_now_ms`
+        self._head = ""
         self._prefix = encode_unique_id(
             UniqueId(
                 ip=ip,
@@ -54,10 +54,10 @@ class UniqueIds:
         now_ms = self._clock.epoch_ms()
         if now_ms != self._now_ms:
             self._now_ms = now_ms
-            self._since_ms = since_month_start_ms(now_ms, tz=self._tz) & 0xFFFFFFFF
+            since_ms = since_month_start_ms(now_ms, tz=self._tz) & _UINT32_MAX
+            self._head = f"{self._prefix}{since_ms:08X}"
         self._counter = (self._counter + 1) & _COUNTER_MASK
-        tail = _TIME_AND_COUNTER.pack(self._since_ms, self._counter)
-        return self._prefix + tail.hex().upper()
+        return f"{self._head}{self._counter:04X}"
 
 
 class ProxyMessageIds:

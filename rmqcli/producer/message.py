@@ -107,11 +107,9 @@ class ProducerMessage:
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
-        if not isinstance(self.keys, str):
-            # A list of keys must not change later, and the message has a hash.
-            check_type(self.keys, Iterable, "keys")
-            object.__setattr__(self, "keys", tuple(self.keys))
         # Most messages have none of these, and a program makes many messages.
+        if type(self.keys) is not tuple or self.keys:
+            self._check_keys()
         if self.tags is not None:
             check_type(self.tags, str, "tags")
         if type(self.properties) is not dict:
@@ -123,10 +121,6 @@ class ProducerMessage:
                 f"body is a {type(self.body).__name__}; it must be bytes, for example"
                 " text.encode()"
             )
-        for key in self.key_list:
-            check_type(key, str, "a key")
-            if not key or key.split() != [key]:
-                raise ConfigError(f"key {key!r} is empty or contains white space")
         check_user_properties(self.properties)
         if self.flag != 0:
             check_int(self.flag, "flag", -_INT32_MAX - 1, _INT32_MAX)
@@ -144,6 +138,16 @@ class ProducerMessage:
             if value not in (None, (), [], 0):
                 given.append(f"{each.name}={value!r:.200}")
         return f"ProducerMessage({', '.join(given)})"
+
+    def _check_keys(self) -> None:
+        if not isinstance(self.keys, str):
+            # A list of keys must not change later, and the message has a hash.
+            check_type(self.keys, Iterable, "keys")
+            object.__setattr__(self, "keys", tuple(self.keys))
+        for key in self.key_list:
+            check_type(key, str, "a key")
+            if not key or key.split() != [key]:
+                raise ConfigError(f"key {key!r} is empty or contains white space")
 
     def _check_delay(self) -> None:
         if not self.is_delayed:

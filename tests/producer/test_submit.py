@@ -130,6 +130,19 @@ def test_each_message_of_an_unanswered_batch_has_an_error_with_its_own_id(one_qu
     assert lost[0].message.startswith(f"message {ids[1]} to topic orders may or may")
 
 
+def test_a_submitted_message_cannot_be_cancelled(one_queue):
+    with Producer(namesrv=one_queue.namesrv, config=LINGERING) as producer:
+        future = producer.submit(message(b"kept"))
+        assert (future.cancel(), future.running(), future.done()) == (
+            False,
+            True,
+            False,
+        )
+    assert (future.cancel(), future.running(), future.done()) == (False, False, True)
+    assert future.result().queue_offset == 0
+    assert bodies(one_queue, "orders") == [b"kept"]
+
+
 def test_a_message_whose_time_is_over_before_it_is_sent_is_not_sent(one_queue):
     with Producer(namesrv=one_queue.namesrv, config=PATIENT) as producer:
         first = held(one_queue, producer, b"held")

@@ -324,8 +324,12 @@ class RemotingBackend:
                 f"a body of {len(message.body)} bytes is larger than"
                 f" max_message_size_bytes, {config.max_message_size_bytes}"
             )
-        msg_id = self._next_ids(1)[0]
-        properties = {**message.all_properties(), **(more or {}), UNIQ_KEY: msg_id}
+        with self._lock:
+            msg_id = self._ids.next_id()
+        properties = message.all_properties()
+        if more:
+            properties.update(more)
+        properties[UNIQ_KEY] = msg_id
         text = checked_properties(OutgoingMessage(message.body, properties)).decode()
         body = message.body
         if len(body) >= config.compress_msg_body_over_howmuch_bytes:
