@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stderr, redirect_stdout
+
 import pytest
 
 from rmqcli.cli.consume.counts import Counts
@@ -12,6 +14,7 @@ from rmqcli.engine.reports import Fate
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+from tests.kit.terminal import Terminal
 
 Q0, Q1, Q2, Q5 = (MessageQueue("T", "b-a", n) for n in (0, 1, 2, 5))
 RETRY = MessageQueue("%RETRY%g", "b-a", 0)
@@ -92,13 +95,9 @@ def test_the_summary_says_what_was_not_well(make_status):
 def test_the_line_has_rates_queues_cached_flow_control_and_retries(
     make_status, monkeypatch
 ):
-    drawn = []
-    monkeypatch.setattr("rmqcli.cli.consume.status.is_terminal", lambda _: True)
-    monkeypatch.setattr(Messages, "progress", lambda _, text: drawn.append(text))
     monkeypatch.setenv("COLUMNS", "200")
     clock = ManualClock()
     counts = Counts(None)
-    status = make_status(counts, in_place=True, clock=clock)
     info = ConsumerRunningInfo(
         properties={},
         process_queues={
@@ -110,28 +109,26 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
     counts.fail(2)
     counts.count_fate(Fate.RETRY_HERE)
     counts.count_fate(Fate.RETRY_TOPIC)
-    clock.advance(500)
-    status.look(Queues(Q0, Q1, info=info))
-    assert "".join(drawn) == (
-        "500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
+    with redirect_stderr(Terminal()) as screen:
+        status = make_status(counts, in_place=True, clock=clock)
+        clock.advance(500)
+        status.look(Queues(Q0, Q1, info=info))
+    assert screen.getvalue() == (
+        "owns 2 queues: T@b-a:0-1\n"
+        "\r\x1b[K500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
         " · flow control on 1 · 2 failed: 2 retries"
     )
 
 
-def test_the_line_stays_off_the_screen_while_a_message_is_written(
-    make_status, monkeypatch
-):
+def test_the_line_stays_off_the_screen_while_a_message_is_written(make_status):
     """It was drawn between being erased and the message, which then followed it."""
-    written = []
-    monkeypatch.setattr("rmqcli.cli.consume.status.is_terminal", lambda _: True)
-    monkeypatch.setattr(Messages, "_write", lambda _, text: written.append(text))
-    monkeypatch.setattr("rmqcli.cli.ui.messages.is_terminal", lambda _: True)
-    status = make_status(Counts(None), in_place=True)
+    line = "\r\x1b[K0 consumed · 0/s · 0 queues · cached 0 (0 MiB)"
     consumer = Queues(info=ConsumerRunningInfo(properties={}))
-    status.look(consumer)
-    with status.paused():
-        written.clear()
+    with redirect_stderr(Terminal()) as screen, redirect_stdout(Terminal()):
+        status = make_status(Counts(None), in_place=True)
         status.look(consumer)
-        assert written == []
-    status.look(consumer)
-    assert written == ["\r\x1b[K0 consumed · 0/s · 0 queues · cached 0 (0 MiB)"]
+        with status.paused():
+            status.look(consumer)
+            screen.write("<a message>\n")
+        status.look(consumer)
+    assert screen.getvalue() == f"{line}\r\x1b[K<a message>\n{line}"

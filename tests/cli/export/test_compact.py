@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from contextlib import redirect_stderr
@@ -13,15 +12,9 @@ import pytest
 from rmqcli.cli.export.compact import FIELDS
 from rmqcli.cli.main import run
 from rmqcli.spark.export.compact import CompactSummary
+from tests.kit.terminal import Terminal
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
 from tests.spark.export.sources import MadeCluster
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
 
 
 @pytest.fixture

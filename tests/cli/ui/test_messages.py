@@ -13,13 +13,7 @@ from rmqcli.cli.ui import log
 from rmqcli.cli.ui.messages import Messages, color_is_on
 from rmqcli.cli.ui.progress import Progress
 from rmqcli.testing import ManualClock
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
+from tests.kit.terminal import Terminal
 
 
 @pytest.fixture
@@ -75,7 +69,11 @@ def test_colours_take_no_room_in_a_line(terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     with redirect_stderr(terminal):
         Messages().error("no broker")
-    assert terminal.getvalue() == "\x1b[31merror:\x1b[0m no broker\n"
+        Messages().warn("three brokers did not answer")
+    assert terminal.getvalue() == (
+        "\x1b[31merror:\x1b[0m no broker\n"
+        "\x1b[33mwarning:\x1b[0m three\n  brokers did not\n  answer\n"
+    )
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()])

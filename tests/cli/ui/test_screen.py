@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 from rich.cells import cell_len
 from rich.console import ConsoleDimensions
@@ -11,6 +9,7 @@ from rich.console import ConsoleDimensions
 from rmqcli.cli.ui.output import Column, write_table
 from rmqcli.cli.ui.rich.live import LiveScreen, Picture
 from rmqcli.cli.ui.rich.table import shortened
+from tests.kit.terminal import Terminal
 
 NAME = "a-topic-with-a-long-name"
 COLUMNS = (
@@ -33,13 +32,6 @@ ROW = {
     "state": "OK",
     "reason": "none",
 }
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
 
 
 @pytest.fixture(autouse=True)
