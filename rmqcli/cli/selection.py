@@ -7,7 +7,7 @@ same help and the same mistake has the same error.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.cli.options import option
 from rmqcli.errors import BrokerError, FilterError, RmqError, UsageError
@@ -52,6 +52,10 @@ def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:
         )
 
 
+#: The section of the options that say how messages are shown.
+SHOW_SECTION: Final = "What to show"
+
+
 def format_option() -> Declaration:
     """`--format`."""
     from rmqcli.cli.ui.records.format import LETTERS
@@ -59,6 +63,7 @@ def format_option() -> Declaration:
     letters = ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS)
     return option(
         "--format",
+        section=SHOW_SECTION,
         parser=parse_template,
         metavar="TEMPLATE",
         help=f"Output template, e.g. '%t %q %o %d %k %v\\n': {letters}.",
@@ -71,6 +76,7 @@ def decode_option() -> Declaration:
 
     return option(
         "--decode",
+        section=SHOW_SECTION,
         parser=parse_decode,
         metavar="FORMAT",
         help=f"Add the value of each body to its record: {', '.join(DECODERS)}.",

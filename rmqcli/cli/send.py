@@ -26,6 +26,7 @@ from rmqcli.cli.options import (
     plaintext_option,
     queue_option,
 )
+from rmqcli.cli.selection import SHOW_SECTION
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.send import Sender
     from rmqcli.queue_selector import QueueSelector
+
+
+_WHAT = "What to send"
+_EACH = "Every message"
+_WHERE = "Where to"
 
 
 _READ_BYTES = 1 << 16
@@ -276,24 +282,30 @@ class SendCommandOptions:
     ] = None
     file: Annotated[
         list[str] | None,
-        option(metavar="FILE", help="Send a file as one message; repeatable."),
+        option(
+            metavar="FILE",
+            help="Send a file as one message; repeatable.",
+            section=_WHAT,
+        ),
     ] = None
     jsonl: Annotated[
         str | None,
         option(
-            metavar="FILE|-", help="Send records from JSON lines, as tail prints them."
+            metavar="FILE|-",
+            help="Send records from JSON lines, as tail prints them.",
+            section=_WHAT,
         ),
     ] = None
     lines: Annotated[
         str | None,
-        option(metavar="FILE|-", help="Send each line as one message."),
+        option(metavar="FILE|-", help="Send each line as one message.", section=_WHAT),
     ] = None
-    tag: Annotated[str | None, option(metavar="TAG", help="Tag of every message.")] = (
-        None
-    )
+    tag: Annotated[
+        str | None, option(metavar="TAG", help="Tag of every message.", section=_EACH)
+    ] = None
     key: Annotated[
         list[str] | None,
-        option(metavar="KEY", help="Key of every message; repeatable."),
+        option(metavar="KEY", help="Key of every message; repeatable.", section=_EACH),
     ] = None
     properties: Annotated[
         list[Any] | None,
@@ -302,14 +314,16 @@ class SendCommandOptions:
             parser=_parse_property,
             metavar="NAME=VALUE",
             help="Property of every message; repeatable.",
+            section=_EACH,
         ),
     ] = None
-    queue: Annotated[list[Any] | None, queue_option()] = None
+    queue: Annotated[list[Any] | None, queue_option(section=_WHERE)] = None
     shard_by: Annotated[
         str | None,
         option(
             metavar="FIELD",
             help="Choose the queue by a field of the JSON body, or by a property.",
+            section=_WHERE,
         ),
     ] = None
     delay: Annotated[
@@ -318,6 +332,7 @@ class SendCommandOptions:
             parser=parse_delay,
             metavar="LEVEL|DURATION",
             help="Deliver later: a delay level from 1 to 18, or a duration.",
+            section=_EACH,
         ),
     ] = None
     count: Annotated[
@@ -326,6 +341,7 @@ class SendCommandOptions:
             min=1,
             metavar="N",
             help="Send BODY or each file N times; of lines, send the first N.",
+            section=_WHAT,
         ),
     ] = None
     rate: Annotated[
@@ -334,21 +350,29 @@ class SendCommandOptions:
             parser=parse_rate,
             metavar="RATE",
             help="Limit the rate, e.g. to 100/s.",
+            section=_WHAT,
         ),
     ] = None
     create: Annotated[
         bool,
-        option("--create", help="Create the topic if it does not exist."),
+        option(
+            "--create", help="Create the topic if it does not exist.", section=_WHERE
+        ),
     ] = False
     rows: Annotated[
         bool,
-        option("--rows", help="Show a row for each message, also on a terminal."),
+        option(
+            "--rows",
+            help="Show a row for each message, also on a terminal.",
+            section=SHOW_SECTION,
+        ),
     ] = False
     message_group: Annotated[
         str | None,
         option(
             metavar="NAME",
             help="Keep the messages in order, in a FIFO topic; with --endpoints.",
+            section=_WHERE,
         ),
     ] = None
     endpoints: Annotated[Any, endpoints_option()] = None

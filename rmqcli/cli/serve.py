@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from rmqcli.broker.faults import Rule
     from rmqcli.broker.proxy.options import ProxyOptions
 
+_ADDRESSES = "Addresses"
+_DATA = "Data"
+_BROKERS = "Brokers"
+_PROXY = "Proxy"
+
+
 COLUMNS = (
     Column("server", "namesrv, proxy, proxy-remoting, or the broker's name"),
     Column("address", "address on which it listens"),
@@ -50,6 +56,7 @@ def serve(
             metavar="HOST:PORT",
             help="Address of the name server; the first broker listens on PORT + 1035."
             " PORT 0: any free ports.",
+            section=_ADDRESSES,
         ),
     ] = "127.0.0.1:9876",
     broker_port: Annotated[
@@ -63,6 +70,7 @@ def serve(
                 "Port of the first broker; further ones listen on PORT + 10, PORT + 20,"
                 " ..."
             ),
+            section=_ADDRESSES,
         ),
     ] = None,
     allow_remote: Annotated[
@@ -73,31 +81,39 @@ def serve(
                 "Allow --listen on an address that other machines can reach. There is "
                 "no authentication."
             ),
+            section=_ADDRESSES,
         ),
     ] = False,
     store: Annotated[
         str | None,
-        option(metavar="DIR", help="Keep all data in this folder."),
+        option(metavar="DIR", help="Keep all data in this folder.", section=_DATA),
     ] = None,
     flush: Annotated[
         str,
         choice_option(
             choices=("async", "sync"),
             help="Flush messages to disk before (sync) or after (async) answering.",
+            section=_DATA,
         ),
     ] = "async",
     faults: Annotated[
         str | None,
-        option(metavar="FILE", help="Inject the faults listed in this JSON file."),
+        option(
+            metavar="FILE",
+            help="Inject the faults listed in this JSON file.",
+            section=_BROKERS,
+        ),
     ] = None,
     like: Annotated[
         str,
         choice_option(
-            choices=("4.6.0", "4.9.7", "5.5.0"), help="RocketMQ version to imitate."
+            choices=("4.6.0", "4.9.7", "5.5.0"),
+            help="RocketMQ version to imitate.",
+            section=_BROKERS,
         ),
     ] = "5.5.0",
     brokers: Annotated[
-        int, option(min=1, max=26, help="Number of master brokers.")
+        int, option(min=1, max=26, help="Number of master brokers.", section=_BROKERS)
     ] = 1,
     queues: Annotated[
         int,
@@ -105,11 +121,16 @@ def serve(
             min=1,
             max=1024,
             help="Number of queues of topics that are created by sending.",
+            section=_BROKERS,
         ),
     ] = 8,
     vip_channel: Annotated[
         bool,
-        option("--vip-channel", help="Also listen on the VIP port, broker port - 2."),
+        option(
+            "--vip-channel",
+            help="Also listen on the VIP port, broker port - 2.",
+            section=_ADDRESSES,
+        ),
     ] = False,
     proxy_port: Annotated[
         int | None,
@@ -119,6 +140,7 @@ def serve(
             max=65_535,
             metavar="PORT",
             help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
+            section=_PROXY,
         ),
     ] = None,
     proxy_remoting_port: Annotated[
@@ -130,6 +152,7 @@ def serve(
             metavar="PORT",
             help="Let remoting clients use the proxy as name server and brokers, on"
             " this port; 0 is any free port.",
+            section=_PROXY,
         ),
     ] = None,
     proxy_tls_cert: Annotated[
@@ -139,12 +162,16 @@ def serve(
             metavar="FILE",
             help="TLS certificate of the proxy, which then accepts only TLS"
             " connections.",
+            section=_PROXY,
         ),
     ] = None,
     proxy_tls_key: Annotated[
         str | None,
         option(
-            "--proxy-tls-key", metavar="FILE", help="Key of the proxy's certificate."
+            "--proxy-tls-key",
+            metavar="FILE",
+            help="Key of the proxy's certificate.",
+            section=_PROXY,
         ),
     ] = None,
     proxy_accounts: Annotated[
@@ -153,11 +180,16 @@ def serve(
             "--proxy-accounts",
             metavar="FILE",
             help="TOML file with the accounts that the proxy serves, and their rights.",
+            section=_PROXY,
         ),
     ] = None,
     property_filter: Annotated[
         bool,
-        option("--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."),
+        option(
+            "--property-filter",
+            help="Allow SQL92 filters (enablePropertyFilter).",
+            section=_BROKERS,
+        ),
     ] = False,
 ) -> None:
     """Run a name server and brokers, for development and tests.

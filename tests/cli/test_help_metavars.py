@@ -7,6 +7,7 @@ import re
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.declared import parameters_of
 from rmqcli.cli.main import run
+from rmqcli.cli.options import COMMON_SECTION
 
 #: The words that stand for a value in the help.
 NOUNS = {
@@ -76,3 +77,16 @@ def test_each_command_has_one_line_in_the_help_of_a_screen_of_80_columns(capsys)
     for entry in COMMANDS:
         if " " not in entry.path:
             assert [line for line in lines if line.endswith(f"  {entry.help}")]
+
+
+def test_many_options_are_in_sections():
+    """More than a dozen in one list are not found by reading it."""
+    for entry in COMMANDS:
+        own = [
+            each
+            for each in parameters_of(entry.load())
+            if not each.declaration.is_argument
+            and each.declaration.section != COMMON_SECTION
+        ]
+        if len(own) > 12:
+            assert [each.name for each in own if not each.declaration.section] == []

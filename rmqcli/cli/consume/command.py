@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.run import StartAt
 
 
+_MEMBER = "Membership"
+_WHICH = "Which messages"
+_HOW = "How to consume"
+_COMMAND = "A command for each message"
+_STOP = "When to stop"
+
+
 #: A shell's operators, the longest first, so that `>>` is not reported as `>`.
 _OPERATOR: Final = re.compile(
     r"\|\||\|&|\||&&|&>>|&>|&|;;|;|<<<|<<|<|>>|>&|>\||>|\(|\)|\n"
@@ -173,13 +180,20 @@ class ConsumeOptions:
     ]
     group: Annotated[
         str,
-        option("--group", "-g", metavar="GROUP", help="Consumer group to join."),
+        option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Consumer group to join.",
+            section=_MEMBER,
+        ),
     ]
     orderly: Annotated[
         bool,
         option(
             "--orderly",
             help="Consume each queue in order, with its lock held at the broker.",
+            section=_MEMBER,
         ),
     ] = False
     broadcast: Annotated[
@@ -189,6 +203,7 @@ class ConsumeOptions:
             help=(
                 "Every member receives all messages; offsets are kept in a local file."
             ),
+            section=_MEMBER,
         ),
     ] = False
     from_: Annotated[
@@ -200,10 +215,11 @@ class ConsumeOptions:
             show_default=False,
             help="Where the group begins in a queue that is new to it: earliest,"
             " latest, now, -15m or @TIME.  [default: latest]",
+            section=_MEMBER,
         ),
     ] = None
-    tag: Annotated[str | None, tag_option()] = None
-    sql: Annotated[str | None, sql_option()] = None
+    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
+    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
     threads: Annotated[
         int | None,
         option(
@@ -215,6 +231,7 @@ class ConsumeOptions:
                 "Number of consumer threads.  [default: 1; 4 with --exec and no "
                 "--count]"
             ),
+            section=_HOW,
         ),
     ] = None
     batch: Annotated[
@@ -225,11 +242,18 @@ class ConsumeOptions:
             metavar="N",
             show_default=False,
             help="Up to N messages of one queue per command.  [default: 1]",
+            section=_HOW,
         ),
     ] = None
     pull_batch: Annotated[
         int,
-        option(min=1, max=1024, metavar="N", help="Messages per pull request."),
+        option(
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Messages per pull request.",
+            section=_HOW,
+        ),
     ] = 32
     max_retries: Annotated[
         int | None,
@@ -242,6 +266,7 @@ class ConsumeOptions:
             show_default=False,
             help="Retries before a message becomes a dead letter."
             "  [default: 16; --orderly: no limit]",
+            section=_HOW,
         ),
     ] = None
     max_failures: Annotated[
@@ -251,6 +276,7 @@ class ConsumeOptions:
             max=2**31 - 1,
             metavar="N",
             help="Stop after N failed commands in a row; 0 is never.",
+            section=_HOW,
         ),
     ] = FAILURES_MAX
     exec_: Annotated[
@@ -263,6 +289,7 @@ class ConsumeOptions:
                 "Run this command with the message on stdin; exit status 0 means "
                 "consumed."
             ),
+            section=_COMMAND,
         ),
     ] = None
     exec_input: Annotated[
@@ -270,6 +297,7 @@ class ConsumeOptions:
         choice_option(
             choices=("jsonl", "raw"),
             help="What the command reads: the record as JSON, or the body.",
+            section=_COMMAND,
         ),
     ] = "jsonl"
     exec_timeout: Annotated[
@@ -280,18 +308,24 @@ class ConsumeOptions:
             metavar="DURATION",
             show_default=False,
             help="Stop a command that runs longer; 0 is never.  [default: 15m]",
+            section=_COMMAND,
         ),
     ] = EXEC_TIMEOUT_MS
     shell: Annotated[
-        bool, option("--shell", help="Run the command through /bin/sh.")
+        bool,
+        option("--shell", help="Run the command through /bin/sh.", section=_COMMAND),
     ] = False
     format_: Annotated[str | None, format_option()] = None
     decode: Annotated[Any, decode_option()] = None
     count: Annotated[
         int | None,
-        option(min=1, metavar="N", help="Exit after N consumed messages."),
+        option(
+            min=1, metavar="N", help="Exit after N consumed messages.", section=_STOP
+        ),
     ] = None
-    for_: Annotated[Any, duration_option("--for", help="Exit after DURATION.")] = None
+    for_: Annotated[
+        Any, duration_option("--for", help="Exit after DURATION.", section=_STOP)
+    ] = None
     endpoints: Annotated[Any, endpoints_option()] = None
     plaintext: Annotated[bool, plaintext_option()] = False
 

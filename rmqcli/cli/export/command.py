@@ -48,6 +48,14 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.manifest import RunRecord
     from rmqcli.spark.export.plan import ExportRequest
 
+_TARGET = "Where to write"
+_READ = "What to read"
+_SPARK = "How Spark runs"
+_FILES = "Files"
+_BODIES = "Columns of the bodies"
+_RUNS = "Interrupted and incomplete runs"
+
+
 #: Names of settings whose values Spark itself hides: spark.redaction.regex.
 _REDACTED = r"(?i)secret|password|token|access.?key"
 
@@ -132,6 +140,7 @@ class ExportCommandOptions:
             parser=parse_place,
             metavar="DIR",
             help="Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file.",
+            section=_TARGET,
         ),
     ] = None
     to_table: Annotated[
@@ -140,6 +149,7 @@ class ExportCommandOptions:
             "--to-table",
             metavar="TABLE",
             help="Table to append to: a name, or for delta also a path or URL.",
+            section=_TARGET,
         ),
     ] = None
     format: Annotated[
@@ -148,28 +158,39 @@ class ExportCommandOptions:
             "--format",
             choices=("parquet", *table_export.FORMATS),
             help="Format of the files or the table.  [default: parquet]",
+            section=_TARGET,
         ),
     ] = None
     from_: Annotated[
-        Any, position_option("--from", help="Start position.  [default: earliest]")
+        Any,
+        position_option(
+            "--from", help="Start position.  [default: earliest]", section=_READ
+        ),
     ] = None
     to: Annotated[
         Any,
         position_option(
-            "--to", help="End position, resolved at the start.  [default: latest]"
+            "--to",
+            help="End position, resolved at the start.  [default: latest]",
+            section=_READ,
         ),
     ] = None
-    queue: Annotated[list[Any] | None, queue_option()] = None
-    tag: Annotated[str | None, tag_option()] = None
+    queue: Annotated[list[Any] | None, queue_option(section=_READ)] = None
+    tag: Annotated[str | None, tag_option(section=_READ)] = None
     master: Annotated[
         str | None,
-        option(metavar="URL", help="Spark cluster to run on, e.g. spark://host:7077."),
+        option(
+            metavar="URL",
+            help="Spark cluster to run on, e.g. spark://host:7077.",
+            section=_SPARK,
+        ),
     ] = None
     remote: Annotated[
         str | None,
         option(
             metavar="URL",
             help="Spark Connect server to run on: sc://HOST:PORT.",
+            section=_SPARK,
         ),
     ] = None
     conf: Annotated[
@@ -179,6 +200,7 @@ class ExportCommandOptions:
             parser=_parse_setting,
             metavar="KEY=VALUE",
             help="Setting of Spark; repeatable.",
+            section=_SPARK,
         ),
     ] = None
     archives: Annotated[
@@ -187,6 +209,7 @@ class ExportCommandOptions:
             "--archives",
             metavar="FILE[#NAME]",
             help="Archive to unpack on the executors of --master; repeatable.",
+            section=_SPARK,
         ),
     ] = None
     executor_timeout: Annotated[
@@ -194,23 +217,34 @@ class ExportCommandOptions:
         duration_option(
             "--executor-timeout",
             help="Exit when the cluster runs no task for this long.  [default: 2m]",
+            section=_SPARK,
         ),
     ] = None
     rows_per_file: Annotated[
         int | None,
         option(
-            min=1, metavar="N", help="Start a new file after N rows.  [default: 500000]"
+            min=1,
+            metavar="N",
+            help="Start a new file after N rows.  [default: 500000]",
+            section=_FILES,
         ),
     ] = None
     bytes_per_file: Annotated[
         Any,
         size_option(
-            "--bytes-per-file", help="Start a new file after SIZE.  [default: 1GiB]"
+            "--bytes-per-file",
+            help="Start a new file after SIZE.  [default: 1GiB]",
+            section=_FILES,
         ),
     ] = None
     min_partitions: Annotated[
         int | None,
-        option(min=1, metavar="N", help="Divide the work into at least N parts."),
+        option(
+            min=1,
+            metavar="N",
+            help="Divide the work into at least N parts.",
+            section=_SPARK,
+        ),
     ] = None
     partition_by: Annotated[
         str | None,
@@ -221,6 +255,7 @@ class ExportCommandOptions:
                 "Partition the output by queue, or by store time in UTC.  [default: "
                 "none]"
             ),
+            section=_FILES,
         ),
     ] = None
     compression: Annotated[
@@ -229,6 +264,7 @@ class ExportCommandOptions:
             "--compression",
             choices=("zstd", "snappy", "lz4", "gzip", "none"),
             help="Parquet compression codec.  [default: zstd]",
+            section=_FILES,
         ),
     ] = None
     decode: Annotated[
@@ -240,6 +276,7 @@ class ExportCommandOptions:
                 "Add typed columns of the bodies: json, avro:FILE or"
                 " protobuf:FILE:MESSAGE."
             ),
+            section=_BODIES,
         ),
     ] = None
     schema: Annotated[
@@ -248,6 +285,7 @@ class ExportCommandOptions:
             "--schema",
             metavar="FILE",
             help="Schema of JSON bodies, as Spark's DDL or StructType JSON.",
+            section=_BODIES,
         ),
     ] = None
     infer: Annotated[
@@ -257,23 +295,32 @@ class ExportCommandOptions:
             max=10_000,
             metavar="N",
             help="Infer the schema of JSON bodies from the first N messages.",
+            section=_BODIES,
         ),
     ] = None
-    resume: Annotated[bool, option("--resume", help="Finish an interrupted run.")] = (
-        False
-    )
+    resume: Annotated[
+        bool, option("--resume", help="Finish an interrupted run.", section=_RUNS)
+    ] = False
     since_last: Annotated[
-        bool, option("--since-last", help="Continue where the last run ended.")
+        bool,
+        option(
+            "--since-last", help="Continue where the last run ended.", section=_RUNS
+        ),
     ] = False
     allow_gaps: Annotated[
         bool,
-        option("--allow-gaps", help="Do not fail because of missing messages."),
+        option(
+            "--allow-gaps",
+            help="Do not fail because of missing messages.",
+            section=_RUNS,
+        ),
     ] = False
     allow_undecodable: Annotated[
         bool,
         option(
             "--allow-undecodable",
             help="Do not fail because of messages that cannot be decoded.",
+            section=_RUNS,
         ),
     ] = False
     allow_unencrypted_keys: Annotated[
@@ -281,9 +328,10 @@ class ExportCommandOptions:
         option(
             "--allow-unencrypted-keys",
             help="Allow access keys to be sent unencrypted to the cluster's workers.",
+            section=_SPARK,
         ),
     ] = False
-    store: Annotated[str | None, store_option()] = None
+    store: Annotated[str | None, store_option(section=_READ)] = None
 
     def check(self) -> None:
         """Raise UsageError for options that are wrong or contradict each other."""

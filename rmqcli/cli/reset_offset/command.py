@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.target import ResetRequest, Target, ToOffsets
     from rmqcli.api.client import Client
 
+_TARGET = "Target"
+_QUEUES = "Which queues"
+_PLAN = "The plan"
+
+
 _USAGE = "write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --help"
 
 #: After an interrupt the offsets are read back once more, for at most this long.
@@ -61,13 +66,18 @@ class ResetOptions:
     to: Annotated[
         Any,
         position_option(
-            "--to", help="Target position: latest, earliest, -15m, @TIME, 123 ..."
+            "--to",
+            help="Target position: latest, earliest, -15m, @TIME, 123 ...",
+            section=_TARGET,
         ),
     ] = None
     shift: Annotated[
         int | None,
         option(
-            "--shift", metavar="N", help="Move by N messages (negative: backwards)."
+            "--shift",
+            metavar="N",
+            help="Move by N messages (negative: backwards).",
+            section=_TARGET,
         ),
     ] = None
     to_group: Annotated[
@@ -76,11 +86,17 @@ class ResetOptions:
             "--to-group",
             metavar="GROUP",
             help="Target is the committed offset of GROUP.",
+            section=_TARGET,
         ),
     ] = None
     past_message: Annotated[
         str | None,
-        option("--past-message", metavar="ID", help="Skip this one message."),
+        option(
+            "--past-message",
+            metavar="ID",
+            help="Skip this one message.",
+            section=_TARGET,
+        ),
     ] = None
     apply: Annotated[
         Path | None,
@@ -88,23 +104,32 @@ class ResetOptions:
             "--apply",
             metavar="FILE",
             help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
+            section=_TARGET,
         ),
     ] = None
     undo: Annotated[
-        bool, option("--undo", help="Restore a backup (default: the latest).")
+        bool,
+        option(
+            "--undo", help="Restore a backup (default: the latest).", section=_TARGET
+        ),
     ] = False
     list_backups: Annotated[
         bool,
-        option("--list-backups", help="List the backups that --undo can restore."),
+        option(
+            "--list-backups",
+            help="List the backups that --undo can restore.",
+            section=_TARGET,
+        ),
     ] = False
     other_cluster: Annotated[
         bool,
         option(
             "--other-cluster",
             help="Accept a backup or plan that was made on another cluster.",
+            section=_TARGET,
         ),
     ] = False
-    queue: Annotated[list[Any] | None, queue_option()] = None
+    queue: Annotated[list[Any] | None, queue_option(section=_QUEUES)] = None
     include_retry: Annotated[
         bool,
         option(
@@ -112,6 +137,7 @@ class ResetOptions:
             help=(
                 "Also move the group's retry topic: to the same time, else to its end."
             ),
+            section=_QUEUES,
         ),
     ] = False
     execute: Annotated[
@@ -119,18 +145,27 @@ class ResetOptions:
         option(
             "--execute",
             help="Apply the plan after confirmation (default: only show it).",
+            section=_PLAN,
         ),
     ] = False
     out: Annotated[
         Path | None,
-        option("--out", metavar="FILE", help="Write the plan: .json or .csv."),
+        option(
+            "--out",
+            metavar="FILE",
+            help="Write the plan: .json or .csv.",
+            section=_PLAN,
+        ),
     ] = None
     show_edges: Annotated[
-        bool, option("--show-edges", help="Show the messages around each target.")
+        bool,
+        option(
+            "--show-edges", help="Show the messages around each target.", section=_PLAN
+        ),
     ] = False
     wait: Annotated[
         bool,
-        option("--wait", help="Verify again after 7 s."),
+        option("--wait", help="Verify again after 7 s.", section=_PLAN),
     ] = False
 
     @property

@@ -25,6 +25,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.selection import (
+    SHOW_SECTION,
     check_decode,
     decode_option,
     format_option,
@@ -249,11 +250,16 @@ class TailOptions:
     decode: Annotated[Any, decode_option()] = None
     fail_if_empty: Annotated[
         bool,
-        option("--fail-if-empty", help="Exit with code 8 if no message matched."),
+        option(
+            "--fail-if-empty",
+            section=_STOP,
+            help="Exit with code 8 if no message matched.",
+        ),
     ] = False
     rate: Annotated[
         Any,
         option(
+            section=SHOW_SECTION,
             parser=_parse_rate,
             metavar="RATE",
             help="Limit the output, e.g. to 100/s.",
