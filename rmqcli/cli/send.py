@@ -708,7 +708,8 @@ class _Job:
         if self._unknown:
             messages.warn(
                 f"{counted(self._unknown, 'message')} may or may not be stored, and"
-                " sending again may store them twice; look for msg_id with: rmq tail"
+                " sending again may store a message twice; look for msg_id with: rmq"
+                " tail"
             )
         if self._weak:
             messages.warn(

@@ -141,6 +141,7 @@ def test_lag_shows_what_a_hung_broker_has_as_unknown(
     assert code == 6
     assert (group["group"], group["state"]) == ("G", "UNKNOWN")
     assert group["total_lag"] is None
+    assert group["members"] is None  # and not []: nobody told that there are none
     assert [queue["topic"] for queue in group["queues"]] == topics
     for queue in group["queues"]:
         assert (queue["state"], queue["lag"]) == ("UNKNOWN", None)

@@ -80,8 +80,8 @@ def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic)
     assert code == 5
     assert json.loads(out)["status"] == "UNKNOWN"
     assert (
-        "warning: 1 message may or may not be stored, and sending again may store"
-        in err
+        "warning: 1 message may or may not be stored, and sending again may store a"
+        " message twice;" in err
     )
     assert "not stored" not in err
     whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]

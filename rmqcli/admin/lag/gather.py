@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo
 
+#: Why the members of a group are unknown when no broker answers.
+_NOBODY_TELLS = "members are unknown: no broker answered"
 #: The share of the timeout that brokers may use; the rest is for asking the name server
 #: about brokers that did not answer.
 _BROKER_SHARE = 0.9
@@ -135,6 +137,8 @@ class LagGatherer:
         found = len(groups)
         if not query.groups and not query.with_system:
             groups = [group for group in groups if not is_system_group(group)]
+        if len(errors) == len(parts):
+            query = dataclasses.replace(query, members_unknown=_NOBODY_TELLS)
         assembler = Assembler(
             parts, query, shared, routes=routes, now_ms=at_ms, lost=lost
         )
