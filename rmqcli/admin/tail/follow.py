@@ -70,7 +70,8 @@ class _Followed:
     not_before_ms: int = 0
     failures: int = 0
     failing_since_ms: int = 0
-    is_in_trouble: bool = False
+    #: why the last pull failed, until one succeeds
+    trouble: RmqError | None = None
     empty_answers: int = 0
     ends_before_since_ms: int | None = None
 
@@ -118,6 +119,15 @@ class Follower:
     def is_over(self) -> bool:
         """Whether no queue is left to follow."""
         return not self._queues
+
+    @property
+    def away(self) -> dict[MessageQueue, RmqError]:
+        """The queues whose last pull failed, and why: messages may wait there."""
+        return {
+            queue: followed.trouble
+            for queue, followed in self._queues.items()
+            if followed.trouble is not None
+        }
 
     def stop(self) -> None:
         """Stop following all queues; answers to open pulls are ignored."""
@@ -170,7 +180,7 @@ class Follower:
         followed.is_asked = True
         followed.asked_ms = self._client.clock.monotonic_ms()
         # After a failure, a pull that the broker does not hold finds out if it is back.
-        suspend_ms = 0 if followed.is_in_trouble else self._options.suspend_ms
+        suspend_ms = 0 if followed.trouble is not None else self._options.suspend_ms
         try:
             self._client.submit(
                 address,
@@ -273,7 +283,7 @@ class Follower:
             self.abandoned[queue] = error
             self._say(f"stopped reading {queue}: {error.message}")
             return
-        followed.is_in_trouble = True
+        followed.trouble = error
         backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
         followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
         if queue.broker_name not in self._troubled:
@@ -284,7 +294,7 @@ class Follower:
 
     def _recovered(self, queue: MessageQueue, followed: _Followed) -> None:
         followed.failures = 0
-        followed.is_in_trouble = False
+        followed.trouble = None
         if queue.broker_name in self._troubled:
             self._troubled.discard(queue.broker_name)
             self._say(f"{queue.broker_name} is back; continuing")

@@ -278,6 +278,7 @@ class Tail(Generic[T]):
                     break
                 yield from self._arrived(follower.poll(left_ms))
         finally:
+            self.abandoned.update(follower.away)
             follower.stop()
 
     def _take_back(self, lost: BrokerReturn, follower: Follower) -> None:

@@ -1,4 +1,4 @@
-"""`rmq tail` that starts while a broker hangs.
+"""`rmq tail` that starts while a broker hangs, or whose broker goes away.
 
 It reports once that the broker is away and once that it is back, and shows everything.
 """
@@ -74,4 +74,22 @@ def test_one_that_stays_away_is_exit_6():
     assert len(out.splitlines()) == 3
     assert err.count("retrying") == 1
     assert "T@broker-b:0: abandoned: no answer from" in err
+    assert tail.returncode == 6
+
+
+def test_one_that_goes_away_and_stays_away_is_exit_6():
+    """Messages that it stored before it went away may not have been shown."""
+    with EmbeddedCluster(brokers=2, queues=1) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"], broker="broker-a")
+        cluster.send("T", ["b"], broker="broker-b")
+        with start(cluster, "--from", "earliest", "--idle-timeout", "5s") as tail:
+            assert tail.stdout is not None
+            for _ in range(2):
+                tail.stdout.readline()
+            cluster.broker("broker-b").kill()
+            _, err = tail.communicate(timeout=PATIENCE_S)
+    assert "T@broker-b:0: abandoned at offset 1: " in err
+    assert "2 shown, 2 read, 1 queue abandoned" in err
+    assert "nothing missing" not in err
     assert tail.returncode == 6
