@@ -30,7 +30,7 @@ from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.errors import ConfigError, ExitCode, RmqError
 from rmqcli.model import dlq_topic
-from rmqcli.position import Earliest, Latest, Position
+from rmqcli.position import AtTime, Earliest, Latest, Position
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class StartAt:
 
     position: Position = field(default_factory=Latest)
     text: str = "latest"
+
+    @property
+    def echo(self) -> str:
+        """The time with its zone, which `show_times` shows; "" for other positions."""
+        return self.position.echo if isinstance(self.position, AtTime) else ""
 
 
 def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | SubscriptionData]:

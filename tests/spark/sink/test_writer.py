@@ -259,7 +259,7 @@ def test_a_body_and_a_topic_are_required(cluster):
     [
         ({"subscribe": "orders"}, "option subscribe does not exist"),
         ({"path": "/x"}, "save or start does not accept a path"),
-        ({"topic": "a b"}, "topic 'a b': only"),
+        ({"topic": "a b"}, "option topic: topic 'a b' has characters"),
         ({"timeout": "soon"}, "option timeout: 'soon'"),
         ({"tlsKey": "k"}, "option tlsKey needs tlsCert"),
     ],
