@@ -150,6 +150,19 @@ def test_removed_offsets_are_skipped_at_once() -> None:
     assert missing[-1][1] == 900_000
 
 
+def test_of_a_pull_whose_beginning_was_removed_the_rest_is_pulled_again() -> None:
+    state = reading()
+    assert state.next_pull() == (0, 32)
+    assert state.next_pull() == (32, 64)
+    state.failed(32)
+    assert state.answered(0, answer(PullStatus.OFFSET_ILLEGAL, 40, low=40))
+    assert state.next_pull() == (40, 64)
+    assert [span for chunk in state.take() for span in chunk.missing] == [
+        (0, 32),
+        (32, 40),
+    ]
+
+
 def test_answers_with_impossible_offsets_are_no_progress() -> None:
     lies = [
         answer(PullStatus.NO_MATCHED_MSG, 0),

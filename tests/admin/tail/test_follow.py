@@ -130,6 +130,29 @@ def test_new_queues_are_picked_up() -> None:
     assert said == ["T@b-a:1: new queue; reading from its start"]
 
 
+def test_a_queue_that_was_given_up_is_not_picked_up_as_a_new_one() -> None:
+    denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
+    broker = ScriptedBroker(
+        {0: 1, 1: 1}, override=lambda queue_id, *_: denied if queue_id == 1 else None
+    )
+    said: list[str] = []
+    with cluster(broker) as client:
+        options = FollowOptions(route_every_ms=50)
+        follower = Follower(
+            client, {queue(0): 1, queue(1): 0}, options, say=said.append
+        )
+        end = time.monotonic() + PATIENCE_S
+        while not follower.abandoned and time.monotonic() < end:
+            follower.poll(200)
+        assert list(follower.abandoned) == [queue(1)]
+        broker.queues[2] = 1  # which shows that the route was read again
+        assert follow(follower, lambda seen: len(seen) == 1) == [(2, 0)]
+        follower.stop()
+    assert [text for text in said if "new queue" in text] == [
+        "T@b-a:2: new queue; reading from its start"
+    ]
+
+
 @pytest.mark.parametrize(
     ("code", "said_last"),
     [(1, "; retrying for up to 30s"), (2, "; retrying")],
