@@ -158,7 +158,8 @@ class PushConsumer:
     def _start(self, *, wait_for_cluster: bool) -> Task[None]:
         member = self.member
         member.is_running = True
-        yield from self._fetch_routes(member.subscriptions)
+        is_raised = not wait_for_cluster
+        yield from self._fetch_routes(member.subscriptions, is_raised=is_raised)
         if not (wait_for_cluster or member.topic_queues):
             raise self._why_no_route()
         checked = yield All(
@@ -288,8 +289,14 @@ class PushConsumer:
             for name in member.network.brokers()
         }
 
-    def _fetch_routes(self, topics: Iterable[str]) -> Task[None]:
-        """Fetch the topics' routes; a topic whose fetch fails keeps its queues."""
+    def _fetch_routes(
+        self, topics: Iterable[str], *, is_raised: bool = False
+    ) -> Task[None]:
+        """Fetch the topics' routes; a topic whose fetch fails keeps its queues.
+
+        Failures are logged, unless they are all and `is_raised` says that the caller
+        raises one of them.
+        """
         member = self.member
         member.network.keep_topics({*member.subscriptions, member.retry_topic})
         wanted = list(topics)
@@ -298,7 +305,10 @@ class PushConsumer:
         for topic, queues in zip(wanted, outcomes, strict=True):
             if isinstance(queues, RmqError):
                 is_retry = topic == member.retry_topic
-                level = logging.DEBUG if is_retry else logging.WARNING
+                is_raised = is_raised and all(
+                    isinstance(each, RmqError) for each in outcomes
+                )
+                level = logging.DEBUG if is_retry or is_raised else logging.WARNING
                 logger.log(level, "no route topic=%s: %s", topic, queues)
                 self._route_errors[topic] = queues
                 if not is_retry:

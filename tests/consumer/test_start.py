@@ -53,13 +53,14 @@ def none_left():
     return not [t for t in threading.enumerate() if t.name.startswith("rmq-engine")]
 
 
-def test_an_unknown_topic_is_an_error_at_once(rmq_cluster):
+def test_an_unknown_topic_is_an_error_at_once_and_is_said_once(rmq_cluster, caplog):
     running = consumer(rmq_cluster, "g", "no-such-topic", Seen())
     with pytest.raises(NotFoundError, match="no-such-topic") as caught, at_once():
         running.start()
     assert caught.value.name == "TOPIC_NOT_EXIST"
     assert "topics argument" in caught.value.hint
     assert "--" not in caught.value.hint
+    assert caplog.messages == []
     assert none_left()
 
 
