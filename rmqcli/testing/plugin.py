@@ -26,9 +26,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
+    from typing import Unpack
 
-    from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import (
+        ClusterArguments,
+        ClusterOptions,
+        EmbeddedCluster,
+    )
     from rmqcli.testing.clock import ManualClock
 
 #: The settings in which brokers of the fixtures differ from RocketMQ's defaults.
@@ -59,15 +64,11 @@ def rmq_cluster_factory() -> Iterator[Callable[..., EmbeddedCluster]]:
         def start(
             *,
             options: ClusterOptions | None = None,
-            settings: Mapping[str, object] | None = None,
-            **fields: object,
+            **fields: Unpack[ClusterArguments],
         ) -> EmbeddedCluster:
             given = {} if options is None else options.settings
-            cluster = EmbeddedCluster(
-                options,
-                settings={**_SETTINGS, **given, **(settings or {})},
-                **fields,  # type: ignore[arg-type]  # checked there
-            )
+            fields["settings"] = {**_SETTINGS, **given, **fields.get("settings", {})}
+            cluster = EmbeddedCluster(options, **fields)
             return stack.enter_context(cluster)
 
         yield start

@@ -6,7 +6,15 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+from rmqcli.broker.cluster.embedded import (
+    ClusterArguments,
+    GroupArguments,
+    TopicArguments,
+)
 from rmqcli.testing import ClusterOptions
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from tests.kit.waiting import PATIENCE_S
 
 PLUGIN = ["-p", "rmqcli.testing.plugin", "-p", "no:cacheprovider"]
@@ -97,3 +105,24 @@ def test_a_test_that_asks_for_none_loads_nothing(tmp_path):
         """,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values", "others"),
+    [
+        (ClusterArguments, ClusterOptions, set()),
+        (TopicArguments, TopicConfig, {"topic_name"}),
+        (GroupArguments, SubscriptionGroupConfig, {"group_name", "raw"}),
+    ],
+)
+def test_every_field_is_an_argument_of_the_same_type(arguments, values, others):
+    """The types are texts, because nothing evaluates them."""
+    fields = {
+        name: kind
+        for name, kind in values.__annotations__.items()
+        if name not in others
+    }
+    written = {
+        name: kind.__forward_arg__ for name, kind in arguments.__annotations__.items()
+    }
+    assert written == fields

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypedDict, TypeVar, Unpack
 
 from rmqcli.broker.cluster.broker import EmbeddedBroker
 from rmqcli.broker.cluster.seeding import Seed, Seeded, Seeder
@@ -82,6 +82,53 @@ class ClusterOptions:
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
+class ClusterArguments(TypedDict, total=False):
+    """The fields of ClusterOptions, as arguments."""
+
+    brokers: int
+    queues: int
+    like: str
+    store: Path | None
+    flush: Literal["async", "sync"]
+    host: str
+    namesrv_port: int
+    broker_ports: Sequence[int]
+    vip_channel: bool
+    clock: Clock
+    limits: ServerLimits | None
+    proxy: ProxyOptions | bool
+    settings: Mapping[str, object]
+
+
+class TopicArguments(TypedDict, total=False):
+    """The fields of TopicConfig, as arguments."""
+
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    topic_sys_flag: int
+    order: bool
+    attributes: dict[str, str]
+
+
+class GroupArguments(TypedDict, total=False):
+    """The fields of SubscriptionGroupConfig, as arguments."""
+
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_broadcast_enable: bool
+    consume_message_orderly: bool
+    retry_queue_nums: int
+    retry_max_times: int
+    broker_id: int
+    which_broker_when_consume_slowly: int
+    notify_consumer_ids_changed_enable: bool
+    group_sys_flag: int
+    consume_timeout_minute: int
+    attributes: dict[str, str]
+
+
 class EmbeddedCluster:
     """A running cluster. The constructor starts it, in about 10 ms; `close` stops it.
 
@@ -95,10 +142,9 @@ class EmbeddedCluster:
         options: ClusterOptions | None = None,
         *,
         faults: Faults | None = None,
-        **fields: object,
+        **fields: Unpack[ClusterArguments],
     ) -> None:
-        base = options or ClusterOptions()
-        self.options = dataclasses.replace(base, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+        self.options = dataclasses.replace(options or ClusterOptions(), **fields)
         if not 0 < self.options.brokers <= _BROKERS_MAX:
             raise UsageError(
                 f"brokers is {self.options.brokers}; it must be between 1 and"
@@ -199,18 +245,22 @@ class EmbeddedCluster:
     # --- topics and messages ---
 
     def create_topic(
-        self, topic: str, *, queues: int | None = None, **fields: object
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        **fields: Unpack[TopicArguments],
     ) -> str:
         """Create or replace a topic on all running masters; return its name.
 
-        `fields` are other fields of TopicConfig, such as perm=6 or
+        `fields` are other settings of the topic, such as perm=6 or
         attributes={"message.type": "FIFO"}.
         """
         count = self.options.queues if queues is None else queues
         config = TopicConfig(
             topic_name=topic, read_queue_nums=count, write_queue_nums=count
         )
-        config = dataclasses.replace(config, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+        config = dataclasses.replace(config, **fields)
 
         def create() -> str:
             for broker in self._running_masters():
@@ -219,14 +269,14 @@ class EmbeddedCluster:
 
         return self._server.call(create)
 
-    def create_group(self, group: str, **fields: object) -> str:
+    def create_group(self, group: str, **fields: Unpack[GroupArguments]) -> str:
         """Create or replace a consumer group on all running masters; return its name.
 
         Consumers create their groups themselves; tools that only commit offsets do not.
-        `fields` are those of SubscriptionGroupConfig, such as retry_max_times=2.
+        `fields` are settings of the group, such as retry_max_times=2.
         """
         config = SubscriptionGroupConfig(group_name=group)
-        config = dataclasses.replace(config, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+        config = dataclasses.replace(config, **fields)
 
         def create() -> str:
             for broker in self._running_masters():
