@@ -265,6 +265,15 @@ def test_queues_of_a_topic_that_is_no_longer_subscribed_are_committed_and_unlock
     assert unlocked == ([[queue_of()]] if orderly else [])
 
 
+def test_a_topic_that_is_no_longer_subscribed_is_rebalanced_once_more(caplog):
+    world = started()
+    rebalance(world)
+    del world.member.subscriptions[TOPIC]
+    rebalance(world)
+    world.run(120_000)
+    assert caplog.messages == []
+
+
 # Effects of a change
 
 
