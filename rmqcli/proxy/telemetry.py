@@ -198,6 +198,8 @@ class Telemetry:
             ) from None
         finally:
             reading.cancel()
+            # It may have failed while the write did; asyncio reports what nobody reads.
+            reading.add_done_callback(_read_error)
         while data is not grpc.aio.EOF:
             self.channel.has_answered = True
             self._take(service.TelemetryCommand.FromString(data))
@@ -323,6 +325,11 @@ class Telemetry:
             f"the connection to {self.channel.address} was closed",
             address=self.channel.address,
         )
+
+
+def _read_error(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def _or_eof(reading: asyncio.Future[Any]) -> Any:  # noqa: ANN401  # bytes or EOF
