@@ -248,7 +248,7 @@ RESERVED = {
     "rich": {"cli"},
     "typer": {"cli"},
     "socket": {"transport", "broker", "proxy"},
-    "select": {"transport", "broker"},
+    "select": {"transport", "broker", "cli"},
     "selectors": {"transport", "broker"},
     "ssl": {"transport", "broker", "proxy"},
     # gRPC offers nothing else that holds many streams without a thread for each.

@@ -93,6 +93,8 @@ class Tail(Generic[T]):
         }
         #: what `positions` will be when the caller asks for more
         self._reached: dict[MessageQueue, int] = {}
+        #: the number of items that were yielded and do not count yet
+        self._yielded = 0
         #: whether the last messages that `plan.last` wants are still being shown; then
         #: `positions` are where following will begin
         self.is_showing_last = plan.last is not None
@@ -110,9 +112,9 @@ class Tail(Generic[T]):
             phases.append(self._follow_phase())
         for phase in phases:
             for items in phase:
+                self._yielded = len(items)
                 yield items
-                self.counts.matched += len(items)
-                self.positions.update(self._reached)
+                self.shown()
                 if self._left_count() == 0:
                     return
             if self.left_ms() == 0:
@@ -120,6 +122,12 @@ class Tail(Generic[T]):
                 return
             if self._is_hopeless():
                 return
+
+    def shown(self) -> None:
+        """Count the items that were yielded last; asking for more does so, too."""
+        self.counts.matched += self._yielded
+        self._yielded = 0
+        self.positions.update(self._reached)
 
     @property
     def is_cut_short(self) -> bool:

@@ -131,8 +131,8 @@ class _GroupTail:
         for message in messages:
             record = ProxyRecord(message.content)  # type: ignore[arg-type]  # of a proxy
             items += self._batcher.items(message.message_queue, [record])
-        self._writer.write(items)
         with interrupts.deferred():  # written messages are always acknowledged
+            self._writer.write(items)
             self.shown += len(messages)
             try:
                 self._consumer.ack(messages)

@@ -23,6 +23,7 @@ from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.cli.selection import check_queue_starts, explain_sql, readable_queues
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
+from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
@@ -138,7 +139,10 @@ def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> No
     try:
         with progress or nullcontext():
             for items in tail.items():
-                writer.write(items)
+                # What was written has to count, or it would come again with `resume`.
+                with deferred():
+                    writer.write(items)
+                    tail.shown()
                 if progress is not None:
                     progress.update(tail.counts.scanned)
     except KeyboardInterrupt:

@@ -72,6 +72,17 @@ def deferred() -> Iterator[None]:
         yield
     finally:
         _INTERRUPTS.deferrals -= 1
-        if _INTERRUPTS.is_pending and not _INTERRUPTS.deferrals:
-            _INTERRUPTS.is_pending = False
-            raise Interrupted
+        if not _INTERRUPTS.deferrals:
+            raise_pending()
+
+
+def pending_since_ms() -> int | None:
+    """When the interrupt came that is held back, on the monotonic clock, if any."""
+    return _INTERRUPTS.last_ms if _INTERRUPTS.is_pending else None
+
+
+def raise_pending() -> None:
+    """Raise the interrupt that is held back, if there is one."""
+    if _INTERRUPTS.is_pending:
+        _INTERRUPTS.is_pending = False
+        raise Interrupted

@@ -9,16 +9,28 @@ is escaped before it reaches a terminal, where `rmqcli.cli.ui.rich.table` draws 
 from __future__ import annotations
 
 import json
+import os
+import select
+import stat
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
+from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.escape import safe, safe_json
 from rmqcli.cli.ui.messages import is_screen, is_terminal
+from rmqcli.clock import SYSTEM_CLOCK
 
 TABLE_FORMATS = ("table", "json", "jsonl", "csv")
 
 Row = Mapping[str, Any]
+
+#: An interrupt gives the reader of a pipe this long to take more of a batch.
+_STUCK_MS = 2_000
+_POLL_MS = 100
+#: A pipe that `poll` reports as writable has room for this much.
+_PIPE_BYTES = 4_096
 
 _COLUMN_GAP = "  "
 #: What a table shows where there is no value.
@@ -107,6 +119,53 @@ def json_line(value: object) -> str:
     return safe_json(_COMPACT.encode(value))
 
 
+def write_whole(data: str | bytes, stream: TextIO | None = None) -> None:
+    """Write whole rows, and flush.
+
+    An interrupt is raised after the last byte, so that no row is cut in two. It is
+    raised earlier only if the reader of a pipe takes nothing for 2 s. Without a file
+    descriptor, as in tests, nothing is held back.
+    """
+    out = _stdout(stream)
+    try:
+        fd = out.fileno()
+    except (AttributeError, OSError, ValueError):
+        out.write(data if isinstance(data, str) else _as_text(data))
+        out.flush()
+        return
+    if isinstance(data, str):
+        data = data.encode(out.encoding or "utf-8", out.errors or "strict")
+    out.flush()
+    # Signals interrupt the main thread only.
+    if threading.current_thread() is threading.main_thread():
+        with interrupts.deferred():
+            _write_to(fd, memoryview(data))
+    else:
+        _write_to(fd, memoryview(data))
+
+
+def _write_to(fd: int, data: memoryview) -> None:
+    step = len(data) if stat.S_ISREG(os.fstat(fd).st_mode) else _PIPE_BYTES
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    at, moved_ms = 0, SYSTEM_CLOCK.monotonic_ms()
+    while at < len(data):
+        if not poll.poll(_POLL_MS):
+            since_ms = interrupts.pending_since_ms()
+            if since_ms is not None:
+                waited_ms = SYSTEM_CLOCK.monotonic_ms() - max(since_ms, moved_ms)
+                if waited_ms >= _STUCK_MS:
+                    interrupts.raise_pending()
+            continue
+        at += os.write(fd, data[at : at + step])
+        if interrupts.pending_since_ms() is not None:
+            moved_ms = SYSTEM_CLOCK.monotonic_ms()
+
+
+def _as_text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
 def write_field_help(
     columns: Sequence[Column], *, stream: TextIO | None = None
 ) -> None:
@@ -143,26 +202,29 @@ class RowWriter:
         self._table: list[Row] = []
         self._rows_written = 0
         if fmt == "csv":
-            self._write_csv_cells([column.name for column in self._columns])
+            self._out.write(self._csv_row([column.name for column in self._columns]))
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write `rows`, or keep them for a table."""
+        waiting: list[str] = []
         for row in rows:
             match self._format:
                 case "table":
                     self._table.append(row)
                     continue
                 case "jsonl":
-                    self._out.write(_dumps(row, self._out) + "\n")
+                    text = _dumps(row, self._out) + "\n"
                 case "json":
-                    self._out.write(",\n" if self._rows_written else "[\n")
-                    self._out.write(_dumps(row, self._out))
-                case "csv":
-                    self._write_csv_cells([row.get(c.name) for c in self._columns])
+                    text = ",\n" if self._rows_written else "[\n"
+                    text += _dumps(row, self._out)
+                case _:
+                    text = self._csv_row([row.get(c.name) for c in self._columns])
             self._rows_written += 1
+            waiting.append(text)
             if self._is_terminal:
-                self._out.flush()
-        self._out.flush()
+                write_whole("".join(waiting), self._out)
+                waiting.clear()
+        write_whole("".join(waiting), self._out)
 
     def write_encoded(self, rows: str) -> None:
         """Write rows that are encoded already and have `separator` between them.
@@ -174,8 +236,7 @@ class RowWriter:
         else:
             text = rows + self.separator
         self._rows_written += 1
-        self._out.write(text)
-        self._out.flush()
+        write_whole(text, self._out)
 
     @property
     def separator(self) -> str:
@@ -215,8 +276,8 @@ class RowWriter:
             self._out.write("\n]\n" if self._rows_written else "[]\n")
         self._out.flush()
 
-    def _write_csv_cells(self, cells: Sequence[object]) -> None:
-        self._out.write(",".join(map(self.csv_cell, cells)) + self.separator)
+    def _csv_row(self, cells: Sequence[object]) -> str:
+        return ",".join(map(self.csv_cell, cells)) + self.separator
 
 
 def write_table(

@@ -205,3 +205,35 @@ def test_the_start_of_a_queue_that_is_not_read_is_refused(cluster, queue, code, 
     )
     assert done.returncode == code
     assert words in done.stderr
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "csv", "raw"])
+@pytest.mark.parametrize("read_bytes", [5_000, 70_000, 1_000_000])
+def test_an_interrupt_leaves_whole_lines_and_resumes_after_the_last(
+    cluster, fmt, read_bytes
+):
+    """A pipe was full of half a line, and its message came again with the command."""
+    cluster.create_topic("long", queues=1)
+    bodies = [f"{number:06}{'x' * 3_000}" for number in range(2_000)]
+    cluster.send("long", bodies)
+    command = ["tail", "long", "-n", cluster.namesrv, "--from", "earliest"]
+    with subprocess.Popen(
+        [*RMQ, *command, "--to", "latest", "-o", fmt],
+        cwd=ROOT,
+        bufsize=0,  # communicate() would not see what was read ahead
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        out = b""
+        while len(out) < read_bytes:  # then the command is in the middle
+            out += os.read(process.stdout.fileno(), read_bytes - len(out))
+        os.kill(process.pid, signal.SIGINT)
+        rest, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    lines = (out + rest).decode().split("\n")
+    assert lines.pop() == ""
+    shown = [re.findall(r"\d{6}xxx", line)[0][:6] for line in lines if "xxx" in line]
+    assert shown == [body[:6] for body in bodies[: len(shown)]]
+    assert len(shown) < 2_000
+    assert f" --from {len(shown)}\n".encode() in err

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.cli.ui.escape import safe_bytes, safe_json
 from rmqcli.cli.ui.messages import is_terminal, screen_size
-from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.cli.ui.output import Column, RowWriter, write_whole
 from rmqcli.cli.ui.records.format import LETTERS
 from rmqcli.errors import DecodeError
 from rmqcli.wire.message.json import (
@@ -140,7 +140,7 @@ class _TextWriter(_RenderingWriter):
     def write(self, items: list[str]) -> None:
         if self._heading is not None:
             items, self._heading = [self._heading(), *items], None
-        _write_text("\n".join(items) + "\n")
+        write_whole("\n".join(items) + "\n")
 
 
 class _LinesWriter:
@@ -157,7 +157,7 @@ class _LinesWriter:
 
 class _JsonlWriter(_LinesWriter):
     def write(self, items: list[str]) -> None:
-        _write_text(_safe_json("\n".join(items)) + "\n")
+        write_whole(_safe_json("\n".join(items)) + "\n")
 
     def close(self) -> None:
         """Nothing is printed at the end."""
@@ -171,11 +171,11 @@ class _JsonWriter(_LinesWriter):
         self._before = "[\n"
 
     def write(self, items: list[str]) -> None:
-        _write_text(self._before + _safe_json(",\n".join(items)))
+        write_whole(self._before + _safe_json(",\n".join(items)))
         self._before = ",\n"
 
     def close(self) -> None:
-        _write_text("[]\n" if self._before == "[\n" else "\n]\n")
+        write_whole("[]\n" if self._before == "[\n" else "\n]\n")
 
 
 class _CsvWriter(_RenderingWriter):
@@ -199,9 +199,9 @@ class _FormatWriter(_RenderingWriter):
     def write(self, items: list[bytes]) -> None:
         if is_terminal(sys.stdout):
             text = "".join(safe_bytes(item, keep_newlines=True) for item in items)
-            _write_text(text)
+            write_whole(text)
         else:
-            _write_bytes(b"".join(items))
+            write_whole(b"".join(items))
 
 
 class _RawWriter:
@@ -213,7 +213,7 @@ class _RawWriter:
         return BodyBatcher(tail_filter, _bodies, counts)
 
     def write(self, items: list[bytes]) -> None:
-        _write_bytes(b"\n".join(items) + b"\n")
+        write_whole(b"\n".join(items) + b"\n")
 
     def close(self) -> None:
         """Nothing is printed at the end."""
@@ -230,22 +230,6 @@ def _body(message: Record) -> bytes:
         return message.body
     except DecodeError:
         return message.raw_body
-
-
-def _write_bytes(data: bytes) -> None:
-    out = sys.stdout
-    buffer = getattr(out, "buffer", None)
-    if buffer is None:  # a test's text stream
-        out.write(data.decode("utf-8", "backslashreplace"))
-        return
-    out.flush()
-    buffer.write(data)
-    buffer.flush()
-
-
-def _write_text(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _safe_json(text: str) -> str:
