@@ -145,21 +145,40 @@ def write_whole(data: str | bytes, stream: TextIO | None = None) -> None:
 
 
 def _write_to(fd: int, data: memoryview) -> None:
-    step = len(data) if stat.S_ISREG(os.fstat(fd).st_mode) else _PIPE_BYTES
+    """Write everything, in steps that do not block while an interrupt is held back."""
+    mode = os.fstat(fd).st_mode
+    is_pipe = stat.S_ISFIFO(mode)
+    if not is_pipe and not stat.S_ISSOCK(mode) and not os.isatty(fd):
+        at = 0
+        while at < len(data):
+            at += os.write(fd, data[at:])
+        return
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     at, moved_ms = 0, SYSTEM_CLOCK.monotonic_ms()
     while at < len(data):
-        if not poll.poll(_POLL_MS):
+        step = _room(fd) if is_pipe else 0
+        if not step and not poll.poll(_POLL_MS):
             since_ms = interrupts.pending_since_ms()
             if since_ms is not None:
                 waited_ms = SYSTEM_CLOCK.monotonic_ms() - max(since_ms, moved_ms)
                 if waited_ms >= _STUCK_MS:
                     interrupts.raise_pending()
             continue
-        at += os.write(fd, data[at : at + step])
+        at += os.write(fd, data[at : at + (step or _PIPE_BYTES)])
         if interrupts.pending_since_ms() is not None:
             moved_ms = SYSTEM_CLOCK.monotonic_ms()
+
+
+def _room(fd: int) -> int:
+    """How many bytes an empty pipe takes; 0 if it is not empty, or nobody knows."""
+    import fcntl
+    import termios
+
+    if not hasattr(fcntl, "F_GETPIPE_SZ"):
+        return 0
+    unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
+    return 0 if any(unread) else fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
 
 
 def _as_text(data: bytes) -> str:
