@@ -52,16 +52,34 @@ def _run(arguments: Sequence[str], table: Sequence[CommandEntry]) -> object:
 
 def main(table: Sequence[CommandEntry] = COMMANDS) -> NoReturn:
     """Run `rmq` as a process."""
-    if sys.stdout is None:  # closed by the caller: `rmq ... >&-`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives as long as we do
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Data is always UTF-8, except on a terminal, which has its own encoding.
-        encoding = None if sys.stdout.isatty() else "utf-8"
-        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
+    prepare_stdout()
     interrupts.install()
     code = run(sys.argv[1:], table=table)
     interrupts.ignore()
     sys.exit(code)
+
+
+def prepare_stdout() -> None:
+    """Make stdout UTF-8 with a buffer, also if PYTHONUNBUFFERED took that away.
+
+    Without a buffer, when a pipe takes only a part of a write because a signal came,
+    Python drops the rest without an error. A terminal keeps its encoding.
+    """
+    if sys.stdout is None:  # closed by the caller: `rmq ... >&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives as long as we do
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    is_terminal = sys.stdout.isatty()
+    encoding = None if is_terminal else "utf-8"
+    sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
+    raw = sys.stdout.buffer
+    if isinstance(raw, io.RawIOBase):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            encoding=sys.stdout.encoding,
+            errors="backslashreplace",
+            line_buffering=is_terminal,
+        )
 
 
 def _flush_stdout() -> None:

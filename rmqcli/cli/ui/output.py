@@ -110,8 +110,7 @@ def write_rows(
 def emit_json(value: object, *, stream: TextIO | None = None) -> None:
     """Write one JSON value, indented, and a newline."""
     out = _stdout(stream)
-    out.write(_dumps(value, out, indent=2) + "\n")
-    out.flush()
+    write_whole(_dumps(value, out, indent=2) + "\n", out)
 
 
 def json_line(value: object) -> str:
