@@ -87,6 +87,7 @@ MAY_IMPORT = {
         "spark",
         "demo",
     },
+    "aio": {"wire", "engine", "consumer", "producer", "admin"},
     "cluster": {"wire", "transport", "engine", "consumer", "producer", "admin"},
     "__init__": {  # on first use
         "wire",
@@ -251,8 +252,9 @@ RESERVED = {
     "select": {"transport", "broker", "cli"},
     "selectors": {"transport", "broker"},
     "ssl": {"transport", "broker", "proxy"},
-    # gRPC offers nothing else that holds many streams without a thread for each.
-    "asyncio": {"proxy", "broker"},
+    # gRPC offers nothing else that holds many streams without a thread for each, and
+    # `aio` is for programs that use it.
+    "asyncio": {"proxy", "broker", "aio"},
     "pickle": set[str](),
     "click": set[str](),
 }
@@ -272,7 +274,7 @@ LAZY = {
     "typer",
 }
 #: Modules that may use asyncio. Everything else waits with tasks (`tasks.py`).
-ASYNC_HOMES = ("rmqcli/proxy/", "rmqcli/broker/proxy/")
+ASYNC_HOMES = ("rmqcli/aio/", "rmqcli/proxy/", "rmqcli/broker/proxy/")
 LAZY_HOMES = (
     "rmqcli/decode/avro_body",
     "rmqcli/decode/build",

@@ -1,0 +1,13 @@
+"""Clients for programs that use asyncio: `async with` and `await`, one event loop.
+
+- `AsyncProducer`: sends messages, as `rmqcli.Producer` does.
+
+They use the synchronous clients, whose thread does the network's work. What it finishes
+is handed over to the event loop in batches; see `handover`. A client belongs to the
+loop that runs when it is started, and its methods may be called in that loop only.
+Errors, settings and messages are those of `rmqcli`.
+"""
+
+from rmqcli.aio.producer import AsyncProducer
+
+__all__ = ["AsyncProducer"]

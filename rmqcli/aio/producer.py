@@ -1,0 +1,276 @@
+"""`AsyncProducer`: sends messages from coroutines.
+
+```python
+from rmqcli import ProducerMessage
+from rmqcli.aio import AsyncProducer
+
+async with AsyncProducer(namesrv="127.0.0.1:9876") as producer:
+    result = await producer.send(ProducerMessage("orders", b'{"id": 7}', tags="Paid"))
+    print(result.msg_id, result.queue, result.queue_offset)
+```
+
+Messages that several tasks send at the same time share requests, as those of
+`Producer.submit` do: that is how to send many of them.
+
+| thread | runs | ended by |
+|---|---|---|
+| the event loop's | the methods, and selectors | the program |
+| those of `Producer` | see `producer.producer` | close() |
+| rmq-aio_N, 4 at most | start, and the calls other than `send` | close() |
+| rmq-aio-close | the close | the end of the close |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from rmqcli.aio.handover import BlockingCalls, Closing, EventLoop
+from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.checked import check_int, check_type
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.engine.message import Message
+    from rmqcli.producer.backend import MessageQueueSelector, SendResult
+    from rmqcli.producer.message import ProducerMessage
+    from rmqcli.producer.transactions import (
+        LocalTransactionState,
+        TransactionSendResult,
+    )
+
+    Result = TypeVar("Result")
+
+IN_FLIGHT_MAX: Final = 256
+
+
+class AsyncProducer:
+    """Sends messages. Every method must be called in the loop that started it.
+
+    The arguments are those of `Producer`, and the settings of `config`, except that
+    `in_flight_max` replaces `async_messages_max`: it is the number of messages that may
+    wait for an answer before `send` waits for room. `on_check` is a plain function,
+    called in the thread rmq-check-N.
+
+    Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
+    """
+
+    def __init__(
+        self,
+        group: str | None = None,
+        *,
+        namesrv: str | None = None,
+        endpoints: str | None = None,
+        config: ProducerConfig | None = None,
+        client: ClientConfig | None = None,
+        on_check: Callable[[Message], LocalTransactionState | None] | None = None,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        check_type(config, (ProducerConfig, type(None)), "config")
+        in_flight_max = check_int(in_flight_max, "in_flight_max", 1, 1_000_000)
+        # With as much room there as here, `submit` never blocks.
+        config = replace(config or ProducerConfig(), async_messages_max=in_flight_max)
+        self._producer = Producer(
+            group,
+            namesrv=namesrv,
+            endpoints=endpoints,
+            config=config,
+            client=client,
+            on_check=on_check,
+            clock=clock,
+        )
+        #: one permit for each message that may still be submitted
+        self._room = asyncio.Semaphore(in_flight_max)
+        #: made by start()
+        self._loop: EventLoop | None = None
+        self._calls: BlockingCalls
+        self._closing: Closing | None = None
+
+    def __repr__(self) -> str:
+        return f"Async{self._producer!r}"
+
+    async def __aenter__(self) -> Self:
+        if self._loop is None:
+            await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str | None:
+        """The id with which brokers or proxies know the producer; None before start."""
+        return self._producer.client_id
+
+    async def start(self) -> None:
+        """Start the producer's threads. Contacts no broker before the first message.
+
+        Raises UsageError when the producer has been started before. A start that is
+        cancelled closes the producer.
+        """
+        if self._loop is not None:
+            raise UsageError(
+                "a producer can be started only once", hint="create a new AsyncProducer"
+            )
+        self._loop = EventLoop()
+        self._calls = BlockingCalls(self._loop)
+        try:
+            await self._calls.run(self._producer.start)
+        except BaseException:
+            self._closing = self._calls.close_after_start(self._producer.close)
+            raise
+
+    async def close(self, *, timeout_ms: int | None = None) -> None:
+        """Wait for the sends in flight, leave the group, and close. Idempotent.
+
+        `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait; a send
+        that has not ended by then fails with DisconnectedError or SendUnknownError. A
+        `send` that waits for room raises UsageError. A close that is cancelled
+        continues; another call waits for its end.
+        """
+        if self._loop is None:
+            self._producer.close()
+            return
+        self._loop.check()
+        if self._closing is None:
+            self._closing = self._calls.close(
+                partial(self._producer.close, timeout_ms=timeout_ms)
+            )
+        await self._closing.wait()
+
+    # --- sending ---
+
+    async def send(
+        self,
+        message: ProducerMessage,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: object = None,
+    ) -> SendResult:
+        """Store a message and wait for the broker's answer.
+
+        Arguments, result and errors are those of `Producer.send`; requests are shared,
+        and messages ordered, as by `Producer.submit`. Waits first while `in_flight_max`
+        messages wait for answers. `selector` is a plain function that must not block,
+        and runs in the event loop.
+
+        A send that is cancelled while it waits for room or queues sends nothing. One
+        that is cancelled later leaves its message on the way, and the message may be
+        stored; it takes up room until its answer has come.
+        """
+        loop = self._opened()
+        await self._room.acquire()
+        try:
+            if selector is not None:
+                queue = await self._selected(message, queue, selector, arg)
+            future = self._producer.submit(message, timeout_ms=timeout_ms, queue=queue)
+        except BaseException:
+            self._room.release()
+            raise
+        future.add_done_callback(lambda _: loop.post(self._room.release))
+        return await loop.outcome(future)
+
+    async def _selected(
+        self,
+        message: ProducerMessage,
+        queue: MessageQueue | None,
+        selector: MessageQueueSelector,
+        arg: object,
+    ) -> MessageQueue:
+        if queue is not None:
+            raise UsageError("queue and selector cannot be used together")
+        check_callback(selector, "selector")
+        chosen = selector(await self.queues(message.topic), message, arg)
+        check_returned(chosen, "the selector")
+        check_type(chosen, MessageQueue, "the selector's result")
+        return chosen
+
+    async def send_batch(
+        self,
+        messages: Iterable[ProducerMessage],
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> list[SendResult]:
+        """Store messages of one topic with one request; return their results in order.
+
+        See `Producer.send_batch`. At most 4 of these calls run at a time. A cancelled
+        call that has begun may store its messages.
+        """
+        taken = list(messages)
+        return await self._call(
+            partial(
+                self._producer.send_batch, taken, timeout_ms=timeout_ms, queue=queue
+            )
+        )
+
+    async def send_oneway(
+        self, message: ProducerMessage, *, queue: MessageQueue | None = None
+    ) -> None:
+        """Send a message without waiting for an answer; it may or may not be stored.
+
+        See `Producer.send_oneway`. At most 4 of these calls run at a time.
+        """
+        await self._call(partial(self._producer.send_oneway, message, queue=queue))
+
+    async def send_in_transaction(
+        self,
+        message: ProducerMessage,
+        execute: Callable[[ProducerMessage, SendResult], LocalTransactionState | None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> TransactionSendResult:
+        """Store a half message, run the local transaction, and commit or roll back.
+
+        See `Producer.send_in_transaction`. `execute` is a plain function, called in the
+        thread rmq-aio_N, and may block; at most 4 of these calls run at a time. A
+        cancelled call that has begun continues to the transaction's end.
+        """
+        return await self._call(
+            partial(
+                self._producer.send_in_transaction,
+                message,
+                execute,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Recall a delayed message that has not been delivered yet; return its id.
+
+        See `Producer.recall`.
+        """
+        return await self._call(partial(self._producer.recall, topic, recall_handle))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The writable queues of a topic, sorted. Raises the errors of `send`."""
+        return await self._call(partial(self._producer.queues, topic))
+
+    async def _call(self, function: Callable[[], Result]) -> Result:
+        self._opened()
+        return await self._calls.run(function)
+
+    def _opened(self) -> EventLoop:
+        """The loop. Raises UsageError unless the producer is open in this loop."""
+        if self._loop is None:
+            raise UsageError(
+                "the producer is not started: use `async with`, or await start"
+            )
+        self._loop.check()
+        if self._closing is not None:
+            raise UsageError("the producer is closed")
+        return self._loop
