@@ -1,6 +1,7 @@
 """Clients for programs that use asyncio: `async with` and `await`, one event loop.
 
 - `AsyncProducer`: sends messages, as `rmqcli.Producer` does.
+- `AsyncSimpleConsumer`: receives and acknowledges messages, as `rmqcli.SimpleConsumer`.
 
 They use the synchronous clients, whose thread does the network's work. What it finishes
 is handed over to the event loop in batches; see `handover`. A client belongs to the
@@ -9,5 +10,6 @@ Errors, settings and messages are those of `rmqcli`.
 """
 
 from rmqcli.aio.producer import AsyncProducer
+from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 
-__all__ = ["AsyncProducer"]
+__all__ = ["AsyncProducer", "AsyncSimpleConsumer"]

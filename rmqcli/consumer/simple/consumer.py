@@ -33,7 +33,7 @@ import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from rmqcli.position import Position
     from rmqcli.wire.subscription import SubscriptionData
 
+    #: how many messages were to be acknowledged; those that were not, with their errors
+    AckOutcome: TypeAlias = tuple[int, list[tuple[ReceivedMessage, RmqError]]]
+
 logger = get_logger(__name__)
 
 MESSAGES_MAX: Final = 32  # More is refused (PopMessageProcessor).
@@ -71,9 +74,9 @@ PROXY_INVISIBLE_MS_MIN: Final = 10_000  # ProxyConfig.minInvisibleTimeMillsForRe
 INVISIBLE_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMills
 AWAIT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 _TIMEOUT_MS_MAX: Final = 60 * 60 * 1_000
-_ACK_TIMEOUT_MS: Final = 10_000
+ACK_TIMEOUT_MS: Final = 10_000
 #: How long a close waits for calls in other threads.
-_CLOSE_MS: Final = 5_000
+CLOSE_MS: Final = 5_000
 
 
 class SimpleConsumer:
@@ -207,7 +210,7 @@ class SimpleConsumer:
             is_order=self._orderly,
         )
 
-    def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
+    def close(self, *, timeout_ms: int = CLOSE_MS) -> None:
         """End receives, wait for acks in progress, leave the group. Idempotent.
 
         A `receive` in another thread returns at once with the messages that it has,
@@ -268,23 +271,36 @@ class SimpleConsumer:
         ConfigError for arguments out of range, and UsageError before `start` and after
         `close`.
         """
+        make = self._receiving(
+            max_messages,
+            invisible_duration_ms=invisible_duration_ms,
+            await_ms=await_ms,
+        )
+        messages: list[ReceivedMessage] = self._run(make, on_left=self._put_back)
+        return messages
+
+    def _receiving(
+        self,
+        max_messages: int,
+        *,
+        invisible_duration_ms: int | None,
+        await_ms: int | None,
+    ) -> Callable[[], tasks.Task[list[ReceivedMessage]]]:
+        """Check the arguments of `receive`, and return what makes its task."""
         max_messages = check_int(max_messages, "max_messages", 1, MESSAGES_MAX)
-        await_ms = check_int(await_ms, "await_ms", 0, AWAIT_MS_MAX)
+        wait_ms = check_int(await_ms, "await_ms", 0, AWAIT_MS_MAX)
         invisible_ms = self._invisible_ms
         if invisible_duration_ms is not None:
             invisible_ms = self._checked_invisible_ms(invisible_duration_ms)
-        messages: list[ReceivedMessage] = self._run(
-            lambda: self._receiver.receive(
-                max_messages, invisible_ms=invisible_ms, await_ms=await_ms
-            ),
-            on_left=self._put_back,
+        return lambda: self._receiver.receive(
+            max_messages, invisible_ms=invisible_ms, await_ms=wait_ms
         )
-        return messages
 
     def _put_back(self, future: Future[list[ReceivedMessage]]) -> None:
         """Keep the messages of a receive for which its caller did not wait."""
         if future.exception() is None:
-            self._receiver.put_back(future.result())
+            messages = future.result()
+            self._network.post(lambda: self._receiver.put_back(messages))
 
     def subscribe(self, topic: str, expression: str | SubscriptionData = "*") -> None:
         """Subscribe to another topic, or replace the expression of a subscribed topic.
@@ -323,7 +339,7 @@ class SimpleConsumer:
         self,
         messages: ReceivedMessage | Iterable[ReceivedMessage],
         *,
-        timeout_ms: int = _ACK_TIMEOUT_MS,
+        timeout_ms: int = ACK_TIMEOUT_MS,
     ) -> None:
         """Acknowledge one message or several, so that they are not delivered again.
 
@@ -334,22 +350,37 @@ class SimpleConsumer:
         again. Acknowledging a message twice has no effect. Raises TypeError for other
         objects, and UsageError before `start` and after `close`.
         """
+        self._raise_failures(self._run(self._acking(messages, timeout_ms)))
+
+    def _acking(
+        self, messages: ReceivedMessage | Iterable[ReceivedMessage], timeout_ms: int
+    ) -> Callable[[], tasks.Task[AckOutcome]]:
+        """Check the arguments of `ack`, and return what makes its task."""
         if isinstance(messages, ReceivedMessage):
             messages = (messages,)
         asked = tuple(messages)
         for each in asked:
             _check_message(each)
         timeout_ms = check_int(timeout_ms, "timeout_ms", 1, _TIMEOUT_MS_MAX)
-        failures = self._run(lambda: self._receiver.ack(asked, timeout_ms=timeout_ms))
+
+        def ack() -> tasks.Task[AckOutcome]:
+            failures = yield from self._receiver.ack(asked, timeout_ms=timeout_ms)
+            return len(asked), failures
+
+        return ack
+
+    def _raise_failures(self, outcome: AckOutcome) -> None:
+        """Raise AckError unless every message was acknowledged."""
+        count, failures = outcome
         if not failures:
             return
         message, error = failures[0]
         name = message.msg_id
-        if len(asked) == 1:
+        if count == 1:
             text = f"message {name} was not acknowledged: {error.message}"
         else:
             text = (
-                f"{len(failures)} of {len(asked)} messages were not acknowledged, the"
+                f"{len(failures)} of {count} messages were not acknowledged, the"
                 f" first of them {name}: {error.message}"
             )
         raise AckError(text, failures=tuple(failures), hint=error.hint) from error
@@ -367,6 +398,12 @@ class SimpleConsumer:
         unknown until when the message is hidden, and it cannot be acknowledged any
         more.
         """
+        self._run(self._changing(message, invisible_duration_ms))
+
+    def _changing(
+        self, message: ReceivedMessage, invisible_duration_ms: int
+    ) -> Callable[[], tasks.Task[None]]:
+        """Check the arguments of `change_invisible`; return what makes its task."""
         _check_message(message)
         invisible_ms = check_int(
             invisible_duration_ms,
@@ -374,7 +411,7 @@ class SimpleConsumer:
             INVISIBLE_MS_MIN,
             INVISIBLE_MS_MAX,
         )
-        self._run(lambda: self._receiver.change_invisible(message, invisible_ms))
+        return lambda: self._receiver.change_invisible(message, invisible_ms)
 
     def _checked_invisible_ms(self, value: object) -> int:
         return check_int(
@@ -390,6 +427,18 @@ class SimpleConsumer:
 
         When an interrupt ends the wait, `on_left` is called at the end of the task.
         """
+        future = self._begin(make)
+        try:
+            return future.result()
+        except BaseException:
+            if on_left is not None and not future.done():
+                future.add_done_callback(on_left)
+            raise
+        finally:
+            self._end()
+
+    def _begin(self, make: Callable[[], tasks.Task[Any]]) -> Future[Any]:
+        """Run the task that `make` returns, and count its call until `_end`."""
         with self._changed:
             if not self._is_started:
                 raise UsageError("the consumer was not started")
@@ -397,17 +446,16 @@ class SimpleConsumer:
                 raise UsageError("the consumer is closed")
             self._in_flight += 1
         try:
-            future = self._network.run(make())
-            try:
-                return future.result()
-            except BaseException:
-                if on_left is not None and not future.done():
-                    future.add_done_callback(on_left)
-                raise
-        finally:
-            with self._changed:
-                self._in_flight -= 1
-                self._changed.notify_all()
+            return self._network.run(make())
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        """Count the end of a call."""
+        with self._changed:
+            self._in_flight -= 1
+            self._changed.notify_all()
 
 
 def _check_message(message: object) -> None:
