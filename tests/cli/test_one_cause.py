@@ -12,7 +12,10 @@ import shlex
 import pytest
 
 from rmqcli import Admin
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.cli.selection import readable_queues
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NoBrokerError
 
@@ -147,6 +150,33 @@ def test_lag_shows_what_a_hung_broker_has_as_unknown(
         assert (queue["state"], queue["lag"]) == ("UNKNOWN", None)
         assert "no answer" in queue["reason"]
     assert "broker-a: " in err
+
+
+def test_what_lag_has_seen_of_a_hung_broker_tells_groups_from_topics_of_pop(
+    rmq_cluster, capsys
+):
+    """It showed a group "pop_T", which is the retry topic of POP, and not group pop."""
+    rmq_cluster.create_topic("T", queues=2)
+    rmq_cluster.create_topic("%RETRY%pop_T", queues=1)
+    rmq_cluster.create_topic("%RETRY%new", queues=1)
+    rmq_cluster.create_group("pop")
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for queue in readable_queues(client, "T"):
+            client.invoke(
+                client.reader_of(queue),
+                update_consumer_offset("pop", "T", queue.queue_id, commit_offset=0),
+            )
+    words = ["lag", "-n", rmq_cluster.namesrv, "--timeout", "2s", "-o", "json"]
+    assert run(words) == 0
+    capsys.readouterr()
+    rmq_cluster.broker().hang()
+    assert run(words) == 6
+    shown = {
+        (group["group"], queue["topic"])
+        for group in json.loads(capsys.readouterr().out)
+        for queue in group["queues"]
+    }
+    assert shown == {("new", "%RETRY%new"), ("pop", "T")}
 
 
 @pytest.mark.parametrize("ask", LIBRARY.values(), ids=LIBRARY)

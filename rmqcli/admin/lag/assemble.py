@@ -19,7 +19,7 @@ from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rmqcli.admin.lag.process_queues import ClientQueues
     from rmqcli.model import TopicRoute
@@ -105,7 +105,8 @@ class Assembler:
 
     `routes` are the routes of topics that failed brokers may have, None for topics that
     do not exist; `now_ms` is epoch ms. `lost` maps a group to the queues that it had on
-    brokers that have left the route.
+    brokers that have left the route, and `remembered` to its topics on those that do
+    not answer.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Assembler:
         routes: Mapping[str, TopicRoute | None],
         now_ms: int,
         lost: Mapping[str, Sequence[QueueReading]] | None = None,
+        remembered: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._parts = parts
         self._query = query
@@ -124,6 +126,7 @@ class Assembler:
         self._routes = routes
         self._now_ms = now_ms
         self._lost = lost or {}
+        self._remembered = remembered or {}
         #: per part: group -> its topics there
         self._topics: list[dict[str, list[str]]] = []
         for part in parts:
@@ -222,6 +225,7 @@ class Assembler:
     def _add_failed(self, reading: GroupReading, part: BrokerPart) -> None:
         group = reading.group
         topics = {t for each in self._topics for t in each.get(group, ())}
+        topics.update(self._remembered.get(group, ()))
         candidates = topics.union(self._query.topics)
         if not self._query.topics:
             candidates.add(retry_topic(group))

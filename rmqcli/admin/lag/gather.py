@@ -37,7 +37,7 @@ from rmqcli.tasks import All, Request
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rmqcli.admin.lag.assemble import GroupTopic, LagQuery
     from rmqcli.admin.lag.memory import LagMemory
@@ -129,9 +129,12 @@ class LagGatherer:
         failed = [part for part in parts if part.failure is not None]
         missing = [] if failed else unknown
         self._check_topics(parts)
-        groups = self._groups(parts, missing, lost)
-        routes = self._routes(groups, parts, failed)
-        groups = groups or sorted(_groups_of_retry_topics(routes))
+        remembered = self._remembered(failed)
+        groups = self._groups(parts, missing, lost.keys() | remembered.keys())
+        topics = set().union(*remembered.values())
+        routes = self._routes(groups, parts, failed, topics)
+        if len(errors) == len(parts) and not query.groups:
+            groups = sorted({*groups, *_groups_of_retry_topics(routes, remembered)})
         if not groups and len(errors) == len(parts):
             client.raise_if_none_answers(errors)
         found = len(groups)
@@ -140,7 +143,13 @@ class LagGatherer:
         if len(errors) == len(parts):
             query = dataclasses.replace(query, members_unknown=_NOBODY_TELLS)
         assembler = Assembler(
-            parts, query, shared, routes=routes, now_ms=at_ms, lost=lost
+            parts,
+            query,
+            shared,
+            routes=routes,
+            now_ms=at_ms,
+            lost=lost,
+            remembered=remembered,
         )
         readings = [assembler.assemble(group) for group in groups]
         self._remember(parts, readings, at_ms)
@@ -210,6 +219,22 @@ class LagGatherer:
         }
         return {group: queues for group, queues in lost.items() if queues}
 
+    def _remembered(self, failed: list[BrokerPart]) -> dict[str, set[str]]:
+        """Group -> topics of which it had queues on brokers that do not answer now."""
+        memory, query = self._memory, self._query
+        if memory is None or not failed:
+            return {}
+        found = memory.topics_on([part.broker_name for part in failed])
+        if query.topics:
+            found = {
+                g: topics.intersection(query.topics) for g, topics in found.items()
+            }
+        return {
+            group: topics
+            for group, topics in found.items()
+            if topics and (not query.groups or group in query.groups)
+        }
+
     def _departure(self, name: str) -> BrokerFailure:
         assert self._memory is not None  # noqa: S101  # the name came from it
         seen = self._memory.brokers[name]
@@ -263,19 +288,24 @@ class LagGatherer:
         self,
         parts: list[BrokerPart],
         missing: list[str],
-        lost: Mapping[str, list[QueueReading]],
+        others: Collection[str],
     ) -> list[str]:
+        """The groups of the query. `others` are known from earlier readings only."""
         if self._query.groups:
             named = dict.fromkeys(self._query.groups)
             return [group for group in named if group not in missing]
         if self._query.topics:
             return sorted(
-                {group for p in parts for group, _ in p.committed}.union(lost)
+                {group for p in parts for group, _ in p.committed}.union(others)
             )
-        return sorted({g for part in parts for g in part.known_groups}.union(lost))
+        return sorted({g for part in parts for g in part.known_groups}.union(others))
 
     def _routes(
-        self, groups: list[str], parts: list[BrokerPart], failed: list[BrokerPart]
+        self,
+        groups: list[str],
+        parts: list[BrokerPart],
+        failed: list[BrokerPart],
+        remembered: set[str],
     ) -> Mapping[str, TopicRoute | None]:
         """Return the routes of the topics that a failed broker may have queues of.
 
@@ -285,8 +315,8 @@ class LagGatherer:
         if not failed:
             return {}
         topics = {topic for part in parts for _, topic in part.committed}
-        topics.update(map(retry_topic, groups), self._query.topics)
-        if not groups:
+        topics.update(map(retry_topic, groups), self._query.topics, remembered)
+        if len(failed) == len(parts) and not self._query.groups:
             from rmqcli.api.calls.namesrv import get_all_topic_list
 
             names = self._client.namesrv(get_all_topic_list())
@@ -383,10 +413,18 @@ def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
             raise error
 
 
-def _groups_of_retry_topics(routes: Mapping[str, TopicRoute | None]) -> Iterable[str]:
-    """Return groups by their retry topics: the only source when no broker answers."""
-    return (
-        topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-        for topic in routes
-        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-    )
+def _groups_of_retry_topics(
+    routes: Mapping[str, TopicRoute | None], remembered: Mapping[str, set[str]]
+) -> Iterable[str]:
+    """Return groups by their retry topics, which name servers know.
+
+    POP has a retry topic for each group and topic, and only the groups that are
+    remembered tell them apart. Source: KeyBuilder.buildPopRetryTopic.
+    """
+    of_pop = {
+        f"{group}_{topic}" for group, topics in remembered.items() for topic in topics
+    }
+    for name in routes:
+        group = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        if group != name and group not in of_pop:
+            yield group.partition("+")[0]

@@ -111,6 +111,15 @@ class LagMemory:
             if any(on.get(name) for name in brokers)
         )
 
+    def topics_on(self, brokers: Collection[str]) -> dict[str, set[str]]:
+        """Return group -> the topics of which it had queues on any of these brokers."""
+        found: dict[str, set[str]] = {}
+        for group, on in self._groups.items():
+            topics = {topic for name in brokers for topic in on.get(name, {})}
+            if topics:
+                found[group] = topics
+        return found
+
     def lost_queues(
         self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
     ) -> list[QueueReading]:
