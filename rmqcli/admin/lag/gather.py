@@ -133,7 +133,7 @@ class LagGatherer:
         groups = self._groups(parts, missing, lost.keys() | remembered.keys())
         topics = set().union(*remembered.values())
         routes = self._routes(groups, parts, failed, topics)
-        if len(errors) == len(parts) and not query.groups:
+        if not query.groups and (not groups or len(errors) == len(parts)):
             groups = sorted({*groups, *_groups_of_retry_topics(routes, remembered)})
         if not groups and len(errors) == len(parts):
             client.raise_if_none_answers(errors)
@@ -316,7 +316,7 @@ class LagGatherer:
             return {}
         topics = {topic for part in parts for _, topic in part.committed}
         topics.update(map(retry_topic, groups), self._query.topics, remembered)
-        if len(failed) == len(parts) and not self._query.groups:
+        if not self._query.groups and (not groups or len(failed) == len(parts)):
             from rmqcli.api.calls.namesrv import get_all_topic_list
 
             names = self._client.namesrv(get_all_topic_list())
