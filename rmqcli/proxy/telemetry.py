@@ -198,7 +198,7 @@ class Telemetry:
             ) from None
         finally:
             reading.cancel()
-            # It may have failed while the write did; asyncio reports what nobody reads.
+            # It may have failed as the write did: asyncio logs errors never retrieved.
             reading.add_done_callback(_read_error)
         while data is not grpc.aio.EOF:
             self.channel.has_answered = True

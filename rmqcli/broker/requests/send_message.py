@@ -8,7 +8,7 @@ offsets, as one record in a topic with queue.type=BatchCQ; the answer's fields. 
 RocketMQ, a topic's write permission is not checked.
 Not imitated: flow control; request hooks; statistics of senders; static and compaction
 topics; ACL. A record that a client calls an inner batch, and a batch of half messages,
-are refused; RocketMQ stores them in a topic of batches, where nobody can read them.
+are refused; RocketMQ stores them in a topic of batches, where no client can read them.
 
 Source: `SendMessageProcessor`, `AbstractSendMessageProcessor.msgCheck` and
 `HookUtils.checkBeforePutMessage` in apache/rocketmq.

@@ -170,7 +170,7 @@ def _write_to(fd: int, data: memoryview) -> None:
 
 
 def _room(fd: int) -> int:
-    """How many bytes an empty pipe takes; 0 if it is not empty, or nobody knows."""
+    """How many bytes an empty pipe takes; 0 if it is not empty, or of unknown size."""
     import fcntl
     import termios
 
