@@ -343,3 +343,16 @@ class RefusedError(RmqError):
     """Not done: the state differs from the plan, or the change was not confirmed."""
 
     exit_code = ExitCode.REFUSED
+
+
+def interrupt_behind(error: BaseException) -> BaseException:
+    """Return the KeyboardInterrupt that Python has hidden behind `error`, else `error`.
+
+    An interrupt that reaches `Condition.wait` of `threading` while it takes its lock
+    back leaves it as RuntimeError ("release unlocked lock"). So do `Event.wait` and
+    `Thread.start`, which wait in the same way.
+    """
+    hidden = error.__context__
+    if isinstance(error, RuntimeError) and isinstance(hidden, KeyboardInterrupt):
+        return hidden
+    return error

@@ -56,7 +56,7 @@ from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
 from rmqcli.consumer.subscriptions import subscriptions_of
 from rmqcli.engine.config import RANGES, ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import Listener
-from rmqcli.errors import ConfigError, UsageError
+from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
 from rmqcli.names import check_group
 from rmqcli.process_end import OPEN_CONSUMERS
@@ -303,9 +303,12 @@ class Consumer:
             self._starter = None
             if self._is_close_asked:
                 self.close()
-        except BaseException:
+        except BaseException as error:
             self._starter = None
             self._abort()
+            interrupt = interrupt_behind(error)
+            if interrupt is not error:
+                raise interrupt from None
             raise
 
     def _abort(self) -> None:

@@ -236,6 +236,33 @@ print("none left", flush=True)
     assert running.exit_code() == 0
 
 
+def test_ctrl_c_while_a_thread_is_started_is_no_other_error(program):
+    """Python makes a RuntimeError of it while `Thread.start` takes its lock back."""
+    running = program("""
+def interrupt(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "_acquire_restore":
+        sys.settrace(None)
+        raise KeyboardInterrupt
+
+raised = None
+while raised is None:  # a thread may have begun before its starter waits for it
+    consumer = make(print, consume_threads=64)
+    sys.settrace(interrupt)
+    try:
+        consumer.start()
+    except BaseException as error:
+        raised = error
+    sys.settrace(None)
+    consumer.close()
+print(repr(raised), flush=True)
+until(lambda: not ours())
+print("none left", flush=True)
+""")
+    assert running.line() == "KeyboardInterrupt()", running.errors[-2000:]
+    assert running.line() == "none left", running.errors[-2000:]
+    assert running.exit_code() == 0
+
+
 def test_ctrl_c_during_a_start_ends_the_process(program):
     rng = random.Random(1)
     for delay_s in [0, *(rng.uniform(0, 0.06) for _ in range(7))]:

@@ -19,7 +19,14 @@ from typing import NamedTuple
 from rmqcli.cli.ui.escape import safe, safe_json
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.cli.ui.wording import with_flags
-from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
+from rmqcli.errors import (
+    BrokerError,
+    ExitCode,
+    RmqError,
+    TextError,
+    UsageError,
+    interrupt_behind,
+)
 from rmqcli.names import similar
 
 
@@ -62,6 +69,7 @@ def unknown_name(
 def report(error: BaseException, arguments: Sequence[str]) -> int:
     """Report an error on stderr; return the exit code. Never raises."""
     flags = _read_flags(arguments)
+    error = interrupt_behind(error)
     if isinstance(error, SystemExit):
         return _finish_output(_exit_code_of(error))
     if isinstance(error, BrokenPipeError):

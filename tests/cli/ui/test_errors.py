@@ -19,3 +19,11 @@ def test_an_exception_that_cannot_say_its_text_is_still_reported(capsys):
     )
     assert report(MuteError(), ["lag", "-vv"]) == 1
     assert "internal error: MuteError" in capsys.readouterr().err
+
+
+def test_an_interrupt_that_became_a_runtime_error_is_an_interrupt(capsys):
+    """Python does that when it arrives while a wait takes its lock back."""
+    error = RuntimeError("release unlocked lock")
+    error.__context__ = KeyboardInterrupt()
+    assert report(error, ["lag"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
