@@ -62,7 +62,9 @@ SCOPES = {
             "tests/cli/test_topic*.py",
         ),
     ),
-    "api": Scope(("rmqcli/api/*.py", "rmqcli/tasks.py"), ("tests/api", "tests/test_*")),
+    "api": Scope(
+        ("rmqcli/api/*.py", "rmqcli/tasks.py"), ("tests/api", "tests/test_tasks.py")
+    ),
     "broker": Scope(("rmqcli/broker/*.py",), ("tests/broker",)),
     "cli": Scope(("rmqcli/cli/*.py",), ("tests/cli",)),
     "consumer": Scope(
