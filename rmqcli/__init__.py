@@ -36,13 +36,7 @@ if TYPE_CHECKING:
         GroupResult,
         GroupRow,
     )
-    from rmqcli.admin.lag.model import (
-        GroupLag,
-        GroupState,
-        LagState,
-        QueueLag,
-        TopicLag,
-    )
+    from rmqcli.admin.lag.model import GroupLag, GroupState, TopicLag
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
@@ -79,6 +73,7 @@ if TYPE_CHECKING:
         ConsumeOrderlyStatus,
     )
     from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
+    from rmqcli.engine.queue_lag import LagState, QueueLag
     from rmqcli.engine.reports import FailedDelivery, Fate, QueueStart, Start
     from rmqcli.errors import (
         AckError,
@@ -160,13 +155,7 @@ _NAMES = {
         "GroupResult",
         "GroupRow",
     ),
-    "rmqcli.admin.lag.model": (
-        "GroupLag",
-        "GroupState",
-        "LagState",
-        "QueueLag",
-        "TopicLag",
-    ),
+    "rmqcli.admin.lag.model": ("GroupLag", "GroupState", "TopicLag"),
     "rmqcli.admin.reset.backup": ("Backup",),
     "rmqcli.admin.reset.cluster_identity": ("ClusterIdentity",),
     "rmqcli.wire.bodies.config": ("SubscriptionGroupConfig", "TopicConfig"),
@@ -224,6 +213,7 @@ _NAMES = {
         "ConsumeOrderlyContext",
         "ConsumeOrderlyStatus",
     ),
+    "rmqcli.engine.queue_lag": ("LagState", "QueueLag"),
     "rmqcli.engine.message": ("Message", "MessageItem", "UndecodableMessage"),
     "rmqcli.engine.reports": ("FailedDelivery", "Fate", "QueueStart", "Start"),
     "rmqcli.errors": (

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.listener import Listener
+    from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
     from rmqcli.wire.subscription import SubscriptionData
@@ -36,8 +37,8 @@ class Offsets(Protocol):
     def commit(self, timeout_ms: int) -> None:
         """Commit the offsets of this member's queues, and read them back."""
 
-    def lag(self, timeout_ms: int) -> dict[MessageQueue, int]:
-        """How many messages of each queue are not consumed."""
+    def lag(self, timeout_ms: int) -> tuple[QueueLag, ...]:
+        """The lag of each queue of this member, sorted by queue."""
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Consume a queue from another offset."""

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         ListenerResult,
     )
     from rmqcli.engine.message import Message, UndecodableMessage
+    from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
@@ -462,11 +463,16 @@ class Consumer:
         """
         self._backend.offsets_for("commit").commit(timeout_ms)
 
-    def lag(self, *, timeout_ms: int = 10_000) -> dict[MessageQueue, int]:
-        """Return how many messages of this member's queues are not consumed, by queue.
+    def lag(self, *, timeout_ms: int = 10_000) -> tuple[QueueLag, ...]:
+        """Return how far this member is behind in each of its queues, sorted.
 
-        The brokers are asked for the ends of the queues. Raises the errors of `commit`.
-        For the whole group use Admin.lag.
+        The values are those of Admin.lag(group).queues, which has the queues of all
+        members. Here `committed` is the offset up to which this member has consumed,
+        also where it is not committed yet; `age_ms` and `inflight` are None. The
+        brokers are asked for the ends of the queues: where one does not answer within
+        `timeout_ms`, the lag is None, the state UNKNOWN, and `reason` says why. Raises
+        UsageError for a consumer that is not running, and UnsupportedError through a
+        proxy.
         """
         return self._backend.offsets_for("lag").lag(timeout_ms)
 

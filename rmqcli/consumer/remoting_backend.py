@@ -28,6 +28,7 @@ from rmqcli.engine.consume.request import consume_concurrently, consume_orderly
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
+from rmqcli.engine.queue_lag import QueueReading, queue_lag
 from rmqcli.errors import (
     DeadlineError,
     NotFoundError,
@@ -37,7 +38,8 @@ from rmqcli.errors import (
 )
 from rmqcli.hint import Argument, ForPrograms, Hint
 from rmqcli.model import retry_topic
-from rmqcli.tasks import All, start
+from rmqcli.position import Earliest
+from rmqcli.tasks import All, Within, start
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     )
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.offset_store import OffsetStore
+    from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.model import MessageQueue
     from rmqcli.tasks import Pending, Task
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
@@ -66,6 +69,8 @@ T = TypeVar("T")
 
 _JOIN_MS: Final = 500
 _ASK_LOOK_MS: Final = 100
+#: How much longer than for brokers `lag` waits for the engine.
+_LAST_ANSWER_MS: Final = 1_000
 _WAIT: Final = "start(wait_for_cluster=True)"
 
 
@@ -295,9 +300,10 @@ class RemotingConsumerBackend:
         """See Offsets."""
         self._run(_commit(self._need_engine().member), "commit", timeout_ms)
 
-    def lag(self, timeout_ms: int) -> dict[MessageQueue, int]:
+    def lag(self, timeout_ms: int) -> tuple[QueueLag, ...]:
         """See Offsets."""
-        return self._run(_lag(self._need_engine().member), "lag", timeout_ms)
+        task = _lag(self._need_engine().member, timeout_ms)
+        return self._run(task, "lag", timeout_ms + _LAST_ANSWER_MS)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """See Offsets."""
@@ -519,14 +525,40 @@ def _commit(member: Member) -> Task[None]:
             raise outcome
 
 
-def _lag(member: Member) -> Task[dict[MessageQueue, int]]:
-    queues = _live_queues(member)
-    ends = yield All([member.network.max_offset(queue) for queue in queues])
-    lags = {}
-    for queue, end in zip(queues, ends, strict=True):
-        if isinstance(end, RmqError):
-            raise end
-        offset = member.offsets.table.get(queue)
-        if offset is not None:
-            lags[queue] = max(0, end - offset)
-    return lags
+def _lag(member: Member, limit_ms: int) -> Task[tuple[QueueLag, ...]]:
+    """The lag of each queue of the member; a broker's error makes it unknown."""
+    table, network = member.offsets.table, member.network
+    held = {queue: table.get(queue) for queue in sorted(_live_queues(member))}
+    bounds = yield All(
+        [
+            All(
+                [
+                    Within(network.resolve(queue, Earliest()), limit_ms),
+                    Within(network.max_offset(queue), limit_ms),
+                ]
+            )
+            for queue in held
+        ]
+    )
+    return tuple(
+        queue_lag(_reading(queue, committed, *ends), client_id=member.client_id)
+        for (queue, committed), ends in zip(held.items(), bounds, strict=True)
+    )
+
+
+def _reading(
+    queue: MessageQueue,
+    committed: int | None,
+    low: int | RmqError,
+    high: int | RmqError,
+) -> QueueReading:
+    failure = next((e.message for e in (low, high) if isinstance(e, RmqError)), None)
+    return QueueReading(
+        topic=queue.topic,
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        committed=committed,
+        min_offset=None if isinstance(low, RmqError) else low,
+        max_offset=None if isinstance(high, RmqError) else high,
+        failure=failure,
+    )

@@ -9,17 +9,13 @@ import pytest
 
 from rmqcli.admin.lag.gather import LagReading
 from rmqcli.admin.lag.members import Members
-from rmqcli.admin.lag.model import (
-    BrokerFailure,
-    GroupReading,
-    QueueReading,
-    compute_lag,
-)
+from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
 from rmqcli.cli.lag.command import LagOptions, sort_groups
 from rmqcli.cli.lag.view import QUEUE_COLUMNS, LagView, without_empty_retries
 from rmqcli.cli.lag.watch import sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
+from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import ConnectError
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
+from rmqcli.admin.admin import Admin
 from rmqcli.consumer.consumer import Consumer
+from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import DeadlineError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
@@ -150,14 +152,44 @@ def test_iterating_a_consumer_with_a_listener_or_before_its_start_is_an_error(
         iter(some)
 
 
-def test_lag_counts_messages_that_are_not_consumed(rmq_cluster, orders):
+def lag_of(some, topic):
+    return [each for each in some.lag(timeout_ms=2_000) if each.topic == topic]
+
+
+def test_lag_counts_messages_that_are_not_consumed_as_admin_does(rmq_cluster, orders):
     rmq_cluster.send(orders, [f"{n}" for n in range(10)])
-    queue = MessageQueue(orders, "broker-a", 0)
     with consumer(rmq_cluster, "g", orders, None) as some:
         loop = iter(some)
         for _ in range(4):
             next(loop)
-        wait_until(lambda: some.lag().get(queue) == 7)
+        wait_until(lambda: [each.lag for each in lag_of(some, orders)] == [7])
+        (here,) = lag_of(some, orders)
+        assert (here.broker_name, here.queue_id) == ("broker-a", 0)
+        assert (here.committed, here.min_offset, here.max_offset) == (3, 0, 10)
+        assert (here.state, here.reason, here.expired) == (LagState.KNOWN, None, 0)
+        assert here.client_id == some.client_id
+        some.commit()
+        with Admin(namesrv=rmq_cluster.namesrv) as admin:
+            (there,) = admin.lag("g", topics=[orders]).queues
+        assert type(there) is type(here)
+        assert (there.key, there.lag, there.state) == (here.key, 7, LagState.KNOWN)
+        assert there.committed == 3
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET]
+)
+def test_the_lag_of_a_queue_whose_broker_does_not_answer_is_unknown(
+    rmq_cluster, orders, code
+):
+    """It was an error for all queues."""
+    rmq_cluster.send(orders, ["a"])
+    with consumer(rmq_cluster, "g", orders, Seen()) as some:
+        wait_until(lambda: [each.lag for each in lag_of(some, orders)] == [0])
+        rmq_cluster.faults.add(faults.drop_request(), code=code)
+        found = [each for each in some.lag(timeout_ms=200) if each.topic == orders]
+        assert [(each.lag, each.state) for each in found] == [(None, LagState.UNKNOWN)]
+        assert found[0].reason == "not finished within 200 ms"
 
 
 def test_a_commit_that_no_broker_answers_is_an_error(rmq_cluster, orders):

@@ -9,12 +9,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag.model import (
-    BrokerFailure,
-    GroupReading,
-    QueueReading,
-    fast_dataclass,
-)
+from rmqcli.admin.lag.model import BrokerFailure, GroupReading
+from rmqcli.engine.queue_lag import QueueReading, fast_dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
 

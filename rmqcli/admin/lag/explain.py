@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag.model import BROADCASTING, LagState
+from rmqcli.admin.lag.model import BROADCASTING
 from rmqcli.admin.lag.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HEAD
+from rmqcli.engine.queue_lag import LagState
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import dlq_topic
 from rmqcli.units import counted, format_duration
@@ -13,9 +14,10 @@ from rmqcli.units import counted, format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rmqcli.admin.lag.model import GroupLag, QueueLag
+    from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.lag.process_queues import HeldQueue
     from rmqcli.admin.lag.trend import Trend
+    from rmqcli.engine.queue_lag import QueueLag
 
 #: A queue with at least this share of the lag is named, because a sum would hide it.
 _SKEW_SHARE = 0.5

@@ -19,11 +19,12 @@ from rmqcli.admin.lag.assemble import (
     broker_failure,
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
-from rmqcli.admin.lag.model import BrokerFailure, fast_dataclass
+from rmqcli.admin.lag.model import BrokerFailure
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
+from rmqcli.engine.queue_lag import fast_dataclass
 from rmqcli.errors import (
     ConnectError,
     DeadlineError,
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.lag.assemble import GroupTopic, LagQuery
     from rmqcli.admin.lag.memory import LagMemory
-    from rmqcli.admin.lag.model import GroupReading, QueueReading
+    from rmqcli.admin.lag.model import GroupReading
     from rmqcli.api.client import Client
+    from rmqcli.engine.queue_lag import QueueReading
     from rmqcli.model import BrokerData, TopicRoute
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo

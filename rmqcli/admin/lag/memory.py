@@ -23,7 +23,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.admin.lag.model import QueueReading
+from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.log import get_logger
 from rmqcli.units import format_duration

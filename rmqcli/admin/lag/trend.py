@@ -31,12 +31,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag.model import GroupState, LagState, worst_state
+from rmqcli.admin.lag.model import GroupState, worst_state
+from rmqcli.engine.queue_lag import LagState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmqcli.admin.lag.model import GroupLag, QueueKey, QueueLag
+    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.engine.queue_lag import QueueKey, QueueLag
 
 COMMIT_INTERVAL_MS = 5_000  # ClientConfig.persistConsumerOffsetInterval
 TREND_MIN_MS = 2 * COMMIT_INTERVAL_MS

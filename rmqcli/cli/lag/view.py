@@ -19,10 +19,11 @@ from rmqcli.units import counted, format_duration, format_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rmqcli.admin.lag.model import BrokerFailure, GroupLag, QueueLag
+    from rmqcli.admin.lag.model import BrokerFailure, GroupLag
     from rmqcli.admin.lag.process_queues import ClientQueues, HeldQueue
     from rmqcli.admin.lag.trend import GroupTrend
     from rmqcli.cli.options import Common
+    from rmqcli.engine.queue_lag import QueueLag
 
 #: Meanings of a queue's states. KNOWN has none: the group's state says what it means
 #: that messages wait.

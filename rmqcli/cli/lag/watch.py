@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from rmqcli.admin.lag.model import LagState, compute_lag, without_answer
+from rmqcli.admin.lag.model import compute_lag, without_answer
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
 from rmqcli.cli.lag.view import (
     LagView,
@@ -25,6 +25,7 @@ from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import json_line
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import RmqError
 from rmqcli.units import format_duration, format_rfc3339
 

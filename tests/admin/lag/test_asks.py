@@ -9,14 +9,10 @@ import pytest
 
 from rmqcli.admin.lag.explain import explain
 from rmqcli.admin.lag.members import Members
-from rmqcli.admin.lag.model import (
-    BrokerFailure,
-    GroupReading,
-    QueueReading,
-    compute_lag,
-)
+from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
 from rmqcli.admin.lag.process_queues import read_running_info
 from rmqcli.cli.main import run
+from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.consumer import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli.admin.lag.memory import LagMemory, memory_directory
-from rmqcli.admin.lag.model import QueueReading
+from rmqcli.engine.queue_lag import QueueReading
 
 NOW_MS = 1_767_322_800_000
 WEEK_MS = 604_800_000

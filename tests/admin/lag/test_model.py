@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.admin.lag.members import Members
-from rmqcli.admin.lag.model import (
-    BrokerFailure,
-    GroupReading,
-    GroupState,
-    LagState,
-    QueueReading,
-    compute_lag,
-)
+from rmqcli.admin.lag.model import BrokerFailure, GroupReading, GroupState, compute_lag
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
+from rmqcli.engine.queue_lag import LagState, QueueReading
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import (
     Connection,

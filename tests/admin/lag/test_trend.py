@@ -8,14 +8,10 @@ from hypothesis import strategies as st
 
 from rmqcli.admin.lag.explain import explain
 from rmqcli.admin.lag.members import Members
-from rmqcli.admin.lag.model import (
-    BrokerFailure,
-    GroupReading,
-    QueueReading,
-    compute_lag,
-)
+from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
 from rmqcli.admin.lag.process_queues import read_running_info
 from rmqcli.admin.lag.trend import Samples, compare, judge
+from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import (
     Connection,
