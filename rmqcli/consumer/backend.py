@@ -1,7 +1,8 @@
 """What `Consumer` needs of its network: the interface of its back ends.
 
 `remoting_backend` speaks to name servers and brokers, `proxy_backend` to a proxy. Each
-has threads of its own; every method may be called from any thread.
+has threads of its own, and gives what calls the listener to a `JobRunner`, which it
+starts and stops. Every method may be called from any thread.
 
 A back end is made with the arguments of `make`, which raises UnsupportedError for what
 it cannot do. `on_end` is called once, in one of its threads, as soon as a close is done
@@ -10,12 +11,13 @@ except for `release`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
@@ -29,6 +31,36 @@ if TYPE_CHECKING:
 #: How long a close may take after its wait for listeners: for commits, unlocking and
 #: unregistration, which all have deadlines. Then the back end ends, finished or not.
 GOODBYE_MS: Final = 12_000
+
+
+#: Calls a listener, usually for several messages; see `engine.consume.request`.
+Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+class JobRunner(Protocol):
+    """Where the listener of a consumer runs: threads, or an event loop."""
+
+    @property
+    def count(self) -> int:
+        """How many jobs it runs at the same time."""
+
+    def start(self) -> None:
+        """Begin; `stop` must be called."""
+
+    def put(self, job: Job, *, times: int = 1) -> None:
+        """Run `job` as soon as possible. From any thread; never blocks.
+
+        With `times` it may run that often at the same time: the runs share the work.
+        """
+
+    def is_current(self) -> bool:
+        """Whether this is called by one of the jobs."""
+
+    def let_end(self) -> None:
+        """Run nothing but the jobs that were put, without waiting. Idempotent."""
+
+    def stop(self, timeout_ms: int) -> bool:
+        """End; return whether all jobs have ended within the time. Idempotent."""
 
 
 class Offsets(Protocol):
@@ -125,6 +157,7 @@ class MakeBackend(Protocol):
         subscriptions: Mapping[str, SubscriptionData],
         config: ConsumerConfig,
         listener: Listener,
+        runner: JobRunner,
         clock: Clock,
         on_end: Callable[[], None],
     ) -> ConsumerBackend:

@@ -8,15 +8,16 @@ closed can be closed at the end of the process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
+from rmqcli.engine.consume.request import run_at_once
 from rmqcli.log import get_logger
 from rmqcli.process_end import end_child
 
 if TYPE_CHECKING:
     from rmqcli.clock import Clock
+    from rmqcli.consumer.backend import Job
     from rmqcli.engine.listener import Listener
 
 logger = get_logger(__name__)
@@ -24,14 +25,12 @@ logger = get_logger(__name__)
 #: How often `stop` checks whether a thread that has to end still runs a job.
 _LOOK_MS: Final = 50
 
-#: What a consume thread runs.
-Job: TypeAlias = Callable[[], None]
-
 
 class ConsumeThreads:
     """The threads rmq-consume-1 to rmq-consume-`count`; each runs one job at a time.
 
-    `listener` says whether this is a forked child, in which the thread must end.
+    Implements `JobRunner`, for plain listeners. `listener` says whether this is a
+    forked child, in which the thread must end.
     """
 
     def __init__(self, count: int, listener: Listener, clock: Clock) -> None:
@@ -55,9 +54,10 @@ class ConsumeThreads:
         for thread in self._threads:
             thread.start()
 
-    def put(self, job: Job) -> None:
-        """Let the next free thread run `job`. From any thread; never blocks."""
-        self._jobs.put(job)
+    def put(self, job: Job, *, times: int = 1) -> None:
+        """See JobRunner."""
+        for _ in range(times):
+            self._jobs.put(job)
 
     def is_current(self) -> bool:
         """Whether this is called by one of the threads."""
@@ -101,7 +101,7 @@ class ConsumeThreads:
             error: BaseException | None = None
             self._busy.add(threading.current_thread())
             try:
-                job()
+                run_at_once(job())
             except BaseException as raised:
                 error = raised
                 if not self._listener.is_orphaned:

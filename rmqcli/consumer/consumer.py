@@ -50,6 +50,7 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
 from rmqcli.consumer.begin import parse_begin, with_begin
+from rmqcli.consumer.consume_threads import ConsumeThreads
 from rmqcli.consumer.iteration import HandOver, MessageIterator
 from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.consumer.backend import ConsumerBackend, MakeBackend
+    from rmqcli.consumer.backend import ConsumerBackend, JobRunner, MakeBackend
     from rmqcli.consumer.subscriptions import Topics
     from rmqcli.engine.listener import (
         ConsumeConcurrentlyContext,
@@ -193,7 +194,7 @@ class Consumer:
             for name, given in (("consume_threads", consume_threads), ("batch", batch)):
                 if given is not None:
                     raise ConfigError(f"{name} needs a listener")
-            call = self._hand_over = HandOver(clock)
+            call = self._hand_over = self._make_hand_over()
             self.config = dataclasses.replace(
                 self.config, consume_threads=1, consume_message_batch_max_size=1
             )
@@ -207,9 +208,10 @@ class Consumer:
             on_start=on_start,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
-            reports_each=self._hand_over is not None,
+            reports_each=on_message is None and on_batch is None,
             is_told_where=consume_from is not None
             or self.config.consume_from_where is not _LATEST,
+            is_async=self._is_async,
             on_misuse=self._misused,
         )
         self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
@@ -228,6 +230,9 @@ class Consumer:
     #: whether other threads help with the messages of a pull whose listener is slow
     _shares_slow_pulls: ClassVar[bool] = True
 
+    #: whether calls of the listener return awaitables
+    _is_async: ClassVar[bool] = False
+
     def _make_backend(self) -> ConsumerBackend:
         make: MakeBackend = self._remoting_backend
         if self._client_config.endpoints:
@@ -240,9 +245,16 @@ class Consumer:
             subscriptions=self._subscriptions,
             config=self.config,
             listener=self._listener,
+            runner=self._make_runner(),
             clock=self._clock,
             on_end=self._release,
         )
+
+    def _make_hand_over(self) -> HandOver:
+        return HandOver(self._clock)
+
+    def _make_runner(self) -> JobRunner:
+        return ConsumeThreads(self.config.consume_threads, self._listener, self._clock)
 
     @property
     def client_id(self) -> str | None:

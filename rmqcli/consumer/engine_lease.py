@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.api.client import Client
-    from rmqcli.consumer.consume_threads import ConsumeThreads, Job
+    from rmqcli.consumer.backend import Job, JobRunner
 
 logger = get_logger(__name__)
 
@@ -79,11 +79,11 @@ class LeasingEngineThread(PlainEngineThread):
     def __init__(
         self,
         client: Client,
-        consume_threads: ConsumeThreads,
+        runner: JobRunner,
         *,
         on_end: Callable[[], None],
     ) -> None:
-        super().__init__(client, consume_threads, on_end=on_end)
+        super().__init__(client, runner, on_end=on_end)
         self._lock = threading.Lock()
         self._lease: EngineLease | None = None
         #: wakes the engine's own thread before its next check
@@ -116,7 +116,7 @@ class LeasingEngineThread(PlainEngineThread):
         lease = self._lease
         if lease is not None:
             lease.is_recalled = True
-        self._consume_threads.put(job)
+        self._runner.put(job)
 
     def give_way(self) -> None:
         """See EngineThread."""
@@ -143,12 +143,12 @@ class LeasingEngineThread(PlainEngineThread):
     def _hand_out(self, job: Job) -> None:
         """Give a job to the consume threads, and count it."""
         self._handed_out += 1
-        self._consume_threads.put(functools.partial(self._run_counted, job))
+        self._runner.put(functools.partial(self._run_counted, job))
 
-    def _run_counted(self, job: Job) -> None:
+    async def _run_counted(self, job: Job) -> None:
         began_ns = time.perf_counter_ns()
         try:
-            job()
+            await job()
         finally:
             spent_ns = time.perf_counter_ns() - began_ns
             self.leave(lambda: self._job_ended(spent_ns))
@@ -166,7 +166,7 @@ class LeasingEngineThread(PlainEngineThread):
             super()._run_once()
         lease = self._lease
         if lease is not None:
-            self._consume_threads.put(functools.partial(self._run_lease, lease))
+            self._runner.put(functools.partial(self._run_lease, lease))
             self._watch(lease)
 
     def _watch(self, lease: EngineLease) -> None:
@@ -206,7 +206,7 @@ class LeasingEngineThread(PlainEngineThread):
 
     # --- the consume thread that holds the lease ---
 
-    def _run_lease(self, lease: EngineLease) -> None:
+    async def _run_lease(self, lease: EngineLease) -> None:
         """Run the jobs and the engine until the lease is over."""
         with self._lock:
             if self._lease is not lease:
@@ -214,7 +214,7 @@ class LeasingEngineThread(PlainEngineThread):
             lease.holder = threading.get_ident()
             lease.busy_ms = self._client.clock.monotonic_ms()
         try:
-            while self._run_jobs(lease) and not self._is_over(lease):
+            while await self._run_jobs(lease) and not self._is_over(lease):
                 try:
                     self._turn(IDLE_MS)
                 except BaseException:
@@ -227,7 +227,7 @@ class LeasingEngineThread(PlainEngineThread):
                 if self._lease is lease:
                     self._end_lease(lease)
 
-    def _run_jobs(self, lease: EngineLease) -> bool:
+    async def _run_jobs(self, lease: EngineLease) -> bool:
         """Run the jobs of the lease; return whether to keep it."""
         while lease.jobs:
             with self._lock:
@@ -238,7 +238,7 @@ class LeasingEngineThread(PlainEngineThread):
                 lease.is_listening = True
             began_ns = time.perf_counter_ns()
             try:
-                job()
+                await job()
             except BaseException:
                 if self._is_orphaned:
                     raise

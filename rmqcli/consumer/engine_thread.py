@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.api.client import Client
-    from rmqcli.consumer.consume_threads import ConsumeThreads, Job
+    from rmqcli.consumer.backend import Job, JobRunner
     from rmqcli.engine.push_consumer import PushConsumer
 
 logger = get_logger(__name__)
@@ -102,12 +102,12 @@ class PlainEngineThread:
     def __init__(
         self,
         client: Client,
-        consume_threads: ConsumeThreads,
+        runner: JobRunner,
         *,
         on_end: Callable[[], None],
     ) -> None:
         self._client = client
-        self._consume_threads = consume_threads
+        self._runner = runner
         self._on_end = on_end
         #: set by `start`
         self._engine: PushConsumer | None = None
@@ -136,11 +136,11 @@ class PlainEngineThread:
 
     def take(self, job: Job) -> None:
         """See EngineThread."""
-        self._consume_threads.put(job)
+        self._runner.put(job)
 
     def call(self, job: Job) -> None:
         """See EngineThread."""
-        self._consume_threads.put(job)
+        self._runner.put(job)
 
     def post(self, action: Callable[[], None]) -> None:
         """See EngineThread."""

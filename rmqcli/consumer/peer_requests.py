@@ -40,6 +40,7 @@ from rmqcli.wire.version import CLIENT_VERSION, version_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqcli.consumer.backend import Job
     from rmqcli.engine.push_consumer import PushConsumer
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
@@ -49,7 +50,7 @@ logger = get_logger(__name__)
 class PeerRequests:
     """The request handler of a consumer's transport.
 
-    `call` runs a function in a thread that runs listeners; `answer_later(opaque)`
+    `call` runs a job where listeners run; `answer_later(opaque)`
     returns a function that sends the answer to a request when it is ready.
     """
 
@@ -58,7 +59,7 @@ class PeerRequests:
         engine: PushConsumer,
         *,
         namesrv: str,
-        call: Callable[[Callable[[], None]], None],
+        call: Callable[[Job], None],
         answer_later: Callable[[int], Callable[[RemotingCommand], None]],
     ) -> None:
         self._engine = engine
@@ -206,9 +207,11 @@ class PeerRequests:
         message.origin = Origin(queue, 0, 0)
         send = self._answer_later(command.opaque)
 
-        def consume() -> None:
+        async def consume() -> None:
             member = self._member
-            result = consume_directly(message, member.listener, queue, member.clock)
+            result = await consume_directly(
+                message, member.listener, queue, member.clock
+            )
             answer = RemotingCommand(ResponseCode.SUCCESS, body=encode_body(result))
             try:
                 send(answer)

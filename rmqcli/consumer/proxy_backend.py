@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final, cast
 from rmqcli import tasks
 from rmqcli.clock import Deadline
 from rmqcli.consumer.backend import not_started
-from rmqcli.consumer.consume_threads import ConsumeThreads
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.consume.request import (
     call_batch,
@@ -84,7 +83,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.consumer.backend import Offsets
+    from rmqcli.consumer.backend import JobRunner, Offsets
     from rmqcli.engine.held_messages import Held
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Message, Pulled
@@ -198,6 +197,7 @@ class ProxyConsumerBackend:
         subscriptions: Mapping[str, SubscriptionData],
         config: ConsumerConfig,
         listener: Listener,
+        runner: JobRunner,
         clock: Clock,
         on_end: Callable[[], None],
     ) -> None:
@@ -218,7 +218,7 @@ class ProxyConsumerBackend:
         self._listener = listener
         self._clock = clock
         self._on_end = on_end
-        self._threads = ConsumeThreads(config.consume_threads, listener, clock)
+        self._runner = runner
         self._session: Session
         self._held: HeldMessages
         #: assigned queue -> its receives
@@ -283,7 +283,7 @@ class ProxyConsumerBackend:
         self._held = HeldMessages(
             self._config, self._session.settings.retry, in_order=in_order
         )
-        self._threads.start()
+        self._runner.start()
         self._is_ready = True
         self._session.run(self._scan(is_first=True)).result()
         limit_ms = min(
@@ -307,17 +307,17 @@ class ProxyConsumerBackend:
 
     def release(self) -> None:
         """See ConsumerBackend."""
-        self._threads.let_end()
+        self._runner.let_end()
 
     def join(self) -> None:
         """See ConsumerBackend."""
         if not self.is_inside():
-            self._threads.stop(_JOIN_MS)
+            self._runner.stop(_JOIN_MS)
 
     def is_inside(self) -> bool:
         """See ConsumerBackend."""
         is_in_io_thread = self.client_id is not None and self._session.in_io_thread()
-        return is_in_io_thread or self._threads.is_current()
+        return is_in_io_thread or self._runner.is_current()
 
     def forget_after_fork(self) -> None:
         """See ConsumerBackend. The thread rmq-proxy has stayed with the parent."""
@@ -585,25 +585,25 @@ class ProxyConsumerBackend:
     # --- listeners ---
 
     def _hand_out(self) -> None:
-        """Give batches to idle consume threads."""
-        while self._jobs < self._threads.count:
+        """Give batches to the listener, as many at once as it takes."""
+        while self._jobs < self._runner.count:
             batch = self._held.next_batch(self._now_ms())
             if not batch:
                 return
             self._jobs += 1
             job = _Job(batch[0].message.message_queue, batch)
-            self._threads.put(functools.partial(self._serve, job))
+            self._runner.put(functools.partial(self._serve, job))
 
-    def _serve(self, job: _Job) -> None:
-        """Call the listener and report the result. Runs in a consume thread."""
+    async def _serve(self, job: _Job) -> None:
+        """Call the listener and report the result."""
         done: dict[int, tuple[bool, int, int | None]] | None = None
         try:
-            done = self._call(job)
+            done = await self._call(job)
         finally:
             if not self._listener.is_orphaned:
                 self._session.post(functools.partial(self._served, job, done))
 
-    def _call(self, job: _Job) -> dict[int, tuple[bool, int, int | None]]:
+    async def _call(self, job: _Job) -> dict[int, tuple[bool, int, int | None]]:
         """Call the listener; return (consumed, delay level, suspend ms) by `id`.
 
         Messages that the listener did not consume are missing.
@@ -612,20 +612,20 @@ class ProxyConsumerBackend:
         messages = cast("list[Pulled]", [each.message for each in job.batch])
         now_ms = self._now_ms()
         if self._listener.is_orderly:
-            return self._call_in_order(job, messages, now_ms)
-        done, failed = call_batch(job, messages, self._listener, now_ms)
+            return await self._call_in_order(job, messages, now_ms)
+        done, failed = await call_batch(job, messages, self._listener, now_ms)
         levels = {id(each.message): each.delay_level for each in failed}
         return {
             id(each): (id(each) not in levels, levels.get(id(each), 0), None)
             for each in done
         }
 
-    def _call_in_order(
+    async def _call_in_order(
         self, job: _Job, messages: list[Pulled], now_ms: int
     ) -> dict[int, tuple[bool, int, int | None]]:
         context = ConsumeOrderlyContext(job.message_queue)
         try:
-            status = call_orderly(messages, self._listener, context, now_ms)
+            status = await call_orderly(messages, self._listener, context, now_ms)
         except LeaveRest as rest:
             return {id(each): (True, 0, None) for each in messages[: rest.consumed]}
         is_consumed = status in (
@@ -707,16 +707,16 @@ class ProxyConsumerBackend:
             answer(False)
             return
 
-        def call() -> None:
+        async def call() -> None:
             shown = cast("Message", message)
             queue = message.message_queue
-            result, error = call_directly(shown, listener, queue)
+            result, error = await call_directly(shown, listener, queue)
             is_done = error is None and (
                 result is ConsumeOrderlyStatus.SUCCESS or is_success(result, listener)
             )
             answer(is_done)
 
-        self._threads.put(call)
+        self._runner.put(call)
 
     # --- settling ---
 

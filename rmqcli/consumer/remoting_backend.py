@@ -17,8 +17,8 @@ from rmqcli.api.client import Client
 from rmqcli.client_id import claim_client_id, new_client_id
 from rmqcli.clock import Deadline
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
-from rmqcli.consumer.consume_threads import ConsumeThreads
 from rmqcli.consumer.engine_lease import LeasingEngineThread
+from rmqcli.consumer.engine_thread import PlainEngineThread
 from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.consumer.backend import Offsets
+    from rmqcli.consumer.backend import JobRunner, Offsets
     from rmqcli.consumer.engine_thread import EngineThread
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.consume.request import (
@@ -85,6 +85,7 @@ class RemotingConsumerBackend:
         subscriptions: Mapping[str, SubscriptionData],
         config: ConsumerConfig,
         listener: Listener,
+        runner: JobRunner,
         clock: Clock,
         on_end: Callable[[], None],
     ) -> None:
@@ -99,6 +100,7 @@ class RemotingConsumerBackend:
         self._client_config = client_config
         self._config = config
         self._listener = listener
+        self._runner = runner
         self._clock = clock
         self._on_end = on_end
         self._is_broadcasting = config.message_model is MessageModel.BROADCASTING
@@ -110,7 +112,6 @@ class RemotingConsumerBackend:
             )
         self._client: Client | None = None
         self._requests: PeerRequests | None = None
-        self._threads: ConsumeThreads | None = None
 
     # --- life ---
 
@@ -122,11 +123,11 @@ class RemotingConsumerBackend:
         is_cancelled: Callable[[], bool],
     ) -> None:
         """See ConsumerBackend."""
-        engine, engine_thread, threads = self._make()
+        engine, engine_thread = self._make()
         if is_cancelled():
             self._on_end()
             return
-        threads.start()
+        self._runner.start()
         engine_thread.start(engine)
         self.has_begun = True
         outcomes: list[RmqError | None] = []
@@ -172,8 +173,8 @@ class RemotingConsumerBackend:
     def release(self) -> None:
         """See ConsumerBackend."""
         try:
-            if self._threads is not None:
-                self._threads.stop(_JOIN_MS)
+            if self.engine is not None:
+                self._runner.stop(_JOIN_MS)
             if self._client is not None:
                 self._client.close()
         finally:
@@ -186,9 +187,9 @@ class RemotingConsumerBackend:
 
     def is_inside(self) -> bool:
         """See ConsumerBackend."""
-        engine_thread, threads = self.engine_thread, self._threads
-        return (engine_thread is not None and engine_thread.is_current()) or (
-            threads is not None and threads.is_current()
+        engine_thread = self.engine_thread
+        return self._runner.is_current() or (
+            engine_thread is not None and engine_thread.is_current()
         )
 
     def forget_after_fork(self) -> None:
@@ -201,8 +202,8 @@ class RemotingConsumerBackend:
                 # so that its listener gets no more messages
                 process_queue.drop("the process forked")
 
-    def _make(self) -> tuple[PushConsumer, EngineThread, ConsumeThreads]:
-        """Make the engine, its threads and its client."""
+    def _make(self) -> tuple[PushConsumer, EngineThread]:
+        """Make the engine, its thread and its client."""
         config, clock, listener = self._config, self._clock, self._listener
         namesrv = self._client_config.namesrv
         self.client_id = new_client_id(
@@ -215,15 +216,14 @@ class RemotingConsumerBackend:
             claim_client_id(self, ";".join(namesrv), self.client_id)
         self._client = client = Client(self._client_config, clock=clock)
         network = RemotingNetwork(client)
-        self._threads = threads = ConsumeThreads(
-            config.consume_threads, listener, clock
+        self.engine_thread = engine_thread = self._make_engine_thread(
+            client, self._runner
         )
-        self.engine_thread = engine_thread = self._make_engine_thread(client, threads)
         workers = _ListenerWorkers(
             listener,
             clock,
             needs_lock=listener.is_orderly and not self._is_broadcasting,
-            consume_threads=threads,
+            runner=self._runner,
             engine_thread=engine_thread,
             # The engine is created after the workers, and before listeners run.
             consumed=lambda outcome: self._need_engine().consumed(outcome),
@@ -250,13 +250,13 @@ class RemotingConsumerBackend:
             answer_later=client.remoting.answer_later,
         )
         client.remoting.set_request_handler(self._requests.handle)
-        return engine, engine_thread, threads
+        return engine, engine_thread
 
-    def _make_engine_thread(
-        self, client: Client, consume_threads: ConsumeThreads
-    ) -> EngineThread:
+    def _make_engine_thread(self, client: Client, runner: JobRunner) -> EngineThread:
         """Create the thread that will own the engine; tests override this method."""
-        return LeasingEngineThread(client, consume_threads, on_end=self._on_end)
+        # An event loop of the program cannot own the engine.
+        make = PlainEngineThread if self._listener.is_async else LeasingEngineThread
+        return make(client, runner, on_end=self._on_end)
 
     def _offset_store(self, network: RemotingNetwork, client_id: str) -> OffsetStore:
         if not self._is_broadcasting:
@@ -383,7 +383,7 @@ class RemotingConsumerBackend:
         assert engine_thread is not None  # made with the engine  # noqa: S101
         latch = Latch()
         engine_thread.post(lambda: action(latch.set))
-        if self._threads is not None and self._threads.is_current():
+        if self._runner.is_current():
             engine_thread.give_way()
         # In turns, because the engine may end, or a signal handler cancel the wait.
         while True:
@@ -404,7 +404,7 @@ class RemotingConsumerBackend:
 
 
 class _ListenerWorkers:
-    """Implements the engine's `Workers`: consume threads call the listener.
+    """Implements the engine's `Workers`: jobs call the listener.
 
     `consumed` and `consumed_orderly` receive outcomes, in the thread that owns the
     engine.
@@ -416,7 +416,7 @@ class _ListenerWorkers:
         clock: Clock,
         *,
         needs_lock: bool,
-        consume_threads: ConsumeThreads,
+        runner: JobRunner,
         engine_thread: EngineThread,
         consumed: Callable[[ConcurrentOutcome], None],
         consumed_orderly: Callable[[OrderlyOutcome], None],
@@ -424,14 +424,20 @@ class _ListenerWorkers:
         self._listener = listener
         self._clock = clock
         self._needs_lock = needs_lock
-        self._consume_threads = consume_threads
+        self._runner = runner
         self._engine_thread = engine_thread
         self._consumed = consumed
         self._consumed_orderly = consumed_orderly
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
-        """See Workers."""
-        self._engine_thread.take(functools.partial(self._serve, request))
+        """See Workers.
+
+        Coroutines share a request from its beginning, as far as they wait.
+        """
+        if self._listener.is_async:
+            self._share(request, self._batches(request))
+        else:
+            self._engine_thread.take(functools.partial(self._serve, request))
 
     def share(self, request: ConcurrentRequest) -> None:
         """See Workers.
@@ -439,17 +445,22 @@ class _ListenerWorkers:
         The request gets a thread for each remaining batch, but no more threads than
         there are.
         """
+        self._share(request, self._batches(request) - 1)
+
+    def _batches(self, request: ConcurrentRequest) -> int:
+        """How many jobs can work on the request at once."""
+        return min(-(-request.left // request.batch_size), self._runner.count)
+
+    def _share(self, request: ConcurrentRequest, times: int) -> None:
         request.is_shared = True
-        batches = -(-request.left // request.batch_size)
-        for _ in range(min(batches, self._consume_threads.count) - 1):
-            self._consume_threads.put(functools.partial(self._serve, request))
+        self._runner.put(functools.partial(self._serve, request), times=times)
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """See Workers."""
         self._engine_thread.take(functools.partial(self._serve_orderly, request))
 
-    def _serve(self, request: ConcurrentRequest) -> None:
-        consume_concurrently(
+    async def _serve(self, request: ConcurrentRequest) -> None:
+        await consume_concurrently(
             request,
             self._listener,
             self._clock,
@@ -465,8 +476,8 @@ class _ListenerWorkers:
             # Offsets are committed only every 5 s, so this is not worth a wake-up.
             self._engine_thread.leave(action)
 
-    def _serve_orderly(self, request: OrderlyRequest) -> None:
-        outcome = consume_orderly(
+    async def _serve_orderly(self, request: OrderlyRequest) -> None:
+        outcome = await consume_orderly(
             request, self._listener, self._clock, needs_lock=self._needs_lock
         )
         self._engine_thread.post(functools.partial(self._consumed_orderly, outcome))

@@ -119,8 +119,9 @@ class Listener:
     `is_told_where`, a line in the log says where a new group begins. With
     `shares_slow_pulls` other threads help to consume the messages of a pull once its
     listener is slow; without it, a listener that raises LeaveRest has consumed all
-    earlier messages. In a forked
-    child `is_orphaned` is set: an exception of the listener ends only that process.
+    earlier messages. With `is_async` a call returns an awaitable, whose result counts.
+    In a forked child `is_orphaned` is set: an exception of the listener ends only that
+    process.
 
     Raises TypeError for a function whose calls do not run it, such as `async def`. When
     only a result shows that, `on_misuse` is called with the TypeError: the consumer has
@@ -138,11 +139,13 @@ class Listener:
     reports_each: bool = False
     is_told_where: bool = True
     shares_slow_pulls: bool = True
+    is_async: bool = False
     is_orphaned: bool = False
     on_misuse: Callable[[TypeError], None] | None = None
 
     def __post_init__(self) -> None:
-        check_callback(self.call, "the listener")
+        if not self.is_async:
+            check_callback(self.call, "the listener")
         for name in (
             "on_undecodable",
             "on_failed",

@@ -81,13 +81,13 @@ def consumer_status(member: Member, topic: str) -> dict[MessageQueue, int]:
     return {queue: at for queue, at in offsets.items() if queue.topic == topic}
 
 
-def consume_directly(
+async def consume_directly(
     message: Message, listener: Listener, queue: MessageQueue, clock: Clock
 ) -> ConsumeMessageDirectlyResult:
     """Call the listener for one message, without affecting queues and offsets."""
     started_ms = clock.monotonic_ms()
     message.consume_start_ms = started_ms
-    result, error = call_directly(message, listener, queue)
+    result, error = await call_directly(message, listener, queue)
     remark = None
     if error is not None:
         outcome, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

@@ -27,9 +27,9 @@ ENGINE_THREADS = {"plain": PlainEngineThread, "leasing": LeasingEngineThread}
 class BackendUnderTest(RemotingConsumerBackend):
     """A back end with the kind of engine thread that the environment variable names."""
 
-    def _make_engine_thread(self, client, consume_threads):
+    def _make_engine_thread(self, client, runner):
         make = ENGINE_THREADS[os.environ.get(ENGINE_THREAD, "leasing")]
-        return make(client, consume_threads, on_end=self._on_end)
+        return make(client, runner, on_end=self._on_end)
 
 
 class ConsumerUnderTest(Consumer):

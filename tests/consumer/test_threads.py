@@ -58,7 +58,7 @@ def test_a_listener_that_does_not_return_in_time_is_reported(caplog):
     threads = ConsumeThreads(3, Listener(call=lambda *_: None), SystemClock())
     begun, go_on = threading.Event(), threading.Event()
 
-    def job():
+    async def job():
         begun.set()
         go_on.wait(400)
 

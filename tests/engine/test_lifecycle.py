@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rmqcli.engine.consume.request import run_at_once
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.engine.message import Message, Origin
 from rmqcli.engine.pull_message import CARRIED_MS
@@ -493,6 +494,12 @@ def a_message():
     return message
 
 
+def shown(world):
+    return run_at_once(
+        consume_directly(a_message(), world.member.listener, queue_of(), world.clock)
+    )
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
@@ -507,9 +514,7 @@ def test_a_message_shown_directly_in_order(result, expected):
     """Source: ConsumeMessageOrderlyServiceTest
     .testConsumeMessageDirectly_WithNoException."""
     world = World(orderly=True, act=lambda *_: result)
-    answer = consume_directly(
-        a_message(), world.member.listener, queue_of(), world.clock
-    )
+    answer = shown(world)
     assert (answer.consume_result, answer.order) == (expected, True)
     assert answer.auto_commit is True
 
@@ -524,9 +529,7 @@ def test_a_message_shown_directly_in_order(result, expected):
 )
 def test_a_message_shown_directly_in_any_order(result, expected):
     world = World(act=lambda *_: result)
-    answer = consume_directly(
-        a_message(), world.member.listener, queue_of(), world.clock
-    )
+    answer = shown(world)
     assert (answer.consume_result, answer.order) == (expected, False)
 
 
@@ -538,9 +541,7 @@ def test_a_message_shown_directly_whose_listener_raises(orderly):
         raise ValueError("no")
 
     world = World(orderly=orderly, act=act)
-    answer = consume_directly(
-        a_message(), world.member.listener, queue_of(), world.clock
-    )
+    answer = shown(world)
     assert answer.consume_result == "CR_THROW_EXCEPTION"
     assert answer.remark == "ValueError: no"
     assert world.offset() is None

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rmqcli.engine.allocate import AllocateMessageQueueAveragelyByCircle
+from rmqcli.engine.consume.request import run_at_once
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.engine.message import Message, Origin
 from rmqcli.engine.running_info import (
@@ -168,8 +169,10 @@ def a_message():
 
 
 def shown(world, message=None):
-    return consume_directly(
-        message or a_message(), world.member.listener, queue_of(), world.clock
+    return run_at_once(
+        consume_directly(
+            message or a_message(), world.member.listener, queue_of(), world.clock
+        )
     )
 
 

@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
-from rmqcli.engine.consume.request import consume_concurrently, consume_orderly
+from rmqcli.engine.consume.request import (
+    consume_concurrently,
+    consume_orderly,
+    run_at_once,
+)
 from rmqcli.engine.listener import Listener
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
@@ -452,19 +456,20 @@ class World:
         requests, self.workers.requests = self.workers.requests, []
         for request in requests:
             if hasattr(request, "batches"):
-                consume_concurrently(
+                job = consume_concurrently(
                     request,
                     self.member.listener,
                     self.clock,
                     report=self.outcomes.append,
                     share=self.workers.share,
                 )
+                run_at_once(job)
             else:
                 needs_lock = self.member.needs_lock
-                outcome = consume_orderly(
+                work = consume_orderly(
                     request, self.member.listener, self.clock, needs_lock=needs_lock
                 )
-                self.outcomes.append(outcome)
+                self.outcomes.append(run_at_once(work))
 
     def settle(self):
         """Pass the outcomes to the engine."""

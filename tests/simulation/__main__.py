@@ -214,6 +214,9 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs", type=int, default=1, help="number of seeds to run in parallel"
     )
     parser.add_argument("--resets", action="store_true", help="also reset offsets")
+    parser.add_argument(
+        "--async", dest="is_async", action="store_true", help="listeners are coroutines"
+    )
     parser.add_argument("--calm", action="store_true", help="inject no faults")
     parser.add_argument(
         "--trace", action="store_true", help="print the history to stderr"
@@ -235,6 +238,7 @@ def _plans(options: argparse.Namespace) -> Iterator[Plan]:
                 brokers=options.brokers,
                 messages_per_s=options.rate,
                 has_resets=options.resets,
+                is_async=options.is_async,
             )
 
 

@@ -53,6 +53,8 @@ class Plan(NamedTuple):
     messages_per_s: float = 0.5
     #: whether offsets are reset, which is not a fault: then messages may be skipped
     has_resets: bool = False
+    #: whether listeners are coroutines, which a close cancels
+    is_async: bool = False
 
 
 class SimCluster:
@@ -139,6 +141,7 @@ class SimCluster:
             self,
             self._members,
             is_orderly=self.plan.is_orderly,
+            is_async=self.plan.is_async,
             batch_size=self._settings["batch_size"] or 1,
             max_reconsume_times=self._settings["max_reconsume_times"],
         )

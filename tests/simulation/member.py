@@ -11,6 +11,7 @@ from rmqcli.client_id import make_client_id
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
+from rmqcli.engine.consume.request import run_at_once
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 NAMESRV: str = "10.0.1.1:9876"
 _THREADS = 4
 _AWAIT_MS = 10_000
+#: How long before that time coroutines are cancelled.
+_CANCEL_MS = 1_000
 #: The longest close: the listeners, then commits, unlocking and unregistering.
 CLOSE_MS_MAX = _AWAIT_MS + 12_000
 
@@ -46,6 +49,7 @@ class SimMember:
         number: int,
         *,
         is_orderly: bool,
+        is_async: bool,
         batch_size: int,
         max_reconsume_times: int | None,
     ) -> None:
@@ -53,6 +57,7 @@ class SimMember:
         self.number = number
         self.is_alive = True
         self.is_closing = False
+        self._is_async = is_async
         self._frozen_until_ms = 0
         #: actions that arrived while the member was frozen
         self._kept: list[Callable[[], None]] = []
@@ -82,6 +87,8 @@ class SimMember:
             cluster.behaviour,
             threads=_THREADS,
             is_orderly=is_orderly,
+            is_async=is_async,
+            clock=self.clock,
             run=self.run,
         )
         config = ConsumerConfig(
@@ -117,7 +124,9 @@ class SimMember:
         requests = PeerRequests(
             self.engine,
             namesrv=NAMESRV,
-            call=lambda action: schedule.later(1, lambda: self.run(action)),
+            call=lambda job: schedule.later(
+                1, lambda: self.run(lambda: run_at_once(job()))
+            ),
             answer_later=self.remoting.answer_later,
         )
         self.remoting.set_request_handler(requests.handle)
@@ -201,6 +210,10 @@ class SimMember:
             return
         self._schedule.note(f"{self.name} close")
         self.is_closing = True
+        await_ms = _AWAIT_MS
+        if self._is_async:
+            await_ms -= _CANCEL_MS
+            self._schedule.later(await_ms, lambda: self.run(self.workers.cancel))
         self.run(lambda: self.engine.close(_AWAIT_MS).on_done(self._closed))
 
     def _closed(self, pending: Pending[None]) -> None:

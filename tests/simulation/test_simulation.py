@@ -142,6 +142,15 @@ def test_a_seed_with_resets_is_green(seed: int, is_orderly: bool):
     assert result.faults > 0
 
 
+@MODES
+@pytest.mark.parametrize("seed", [31, 32, 33])
+def test_a_seed_with_coroutines_as_listeners_is_green(seed: int, is_orderly: bool):
+    plan = Plan(seed=seed, is_orderly=is_orderly, is_async=True)
+    result = simulate(plan, hours=0.25)
+    assert result.violations == []
+    assert result.faults > 0
+
+
 def _violations(
     *, is_orderly: bool, with_faults: bool = True, has_resets: bool = False
 ) -> str:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmqcli.api.client import Client
-    from rmqcli.engine.consume.request import Failed
     from rmqcli.engine.interfaces import PullAsk
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
@@ -104,18 +103,16 @@ class Watch:
         self,
         queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
-        done: Sequence[Pulled],
-        failed: Sequence[Failed],
+        succeeded: Sequence[Pulled],
+        failed: Sequence[Pulled],
     ) -> None:
-        """Note the results of a listener's call, which returned or raised."""
-        kept = {id(each.message) for each in failed}
-        succeeded = [each for each in done if id(each) not in kept]
+        """Note the results of a listener's call, which returns or raises."""
         self.schedule.note(f"{self.name} end {queue} {len(succeeded)} {len(failed)}")
         if self.is_orderly:
             self._working.calls[queue].remove((self, process_queue))
         life = self.checker.life(process_queue)
         self.checker.succeeded(queue, life, succeeded, is_orderly=self.is_orderly)
-        self.checker.failed([each.message for each in failed])
+        self.checker.failed(failed)
 
     def gone(self) -> None:
         """Forget the calls of this member, which was killed or closed."""

@@ -1,43 +1,42 @@
-"""Consume threads of a simulated member: calls of listeners that take virtual time.
+"""Consume threads of a simulated member, or the coroutines of one with asyncio.
 
-The steps between two calls are those of `engine.consume.request`, as generators that
-yield how long the next call takes. That module itself interprets the result of a call.
+The coroutines of `engine.consume.request` run as they do in a program, with a listener
+that takes virtual time. What they wait for is the time that a call of it takes.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.engine.consume.request import (
-    REPORT_MS,
-    SHARE_MS,
     ConcurrentOutcome,
     ConcurrentRequest,
-    Failed,
-    OrderlyOutcome,
     OrderlyRequest,
-    call_batch,
-    call_orderly,
+    consume_concurrently,
+    consume_orderly,
 )
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    LeaveRest,
     Listener,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Sequence
     from typing import TypeAlias
 
+    from rmqcli.clock import Clock
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.push_consumer import PushConsumer
     from tests.simulation.schedule import Schedule
     from tests.simulation.watch import Watch
 
-    Steps: TypeAlias = Generator[int, None, None]
+    Steps: TypeAlias = Coroutine[int, None, None]
 
 _TWENTY_MINUTES_MS: Final = 20 * 60 * 1_000
 
@@ -63,8 +62,22 @@ class _Call(NamedTuple):
     outcome: str
 
 
+class _Passing:
+    """Awaited for time to pass; yields the milliseconds."""
+
+    def __init__(self, duration_ms: int) -> None:
+        self._duration_ms = duration_ms
+
+    def __await__(self) -> Generator[int, None, None]:
+        yield self._duration_ms
+
+
 class SimWorkers:
-    """Satisfies the engine's `Workers`. `run` defers actions of a frozen member."""
+    """Satisfies the engine's `Workers`. `run` defers actions of a frozen member.
+
+    With `is_async` requests are shared as coroutines share them, from their beginning;
+    else as threads do, once a call is slow.
+    """
 
     def __init__(
         self,
@@ -74,22 +87,25 @@ class SimWorkers:
         *,
         threads: int,
         is_orderly: bool,
+        is_async: bool,
+        clock: Clock,
         run: Callable[[Callable[[], None]], None],
     ) -> None:
         self._schedule = schedule
         self._watch = watch
         self._mood = behaviour
+        self._is_async = is_async
+        self._clock = clock
         self._run = run
         self._queue: deque[ConcurrentRequest | OrderlyRequest] = deque()
         self._threads = self._idle = threads
-        self._outcome = ""
         self._engine: PushConsumer
         #: running calls: when each ends, and its further steps
         self._calls: dict[int, tuple[int, Steps]] = {}
         self._numbers = 0
+        #: what brokers pass single messages to
         self.listener = Listener(
-            call=self._orderly_listener if is_orderly else self._listener,
-            is_orderly=is_orderly,
+            call=lambda *_: self._status(is_success=False), is_orderly=is_orderly
         )
 
     def attach(self, engine: PushConsumer) -> None:
@@ -98,18 +114,22 @@ class SimWorkers:
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """See Workers."""
-        self._queue.append(request)
-        self._schedule.later(0, lambda: self._run(self._begin))
+        self._put(request)
+        if self._is_async:
+            self.share(request)
 
     def share(self, request: ConcurrentRequest) -> None:
-        """See Workers. Does the same as ConsumeThreads."""
+        """See Workers. Does the same as those of the back end."""
         request.is_shared = True
         batches = -(-request.left // request.batch_size)
         for _ in range(min(batches, self._threads) - 1):
-            self.consume_concurrently(request)
+            self._put(request)
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """See Workers."""
+        self._put(request)
+
+    def _put(self, request: ConcurrentRequest | OrderlyRequest) -> None:
         self._queue.append(request)
         self._schedule.later(0, lambda: self._run(self._begin))
 
@@ -121,18 +141,20 @@ class SimWorkers:
                 del self._calls[key]
                 self._wait(steps, 1 + int(self._schedule.rng.random() * 999))
 
+    def cancel(self) -> None:
+        """End every running call; its messages are not consumed."""
+        calls, self._calls = self._calls, {}
+        for _, steps in calls.values():
+            self._step(steps, LeaveRest())
+
     def _begin(self) -> None:
         while self._idle and self._queue:
             self._idle -= 1
-            request = self._queue.popleft()
-            if isinstance(request, ConcurrentRequest):
-                self._step(self._concurrently(request))
-            else:
-                self._step(self._orderly(request))
+            self._step(self._serve(self._queue.popleft()))
 
-    def _step(self, steps: Steps) -> None:
+    def _step(self, steps: Steps, error: Exception | None = None) -> None:
         try:
-            duration_ms = next(steps)
+            duration_ms = steps.send(None) if error is None else steps.throw(error)
         except StopIteration:
             self._idle += 1
             self._begin()
@@ -150,89 +172,69 @@ class SimWorkers:
 
         self._schedule.later(duration_ms, lambda: self._run(end))
 
-    def _concurrently(self, request: ConcurrentRequest) -> Steps:
-        """See consume.consume_concurrently."""
-        schedule, watch, queue = self._schedule, self._watch, request.message_queue
-        request.begun.append(None)
-        is_single = request.batch_size == 1
-        done: list[Pulled] = []
-        failed: list[Failed] = []
-        started_ms = before_ms = schedule.now_ms
-        while not (request.is_cancelled or request.process_queue.dropped):
-            taken = next(request.batches, None)
-            if taken is None:
-                break
-            batch: Sequence[Pulled] = [taken] if is_single else taken  # type: ignore[list-item,assignment]
-            for each in batch:
-                each.consume_start_ms = before_ms
-            call = self._plan(batch)
-            watch.begins(queue, request.process_queue, batch)
-            yield call.duration_ms
-            self._outcome = call.outcome
-            called = call_batch(request, batch, self.listener, before_ms)
-            watch.ends(queue, request.process_queue, called[0], called[1])
-            done += called[0]
-            failed += called[1]
-            if schedule.now_ms - before_ms >= SHARE_MS and not request.is_shared:
-                self.share(request)
-            before_ms = schedule.now_ms
-            if before_ms - started_ms >= REPORT_MS:
-                spent_ms = before_ms - started_ms
-                self._report(
-                    ConcurrentOutcome(request, done, failed, spent_ms, is_end=False)
-                )
-                done, failed, started_ms = [], [], before_ms
-        self._report(ConcurrentOutcome(request, done, failed, before_ms - started_ms))
+    def _serve(self, request: ConcurrentRequest | OrderlyRequest) -> Steps:
+        """What a thread does with a request."""
+        listener = Listener(
+            call=functools.partial(self._listen, request),
+            is_orderly=self.listener.is_orderly,
+            is_async=True,
+        )
+        if isinstance(request, ConcurrentRequest):
+            return consume_concurrently(
+                request, listener, self._clock, report=self._report, share=self.share
+            )
+        return self._serve_orderly(request, listener)
+
+    async def _serve_orderly(self, request: OrderlyRequest, listener: Listener) -> None:
+        outcome = await consume_orderly(request, listener, self._clock, needs_lock=True)
+        self._schedule.later(
+            0, lambda: self._run(lambda: self._engine.consumed_orderly(outcome))
+        )
+
+    async def _listen(
+        self,
+        request: ConcurrentRequest | OrderlyRequest,
+        batch: Sequence[Pulled],
+        context: ConsumeConcurrentlyContext | ConsumeOrderlyContext,
+    ) -> object:
+        """The listener: it takes its time, and then returns or raises."""
+        call = self._plan(batch)
+        queue, process_queue = request.message_queue, request.process_queue
+        self._watch.begins(queue, process_queue, batch)
+        try:
+            await _Passing(call.duration_ms)
+        except (LeaveRest, GeneratorExit):  # cancelled; or the simulation is over
+            self._watch.ends(queue, process_queue, (), ())
+            raise LeaveRest from None
+        succeeded = len(batch) if call.outcome == "success" else 0
+        if (
+            call.outcome == "some"
+            and len(batch) > 1
+            and isinstance(context, ConsumeConcurrentlyContext)
+        ):
+            context.ack_index = 0
+            succeeded = 1
+        self._watch.ends(queue, process_queue, batch[:succeeded], batch[succeeded:])
+        if call.outcome == "raise":
+            raise ValueError("simulated failure")
+        if call.outcome == "exit":
+            raise SystemExit(1)
+        return self._status(is_success=bool(succeeded))
+
+    def _status(
+        self, *, is_success: bool
+    ) -> ConsumeConcurrentlyStatus | ConsumeOrderlyStatus:
+        if self.listener.is_orderly:
+            if is_success:
+                return ConsumeOrderlyStatus.SUCCESS
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        if is_success:
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
         self._schedule.later(
             0, lambda: self._run(lambda: self._engine.consumed(outcome))
-        )
-
-    def _orderly(self, request: OrderlyRequest) -> Steps:
-        """See consume.consume_orderly."""
-        schedule, watch, queue = self._schedule, self._watch, request.message_queue
-        process_queue, messages = request.process_queue, request.messages
-        succeeded, size = 0, request.batch_size
-        started_ms = schedule.now_ms
-        while succeeded < len(messages) and schedule.now_ms - started_ms < REPORT_MS:
-            if request.is_cancelled or process_queue.dropped:
-                break
-            if not process_queue.locked or process_queue.is_lock_expired(
-                schedule.now_ms
-            ):
-                break
-            batch = messages[succeeded : succeeded + size]
-            call = self._plan(batch)
-            watch.begins(queue, process_queue, batch)
-            before_ms = schedule.now_ms
-            yield call.duration_ms
-            self._outcome = call.outcome
-            context = ConsumeOrderlyContext(queue)
-            status = call_orderly(batch, self.listener, context, before_ms)
-            is_success = status is ConsumeOrderlyStatus.SUCCESS
-            failed = [] if is_success else [Failed(each, 0) for each in batch]
-            watch.ends(queue, process_queue, batch, failed)
-            if not is_success:
-                self._report_orderly(request, succeeded, batch, status, started_ms)
-                return
-            succeeded += len(batch)
-        self._report_orderly(request, succeeded, (), None, started_ms)
-
-    def _report_orderly(
-        self,
-        request: OrderlyRequest,
-        succeeded: int,
-        batch: Sequence[Pulled],
-        status: ConsumeOrderlyStatus | None,
-        started_ms: int,
-    ) -> None:
-        spent_ms = self._schedule.now_ms - started_ms
-        outcome = OrderlyOutcome(
-            request, succeeded, batch, status, True, None, spent_ms
-        )
-        self._schedule.later(
-            0, lambda: self._run(lambda: self._engine.consumed_orderly(outcome))
         )
 
     def _plan(self, batch: Sequence[Pulled]) -> _Call:
@@ -253,27 +255,3 @@ class SimWorkers:
         if is_poisoned or chance < behaviour.fail_rate:
             return _Call(duration_ms, rng.choice(("raise", "later", "some", "exit")))
         return _Call(duration_ms, "success")
-
-    def _listener(
-        self, messages: list[Pulled], context: ConsumeConcurrentlyContext
-    ) -> object:
-        if self._outcome == "raise":
-            raise ValueError("simulated failure")
-        if self._outcome == "exit":
-            raise SystemExit(1)
-        if self._outcome == "some" and len(messages) > 1:
-            context.ack_index = 0
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-        if self._outcome == "success":
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-        return ConsumeConcurrentlyStatus.RECONSUME_LATER
-
-    def _orderly_listener(
-        self, messages: list[Pulled], context: ConsumeOrderlyContext
-    ) -> object:
-        del messages, context
-        if self._outcome == "raise":
-            raise ValueError("simulated failure")
-        if self._outcome == "success":
-            return ConsumeOrderlyStatus.SUCCESS
-        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

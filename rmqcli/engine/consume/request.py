@@ -5,6 +5,10 @@ hand-over between threads costs more than consuming a message. Any thread can ca
 listener for a request and return the outcome. Several threads may work on a concurrent
 request at once; each takes its next batch.
 
+What calls a listener is a coroutine. If the listener is a plain function, the coroutine
+never waits, and a thread runs it to its end with `run_at_once`. If the listener is a
+coroutine function, an event loop runs it, and "thread" here means such a task.
+
 This module decides nothing about offsets, retries or queues. Whatever a listener does,
 its call yields a status, also when it raises (including BaseException and sys.exit) or
 returns something that is not a status. Only in a process that the listener forked is
@@ -21,7 +25,7 @@ ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
@@ -34,13 +38,15 @@ from rmqcli.engine.message import UndecodableMessage
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from rmqcli.clock import Clock
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
+
+T = TypeVar("T")
 
 logger = get_logger(__name__)
 
@@ -173,7 +179,7 @@ class OrderlyOutcome(NamedTuple):
     spent_ms: int
 
 
-def consume_concurrently(
+async def consume_concurrently(
     request: ConcurrentRequest,
     listener: Listener,
     clock: Clock,
@@ -190,7 +196,7 @@ def consume_concurrently(
     now_ms = clock.monotonic_ms
     started_ms = before_ms = now_ms()
     is_fast = listener.one_message and is_single
-    call = listener.call if is_fast else None
+    call, is_async = listener.call if is_fast else None, listener.is_async
     report_ms = 0 if listener.reports_each else REPORT_MS
     # Check before taking a batch, so that the consumed messages are always a prefix.
     while not (request.is_cancelled or process_queue.dropped):
@@ -202,6 +208,8 @@ def consume_concurrently(
             is_consumed = True
             try:
                 result = call(taken)
+                if is_async:
+                    result = await result
                 if result is not None:
                     is_consumed = is_success(result, listener)
                 done.append(taken)  # type: ignore[arg-type]
@@ -216,7 +224,7 @@ def consume_concurrently(
                 failed.append(Failed(taken, 0))  # type: ignore[arg-type]
         else:
             batch: Sequence[Pulled] = [taken] if is_single else taken  # type: ignore[list-item,assignment]
-            called = call_batch(request, batch, listener, before_ms)
+            called = await call_batch(request, batch, listener, before_ms)
             done += called[0]
             failed += called[1]
         ended_ms = now_ms()
@@ -230,7 +238,7 @@ def consume_concurrently(
     report(ConcurrentOutcome(request, done, failed, before_ms - started_ms))
 
 
-def consume_orderly(
+async def consume_orderly(
     request: OrderlyRequest,
     listener: Listener,
     clock: Clock,
@@ -241,7 +249,7 @@ def consume_orderly(
     process_queue, messages = request.process_queue, request.messages
     succeeded, size = 0, request.batch_size
     is_single = listener.one_message and size == 1
-    call, monotonic_ms = listener.call, clock.monotonic_ms
+    call, is_async, monotonic_ms = listener.call, listener.is_async, clock.monotonic_ms
     started_ms = now_ms = monotonic_ms()
     checked_ms: int | None = None
     report_ms = 0 if listener.reports_each else REPORT_MS
@@ -262,6 +270,8 @@ def consume_orderly(
             if is_single and type(messages[succeeded]) is not UndecodableMessage:
                 messages[succeeded].consume_start_ms = now_ms
                 result = call(messages[succeeded])
+                if is_async:
+                    result = await result
                 if result is None:
                     succeeded += 1
                     now_ms = monotonic_ms()
@@ -272,7 +282,7 @@ def consume_orderly(
             else:
                 batch = messages[succeeded : succeeded + size]
                 context = ConsumeOrderlyContext(request.message_queue)
-                status = call_orderly(batch, listener, context, now_ms)
+                status = await call_orderly(batch, listener, context, now_ms)
         except LeaveRest as rest:
             shown = batch or messages[succeeded : succeeded + 1]
             succeeded += _length_of(shown, rest.consumed)
@@ -300,7 +310,18 @@ def consume_orderly(
     return OrderlyOutcome(request, succeeded, (), None, True, None, spent_ms)
 
 
-def call_directly(
+def run_at_once(coroutine: Coroutine[object, None, T]) -> T:
+    """Run a coroutine that calls a plain listener, which never waits, to its end."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the coroutine of a plain listener waits")
+
+
+async def call_directly(
     message: Pulled, listener: Listener, queue: MessageQueue
 ) -> tuple[object, BaseException | None]:
     """Pass one message to the listener; return its result, and the error it raised."""
@@ -308,7 +329,7 @@ def call_directly(
         context = (
             ConsumeOrderlyContext if listener.is_orderly else ConsumeConcurrentlyContext
         )(queue)
-        result = _call(listener, [message], context)
+        result = await _call(listener, [message], context)
         listener.check_result(result, "the listener")
     except BaseException as error:
         if listener.is_orphaned:
@@ -319,13 +340,15 @@ def call_directly(
     return result, None
 
 
-def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
+async def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
     if listener.one_message:
-        return listener.call(batch[0])
-    return listener.call(batch, context)
+        result = listener.call(batch[0])
+    else:
+        result = listener.call(batch, context)
+    return await result if listener.is_async else result
 
 
-def call_batch(
+async def call_batch(
     request: Cancellable,
     batch: Sequence[Pulled],
     listener: Listener,
@@ -354,7 +377,9 @@ def call_batch(
         each.consume_start_ms = now_ms
     context = ConsumeConcurrentlyContext(queue)
     try:
-        is_consumed = is_success(_call(listener, list(readable), context), listener)
+        is_consumed = is_success(
+            await _call(listener, list(readable), context), listener
+        )
     except LeaveRest as rest:
         request.is_cancelled = True
         return done + readable[: rest.consumed], failed
@@ -388,7 +413,7 @@ def _auto_commit(
     return status
 
 
-def call_orderly(
+async def call_orderly(
     batch: Sequence[Pulled],
     listener: Listener,
     context: ConsumeOrderlyContext,
@@ -407,7 +432,7 @@ def call_orderly(
     for each in readable:
         each.consume_start_ms = now_ms
     try:
-        status = orderly_status(_call(listener, readable, context), listener)
+        status = orderly_status(await _call(listener, readable, context), listener)
     except LeaveRest:
         raise
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread

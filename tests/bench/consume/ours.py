@@ -42,8 +42,8 @@ def say(**event: object) -> None:
 class PlainBackend(RemotingConsumerBackend):
     """A back end whose engine is never handed off to a consume thread."""
 
-    def _make_engine_thread(self, client, consume_threads):
-        return PlainEngineThread(client, consume_threads, on_end=self._on_end)
+    def _make_engine_thread(self, client, runner):
+        return PlainEngineThread(client, runner, on_end=self._on_end)
 
 
 class PlainConsumer(Consumer):

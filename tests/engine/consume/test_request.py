@@ -22,6 +22,7 @@ from rmqcli.engine.consume.request import (
     call_directly,
     consume_concurrently,
     consume_orderly,
+    run_at_once,
 )
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyStatus,
@@ -156,12 +157,14 @@ def concurrently(steps, *, is_quick):
         request.is_shared = True
         script.shared += 1
 
-    consume_concurrently(
-        script.make(ConcurrentRequest),
-        script.listener(is_quick=is_quick),
-        script.clock,
-        report=outcomes.append,
-        share=share,
+    run_at_once(
+        consume_concurrently(
+            script.make(ConcurrentRequest),
+            script.listener(is_quick=is_quick),
+            script.clock,
+            report=outcomes.append,
+            share=share,
+        )
     )
     told = [
         (
@@ -180,11 +183,13 @@ def concurrently(steps, *, is_quick):
 
 def in_order(steps, *, is_quick, needs_lock):
     script = Script(steps)
-    outcome = consume_orderly(
-        script.make(OrderlyRequest),
-        script.listener(is_quick=is_quick, is_orderly=True),
-        script.clock,
-        needs_lock=needs_lock,
+    outcome = run_at_once(
+        consume_orderly(
+            script.make(OrderlyRequest),
+            script.listener(is_quick=is_quick, is_orderly=True),
+            script.clock,
+            needs_lock=needs_lock,
+        )
     )
     told = (
         outcome.succeeded,
@@ -274,7 +279,7 @@ def test_a_coroutine_for_a_message_that_is_passed_on_directly_is_an_error():
     request = script.make(ConcurrentRequest)
     request.messages[0].consume_start_ms = START_MS
     listener = script.listener(is_quick=True)
-    result, error = call_directly(request.messages[0], listener, QUEUE)
+    result, error = run_at_once(call_directly(request.messages[0], listener, QUEUE))
     assert result is None
     assert str(error).startswith("the listener returned a coroutine")
     assert script.misuses == [error]
