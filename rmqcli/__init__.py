@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
     )
-    from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
+    from rmqcli.engine.message import PulledMessage, UndecodableMessage
     from rmqcli.engine.queue_lag import LagState, QueueLag
     from rmqcli.engine.reports import FailedDelivery, Fate, QueueStart, Start
     from rmqcli.errors import (
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
         WireError,
     )
     from rmqcli.hint import Hint
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import Message, MessageQueue
     from rmqcli.position import (
         Ago,
         AtGroup,
@@ -214,7 +214,7 @@ _NAMES = {
         "ConsumeOrderlyStatus",
     ),
     "rmqcli.engine.queue_lag": ("LagState", "QueueLag"),
-    "rmqcli.engine.message": ("Message", "MessageItem", "UndecodableMessage"),
+    "rmqcli.engine.message": ("PulledMessage", "UndecodableMessage"),
     "rmqcli.engine.reports": ("FailedDelivery", "Fate", "QueueStart", "Start"),
     "rmqcli.errors": (
         "AckError",
@@ -248,7 +248,7 @@ _NAMES = {
         "UsageError",
         "WireError",
     ),
-    "rmqcli.model": ("MessageQueue",),
+    "rmqcli.model": ("Message", "MessageQueue"),
     "rmqcli.producer.backend": ("SendResult",),
     "rmqcli.producer.config": ("ProducerConfig",),
     "rmqcli.producer.message": ("ProducerMessage",),
@@ -325,7 +325,6 @@ __all__ = [
     "Latest",
     "LocalTransactionState",
     "Message",
-    "MessageItem",
     "MessageModel",
     "MessageQueue",
     "NoBrokerError",
@@ -340,6 +339,7 @@ __all__ = [
     "ProducerConfig",
     "ProducerMessage",
     "ProxyMessage",
+    "PulledMessage",
     "QueueLag",
     "QueueOutcome",
     "QueuePlan",

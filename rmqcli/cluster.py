@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.subscriptions import Topics
     from rmqcli.engine.config import ConsumerConfig
-    from rmqcli.engine.message import Message, UndecodableMessage
+    from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
+    from rmqcli.model import Message
     from rmqcli.position import Position
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer

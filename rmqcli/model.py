@@ -7,6 +7,7 @@ Offsets are always qualified: `queue_offset` counts messages in a queue,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 #: Broker id of a master; every other id is a slave.
 MASTER_ID = 0  # MixAll.MASTER_ID
@@ -71,6 +72,85 @@ class MessageQueue:
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+class Message(Protocol):
+    """What listeners get, and what is received or read, whatever the protocol.
+
+    Treat as immutable. Over remoting it is a `PulledMessage`, which has more fields;
+    through a proxy it is a `ProxyMessage`; and `SimpleConsumer` receives
+    `ReceivedMessage`s.
+    """
+
+    @property
+    def topic(self) -> str:
+        """The topic to which it was first sent, also for a retry."""
+
+    @property
+    def message_queue(self) -> MessageQueue:
+        """The queue from which it came; for a retry perhaps one of a retry topic."""
+
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker from which it came."""
+
+    @property
+    def queue_id(self) -> int:
+        """The id of the queue from which it came."""
+
+    @property
+    def queue_offset(self) -> int | None:
+        """Its offset in the queue; None when a proxy does not report it."""
+
+    @property
+    def body(self) -> bytes:
+        """The body as its producer gave it; decompressed at each access.
+
+        Raises DecodeError when it is damaged, or decompresses to more than 16 MiB.
+        """
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as it was received, possibly compressed or damaged."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Its properties; always the same dict, which must not be changed.
+
+        Over remoting they include those that brokers and the producer's client add.
+        """
+
+    @property
+    def tags(self) -> str | None:
+        """Its tag, or None."""
+
+    @property
+    def keys(self) -> str | None:
+        """Its keys, separated by spaces, or None."""
+
+    @property
+    def msg_id(self) -> str | None:
+        """The id that its producer gave it (UNIQ_KEY), or None."""
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered before; 0 the first time."""
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        """When its producer created it, by the producer's clock, in epoch ms."""
+
+    @property
+    def born_host(self) -> str:
+        """The host of its producer."""
+
+    @property
+    def store_timestamp_ms(self) -> int | None:
+        """When it was stored, in epoch ms; None when a proxy does not report it."""
+
+    @property
+    def store_host(self) -> str:
+        """The broker that stored it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,8 @@ def test_a_producer_refuses_asynchronous_functions_where_they_are_given(rmq_clus
 
 TYPED = """
 from collections.abc import AsyncIterator
-from rmqcli import Consumer, ConsumeConcurrentlyStatus, Message
+from rmqcli import Admin, ConsumeConcurrentlyStatus, Consumer, FailedDelivery, Message
+from rmqcli import ProxyMessage, PulledMessage, SimpleConsumer
 from rmqcli.engine.listener import ConsumeConcurrentlyContext
 
 async def one(message: Message) -> None: ...
@@ -207,7 +208,19 @@ def status(
     return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 class Called:
     async def __call__(self, message: Message) -> None: ...
+def pulled(message: PulledMessage) -> None: ...
+def every(message: Message, given: ProxyMessage | FailedDelivery) -> list[Message]:
+    message.queue_offset + 1  # refused
+    if isinstance(message, PulledMessage):
+        message.commit_log_offset + message.queue_offset + message.sys_flag
+    found: list[Message] = [message]
+    found.append(given if isinstance(given, ProxyMessage) else given.message)
+    found.extend(SimpleConsumer("g", "t").receive())
+    found.extend(Admin().read("t"))
+    found.append(next(iter(Consumer("g", "t"))))
+    return found
 
+Consumer("g", "t", pulled)  # refused
 Consumer("g", "t", plain)
 Consumer("g", "t", none)
 Consumer("g", "t", lambda message: print(message))
@@ -221,7 +234,7 @@ Consumer("g", "t", plain, on_assigned=lambda queues: one(queues))  # refused
 
 
 @pytest.mark.slow
-def test_mypy_refuses_asynchronous_listeners_and_accepts_plain_ones(tmp_path):
+def test_mypy_accepts_plain_listeners_of_one_message_type_and_refuses_others(tmp_path):
     source = tmp_path / "program.py"
     source.write_text(TYPED)
     checked = subprocess.run(

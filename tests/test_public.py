@@ -15,6 +15,7 @@ import pytest
 
 import rmqcli
 from rmqcli import ClientConfig, ConfigError, UsageError, connect, errors
+from rmqcli.engine.message import PulledItem, PulledRecord
 from tests.consumer.collecting import FROM_FIRST
 from tests.kit.waiting import wait_until
 
@@ -173,6 +174,22 @@ def test_a_text_names_servers_wherever_a_list_does():
         ClientConfig(namesrv="")
     with pytest.raises(ValueError, match="namesrv is empty"):
         ClientConfig(namesrv=())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        PulledRecord,
+        PulledItem,
+        rmqcli.PulledMessage,
+        rmqcli.ProxyMessage,
+        rmqcli.ReceivedMessage,
+    ],
+)
+def test_a_message_of_any_protocol_has_what_a_message_has(kind):
+    fields = {name for name in vars(rmqcli.Message) if not name.startswith("_")}
+    assert {"topic", "body", "queue_offset", "reconsume_times"} < fields
+    assert fields <= set(dir(kind))
 
 
 def test_keys_may_be_a_list():

@@ -31,9 +31,8 @@ from rmqcli.checked import check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.engine.message import (
-    Message,
-    MessageItem,
     Origin,
+    PulledMessage,
     UndecodableMessage,
     decode_pulled,
 )
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicResult
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
+    from rmqcli.engine.message import Pulled
     from rmqcli.position import Position
 
 ResultT = TypeVar("ResultT", "TopicResult", "GroupResult")
@@ -628,7 +628,7 @@ class Admin:
         """Return the readable queues of a topic, sorted."""
         return self._client.route(topic).read_queues()
 
-    def message_at(self, queue: MessageQueue, queue_offset: int) -> Message:
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> PulledMessage:
         """Return the message at an offset. Raises NotFoundError if there is none."""
         from rmqcli.api.calls.pull import pull_message
 
@@ -636,11 +636,13 @@ class Admin:
         call = pull_message(queue, queue_offset, max_msg_nums=1)
         answer = self._client.invoke(address, call)
         for message in _decoded(answer.body, queue, queue_offset):
-            if isinstance(message, Message) and message.queue_offset == queue_offset:
+            if isinstance(message, UndecodableMessage):
+                continue
+            if message.queue_offset == queue_offset:
                 return message
         raise _no_message(f"{queue} has no message at offset {queue_offset}")
 
-    def message_by_id(self, topic: str, message_id: str) -> Message:
+    def message_by_id(self, topic: str, message_id: str) -> PulledMessage:
         """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
         Raises NotFoundError when there is none, or when the index does not reach back
@@ -660,7 +662,7 @@ class Admin:
         begin_ms: int = 0,
         end_ms: int | None = None,
         messages_max: int = 32,
-    ) -> list[Message | MessageItem]:
+    ) -> list[PulledMessage]:
         """Return the messages of a topic with this key or UNIQ_KEY, by store time.
 
         `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
@@ -682,7 +684,7 @@ class Admin:
             topic, key, begin_ms=begin_ms, end_ms=end_ms, max_num=messages_max
         )
         pendings = [client.submit(address, call) for address in masters.values()]
-        found: list[Message | MessageItem] = []
+        found: list[PulledMessage] = []
         bodies: list[bytes | RmqError] = client.gather(pendings)
         for broker_name, body in zip(masters, bodies, strict=True):
             if isinstance(body, RmqError):
@@ -707,7 +709,7 @@ class Admin:
         queues: Sequence[MessageQueue] | None = None,
         sub_expression: str = "*",
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
-    ) -> Iterator[Message | MessageItem]:
+    ) -> Iterator[PulledMessage]:
         """Iterate over the messages of a range, without a group and without a commit.
 
         `from_` and `to` are positions as in `plan_reset`. They are resolved to a
@@ -772,9 +774,7 @@ def _position(given: str | Position) -> Position:
     return parse_position(given, tz=None) if isinstance(given, str) else given
 
 
-def _decoded(
-    body: bytes, queue: MessageQueue, queue_offset: int
-) -> Sequence[Message | MessageItem | UndecodableMessage]:
+def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pulled]:
     from rmqcli.wire.subscription import parse_subscription
 
     return decode_pulled(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.engine.message import Message
+    from rmqcli.model import Message
     from rmqcli.producer.backend import MessageQueueSelector, SendResult
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.producer.transactions import (

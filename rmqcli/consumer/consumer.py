@@ -74,10 +74,10 @@ if TYPE_CHECKING:
         ConsumeOrderlyContext,
         ListenerResult,
     )
-    from rmqcli.engine.message import Message, UndecodableMessage
+    from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.engine.reports import FailedDelivery, QueueStart
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import Message, MessageQueue
     from rmqcli.position import Position
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
@@ -125,8 +125,8 @@ class Consumer:
     proxy without TLS, or with a self-signed certificate, needs `client` with
     `plaintext=True` or `tls=TlsOptions(...)`. Through a proxy:
 
-    - Messages are `ProxyMessage`s, which have the attributes of `Message`. A body that
-      was damaged in transit raises DecodeError when it is read.
+    - A message's offset is None when the proxy does not report it, and a body that was
+      damaged in transit raises DecodeError when it is read.
     - Members share the messages of a topic, not its queues. There are no offsets:
       `seek`, `commit`, `offsets`, `lag` and `running_info` raise UnsupportedError.
     - The topics must exist. The settings of the group determine how often and when a

@@ -18,7 +18,7 @@ from rmqcli.engine.listener import LeaveRest
 
 if TYPE_CHECKING:
     from rmqcli.clock import Clock
-    from rmqcli.engine.message import Message
+    from rmqcli.model import Message
 
 #: Waits are repeated: an endless one cannot be interrupted on every platform.
 _WAIT_MS = 500

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.engine.message import Message, MessageItem, Origin
+from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
@@ -184,10 +184,10 @@ class PeerRequests:
         if header.consumer_group != self._member.group:
             return _no_consumer(header.consumer_group)
         found = decode_messages(
-            command.body, record_type=Message, item_type=MessageItem
+            command.body, record_type=PulledRecord, item_type=PulledItem
         )
         message = found[0] if found else None
-        if not isinstance(message, Message):
+        if not isinstance(message, PulledRecord):
             return RemotingCommand(
                 ResponseCode.SYSTEM_ERROR, remark="the message cannot be decoded"
             )

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from rmqcli.consumer.backend import JobRunner, Offsets
     from rmqcli.engine.held_messages import Held
     from rmqcli.engine.listener import Listener
-    from rmqcli.engine.message import Message, Pulled
+    from rmqcli.engine.message import Pulled
     from rmqcli.model import MessageQueue
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.message import ProxyMessage
@@ -693,7 +693,7 @@ class ProxyConsumerBackend:
         report_failed(
             self._listener,
             FailedDelivery(
-                message=cast("Message", held.message),
+                message=_message(held),
                 fate=fate,
                 retry=retry,
                 retries_max=retries_max,
@@ -708,9 +708,8 @@ class ProxyConsumerBackend:
             return
 
         async def call() -> None:
-            shown = cast("Message", message)
             queue = message.message_queue
-            result, error = await call_directly(shown, listener, queue)
+            result, error = await call_directly(message, listener, queue)
             is_done = error is None and (
                 result is ConsumeOrderlyStatus.SUCCESS or is_success(result, listener)
             )

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.config import ClientConfig
-    from rmqcli.engine.message import Message
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import Message, MessageQueue
     from rmqcli.producer.message import OutgoingMessage
 
 #: How many queues the topic has, on one broker.

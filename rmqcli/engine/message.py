@@ -33,13 +33,16 @@ class Origin:
         self.max_offset = max_offset
 
 
-class _Pulled:
-    """The common part of `Message` and the items of an inner batch."""
+class PulledMessage(StoredMessage):
+    """A message from one of a broker's queues. Treat as immutable.
+
+    `consume_start_ms` (monotonic) is set when a listener receives it.
+    """
 
     __slots__ = ()
 
     origin: Origin
-    queue_offset: int
+    consume_start_ms: int
 
     @property
     def message_queue(self) -> MessageQueue:
@@ -56,33 +59,25 @@ class _Pulled:
         """The topic to which it was first sent."""
         stored = self.origin.message_queue.topic
         if stored.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            properties: dict[str, str] = self.properties  # type: ignore[attr-defined]
-            return properties.get(RETRY_TOPIC, stored)
+            return self.properties.get(RETRY_TOPIC, stored)
         return stored
 
 
-class Message(_Pulled, StoredMessage):
-    """A message for a listener. Treat as immutable.
-
-    `consume_start_ms` (monotonic) is set when a listener receives it.
-    """
+class PulledRecord(PulledMessage):
+    """A message that is a record of its own."""
 
     __slots__ = ("consume_start_ms", "origin")
-
-    consume_start_ms: int
 
     @property
     def stored_topic(self) -> str:
         """The topic in which it is stored; for a retry, the retry topic."""
-        return super(_Pulled, self).topic
+        return super(PulledMessage, self).topic
 
 
-class MessageItem(_Pulled, InnerMessage):
-    """An item of an inner batch, for a listener."""
+class PulledItem(PulledMessage, InnerMessage):
+    """A message that is an item of an inner batch."""
 
     __slots__ = ("consume_start_ms", "origin")
-
-    consume_start_ms: int
 
 
 class UndecodableMessage:
@@ -115,7 +110,8 @@ class UndecodableMessage:
         return self.origin.message_queue
 
 
-Pulled = Message | MessageItem | UndecodableMessage
+Readable = PulledRecord | PulledItem
+Pulled = Readable | UndecodableMessage
 
 
 def decode_pulled(
@@ -126,7 +122,7 @@ def decode_pulled(
     Tags are compared as text, because brokers compare only their hashes. A record that
     cannot be decoded becomes an `UndecodableMessage` and always matches.
     """
-    found = decode_messages(body, record_type=Message, item_type=MessageItem)
+    found = decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
     tags = subscription.tags_set
     if tags and not subscription.class_filter_mode:
         found = [

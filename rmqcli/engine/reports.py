@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.engine.listener import Listener
-    from rmqcli.engine.message import Message, MessageItem
     from rmqcli.errors import RmqError
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import Message, MessageQueue
 
 logger = get_logger(__name__)
 
@@ -45,7 +44,7 @@ class FailedDelivery:
     `error` says why brokers did not accept the message; None when they did.
     """
 
-    message: Message | MessageItem
+    message: Message
     fate: Fate
     retry: int | None = None
     retries_max: int | None = None

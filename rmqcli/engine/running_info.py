@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Message
+    from rmqcli.engine.message import Readable
     from rmqcli.model import MessageQueue
 
 _ORDERLY_RESULTS = {
@@ -82,7 +82,7 @@ def consumer_status(member: Member, topic: str) -> dict[MessageQueue, int]:
 
 
 async def consume_directly(
-    message: Message, listener: Listener, queue: MessageQueue, clock: Clock
+    message: Readable, listener: Listener, queue: MessageQueue, clock: Clock
 ) -> ConsumeMessageDirectlyResult:
     """Call the listener for one message, without affecting queues and offsets."""
     started_ms = clock.monotonic_ms()

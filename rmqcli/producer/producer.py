@@ -70,8 +70,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.engine.message import Message
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import Message, MessageQueue
     from rmqcli.producer.backend import MessageQueueSelector, ProducerBackend
     from rmqcli.producer.message import ProducerMessage
 

@@ -39,11 +39,10 @@ _NOT_COMPRESSED: Final = (pb.Encoding.ENCODING_UNSPECIFIED, pb.Encoding.IDENTITY
 class ProxyMessage:
     """A message that a proxy delivered. Treat as immutable.
 
-    Attributes have the same names as in `Message`, which the remoting protocol
-    delivers. `receipt_handle` is needed to acknowledge the message; a change of the
-    invisible time replaces it. `delivery_attempt` counts from 1. `endpoints` are those
-    of the proxy to which acks must be sent. `damage` says what is wrong with the body;
-    None when it is intact.
+    It has the attributes of `rmqcli.Message`. `receipt_handle` is needed to acknowledge
+    the message; a change of the invisible time replaces it. `delivery_attempt` counts
+    from 1. `endpoints` are those of the proxy to which acks must be sent. `damage` says
+    what is wrong with the body; None when it is intact.
     """
 
     __slots__ = (

@@ -10,7 +10,7 @@ import pytest
 
 from rmqcli.engine.consume.request import run_at_once
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from rmqcli.engine.message import Message, Origin
+from rmqcli.engine.message import Origin, PulledRecord
 from rmqcli.engine.pull_message import CARRIED_MS
 from rmqcli.engine.running_info import consume_directly, consumer_status
 from rmqcli.errors import NotFoundError
@@ -488,8 +488,8 @@ def test_the_number_of_timers_does_not_grow_in_a_day_without_messages():
 
 def a_message():
     body = stored(queue_of(), 3, body=b"hello")
-    (message,) = decode_messages(body, record_type=Message)
-    assert isinstance(message, Message)
+    (message,) = decode_messages(body, record_type=PulledRecord)
+    assert isinstance(message, PulledRecord)
     message.origin = Origin(queue_of(), 0, 0)
     return message
 

@@ -10,7 +10,7 @@ import pytest
 from rmqcli.engine.allocate import AllocateMessageQueueAveragelyByCircle
 from rmqcli.engine.consume.request import run_at_once
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from rmqcli.engine.message import Message, Origin
+from rmqcli.engine.message import Origin, PulledRecord
 from rmqcli.engine.running_info import (
     consume_directly,
     consumer_status,
@@ -162,8 +162,8 @@ def test_status_is_the_offsets_of_one_topic():
 
 
 def a_message():
-    (message,) = decode_messages(stored(queue_of(), 3), record_type=Message)
-    assert isinstance(message, Message)
+    (message,) = decode_messages(stored(queue_of(), 3), record_type=PulledRecord)
+    assert isinstance(message, PulledRecord)
     message.origin = Origin(queue_of(), 0, 0)
     return message
 

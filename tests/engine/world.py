@@ -34,7 +34,7 @@ from rmqcli.wire.subscription import parse_subscription
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rmqcli.engine.message import Message
+    from rmqcli.model import Message
     from rmqcli.wire.bodies.consumer import ConsumerConnection
 
 GROUP, TOPIC, RETRY = "g", "orders", "%RETRY%g"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.api.calls.store import view_message_by_id
 from rmqcli.api.client import Client
 from rmqcli.cli.ui.escape import safe
+from rmqcli.engine.message import PulledMessage
 from rmqcli.engine.reports import Fate
 from rmqcli.errors import RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue, dlq_topic
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.status import Status
     from rmqcli.config import ClientConfig
-    from rmqcli.engine.message import Message, MessageItem
     from rmqcli.engine.reports import FailedDelivery
+    from rmqcli.model import Message
 
-    Readable = Message | MessageItem
 
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 #: At most this many lines wait for the main thread; further ones are only counted.
@@ -42,7 +42,7 @@ _LOOKUP_TIMEOUT_MS: Final = 1_000
 _Key = tuple[MessageQueue, "int | None", "str | None"]
 
 
-def _key(message: Readable) -> _Key:
+def _key(message: Message) -> _Key:
     return message.message_queue, message.queue_offset, message.msg_id
 
 
@@ -69,7 +69,7 @@ class FailedDeliveries:
         #: id -> the queue and offset of the first copy; only for the main thread
         self._places: dict[str, tuple[MessageQueue, int]] = {}
 
-    def explain(self, message: Readable, reason: str) -> None:
+    def explain(self, message: Message, reason: str) -> None:
         """Record why a delivery failed, until its fate is known. Thread-safe."""
         with self._lock:
             self._reasons[_key(message)] = reason
@@ -148,9 +148,9 @@ class FailedDeliveries:
                 return "not committed: the next owner of its queue receives it"
         return "already sent back, because it took too long"
 
-    def _where(self, message: Readable) -> str:
+    def _where(self, message: Message) -> str:
         """The queue and offset of the first copy, as far as known, and its id."""
-        if self._by_proxy:
+        if not isinstance(message, PulledMessage):
             return self._where_by_proxy(message)
         queue, queue_offset = message.message_queue, message.queue_offset
         origin_id = self._origin_id(message)
@@ -171,18 +171,17 @@ class FailedDeliveries:
             where = f"{place[0]} offset {place[1]}"
         return f"{where}, id {msg_id}"
 
-    def _where_by_proxy(self, message: Readable) -> str:
+    def _where_by_proxy(self, message: Message) -> str:
         """The same for a proxy, where a retry has the same id as its first copy."""
         msg_id = message.msg_id or "unknown"
-        queue_offset: int | None = message.queue_offset
-        if not message.reconsume_times and queue_offset is not None:
-            self._remember(msg_id, (message.message_queue, queue_offset))
+        if not message.reconsume_times and message.queue_offset is not None:
+            self._remember(msg_id, (message.message_queue, message.queue_offset))
         place = self._places.get(msg_id)
         if place is None:
             return f"message of {message.topic}, id {msg_id}"
         return f"{place[0]} offset {place[1]}, id {msg_id}"
 
-    def _origin_id(self, message: Readable) -> str | None:
+    def _origin_id(self, message: Message) -> str | None:
         return message.properties.get(ORIGIN_MESSAGE_ID)
 
     def _remember(self, msg_id: str, place: tuple[MessageQueue, int]) -> None:
@@ -192,7 +191,7 @@ class FailedDeliveries:
             del self._places[next(iter(self._places))]
 
     def _look_up(
-        self, message: Readable, origin_id: str
+        self, message: Message, origin_id: str
     ) -> tuple[MessageQueue, int] | None:
         """Look up a first copy that failed before this member joined; None if gone.
 

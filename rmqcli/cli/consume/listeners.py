@@ -20,7 +20,7 @@ import signal
 import subprocess
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import make_filter
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.failed import FailedDeliveries
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.decode import Decode
-    from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
+    from rmqcli.engine.message import PulledMessage, UndecodableMessage
+    from rmqcli.model import Message
     from rmqcli.wire.message.record import PartialMessage, Record
 
-    Readable = Message | MessageItem
     #: Makes the record of a message that is not a record itself.
     AsRecord = Callable[[Any], PartialMessage]
 
@@ -78,9 +78,7 @@ class Printer:
         self._as_record = as_record
         self._lock = threading.Lock()
 
-    def on_batch(
-        self, messages: Sequence[Message | MessageItem], _context: object
-    ) -> bool:
+    def on_batch(self, messages: Sequence[Message], _context: object) -> bool:
         """Write messages of one queue. Raises LeaveRest if some were not written."""
         granted = self._counts.take(len(messages))
         shown = messages[:granted]
@@ -179,7 +177,7 @@ class CommandRunner:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._is_killed = False
 
-    def on_batch(self, messages: Sequence[Readable], _context: object) -> bool:
+    def on_batch(self, messages: Sequence[Message], _context: object) -> bool:
         """Run the command. Raises LeaveRest if it did not receive some messages."""
         granted = self._counts.take(len(messages))
         if not granted:
@@ -223,7 +221,7 @@ class CommandRunner:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGTERM)
 
-    def _run(self, messages: Sequence[Readable]) -> bool:
+    def _run(self, messages: Sequence[Message]) -> bool:
         try:
             with self._lock:
                 if self._is_killed:
@@ -262,7 +260,7 @@ class CommandRunner:
                 self._failed.explain(message, reason)
         return reason is None
 
-    def _input(self, messages: Sequence[Readable]) -> bytes:
+    def _input(self, messages: Sequence[Message]) -> bytes:
         if self._raw:
             return _body(messages[0])
         records = _records(messages, self._as_record)
@@ -274,9 +272,11 @@ class CommandRunner:
 
 
 def _records(
-    messages: Sequence[Readable], as_record: AsRecord | None
+    messages: Sequence[Message], as_record: AsRecord | None
 ) -> Sequence[Record]:
-    return messages if as_record is None else [as_record(each) for each in messages]
+    if as_record is not None:
+        return [as_record(each) for each in messages]
+    return cast("Sequence[PulledMessage]", messages)  # over remoting
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -316,13 +316,13 @@ def _failure(status: int) -> str | None:
     return f"the command ended with {how}"
 
 
-def _queue_of(message: Readable) -> MessageQueue:
+def _queue_of(message: Message) -> MessageQueue:
     """Return the queue of a message, with the topic that it was sent to."""
     queue = message.message_queue
     return MessageQueue(message.topic, queue.broker_name, queue.queue_id)
 
 
-def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
+def _environment(messages: Sequence[Message]) -> dict[bytes, bytes]:
     """Return this process's variables without secrets, and those of the first message.
 
     A field that the message lacks is an empty variable.
@@ -360,7 +360,7 @@ def _variable(value: object) -> bytes:
     return data[:_VARIABLE_BYTES_MAX]
 
 
-def _body(message: Readable) -> bytes:
+def _body(message: Message) -> bytes:
     try:
         return message.body
     except DecodeError:

@@ -6,12 +6,14 @@ Source: MessageView of the RocketMQ 5 clients, MessageExt with its POP_CK.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
+    from rmqcli.proxy.message import ProxyMessage
     from rmqcli.tasks import Pending
+    from rmqcli.wire.message.record import StoredMessage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,31 +54,6 @@ class MessageLease:
         self.invisible_until_epoch_ms = epoch_ms + invisible_ms
 
 
-class Content(Protocol):
-    """The attributes that remoting and gRPC messages have in common."""
-
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def properties(self) -> dict[str, str]: ...
-    @property
-    def tags(self) -> str | None: ...
-    @property
-    def keys(self) -> str | None: ...
-    @property
-    def msg_id(self) -> str | None: ...
-    @property
-    def queue_offset(self) -> int | None: ...
-    @property
-    def born_timestamp_ms(self) -> int: ...
-    @property
-    def born_host(self) -> str: ...
-    @property
-    def store_timestamp_ms(self) -> int | None: ...
-    @property
-    def store_host(self) -> str: ...
-
-
 class ReceivedMessage:
     """A message that `SimpleConsumer.receive` returned, to be acknowledged with `ack`.
 
@@ -86,7 +63,9 @@ class ReceivedMessage:
 
     __slots__ = ("content", "lease")
 
-    def __init__(self, content: Content, lease: MessageLease) -> None:
+    def __init__(
+        self, content: StoredMessage | ProxyMessage, lease: MessageLease
+    ) -> None:
         self.content = content
         self.lease = lease
 
@@ -102,6 +81,11 @@ class ReceivedMessage:
         Raises DecodeError when it is damaged, or decompresses to more than 16 MiB.
         """
         return self.content.body
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as it was received, possibly compressed or damaged."""
+        return self.content.raw_body
 
     @property
     def properties(self) -> dict[str, str]:
@@ -141,6 +125,11 @@ class ReceivedMessage:
         return self.lease.queue
 
     @property
+    def queue_id(self) -> int:
+        """The id of that queue."""
+        return self.lease.queue.queue_id
+
+    @property
     def queue_offset(self) -> int | None:
         """Its offset in the queue; None when a proxy does not report it."""
         return self.content.queue_offset
@@ -174,6 +163,11 @@ class ReceivedMessage:
     def delivery_attempt(self) -> int:
         """The number of this delivery: 1 for the first one."""
         return self.lease.delivery_attempt
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered before: `delivery_attempt` - 1."""
+        return self.lease.delivery_attempt - 1
 
     @property
     def invisible_until_ms(self) -> int:

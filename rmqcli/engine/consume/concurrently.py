@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.consume.request import ConcurrentOutcome, Failed
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Message, MessageItem, Pulled
+    from rmqcli.engine.message import Pulled, Readable
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
     from rmqcli.tasks import Pending, Task
@@ -189,7 +189,7 @@ class ConsumeMessageConcurrentlyService:
         self,
         queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
-        message: Message | MessageItem,
+        message: Readable,
         delay_level: int,
     ) -> None:
         def sent(pending: Pending[None]) -> None:
@@ -227,7 +227,7 @@ class ConsumeMessageConcurrentlyService:
                 self._report(message, fate)
 
     def _report(
-        self, message: Message | MessageItem, fate: Fate, error: RmqError | None = None
+        self, message: Readable, fate: Fate, error: RmqError | None = None
     ) -> None:
         is_retry = fate in (Fate.RETRY_TOPIC, Fate.RETRY_HERE)
         delivery = FailedDelivery(

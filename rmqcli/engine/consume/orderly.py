@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.consume.request import OrderlyOutcome
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Message, MessageItem, Pulled
+    from rmqcli.engine.message import Pulled, Readable
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.engine.queue_locks import QueueLocks
     from rmqcli.model import MessageQueue
@@ -278,9 +278,7 @@ class ConsumeMessageOrderlyService:
                 message.reconsume_times += 1
         return is_again
 
-    def _report(
-        self, message: Message | MessageItem, fate: Fate, refusal: RmqError | None
-    ) -> None:
+    def _report(self, message: Readable, fate: Fate, refusal: RmqError | None) -> None:
         is_retry = fate is Fate.RETRY_HERE
         limit = self._member.config.max_reconsume_times
         delivery = FailedDelivery(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import Message, MessageQueue
 
 T = TypeVar("T")
 
@@ -322,7 +322,7 @@ def run_at_once(coroutine: Coroutine[object, None, T]) -> T:
 
 
 async def call_directly(
-    message: Pulled, listener: Listener, queue: MessageQueue
+    message: Message, listener: Listener, queue: MessageQueue
 ) -> tuple[object, BaseException | None]:
     """Pass one message to the listener; return its result, and the error it raised."""
     try:
@@ -340,7 +340,9 @@ async def call_directly(
     return result, None
 
 
-async def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
+async def _call(
+    listener: Listener, batch: Sequence[Pulled | Message], context: object
+) -> object:
     if listener.one_message:
         result = listener.call(batch[0])
     else:

@@ -22,7 +22,7 @@ from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Message, MessageItem
+    from rmqcli.engine.message import PulledMessage
     from rmqcli.tasks import Task
 
 logger = get_logger(__name__)
@@ -39,7 +39,7 @@ def retries_max_of(member: Member) -> int:
 
 
 def send_message_back(
-    member: Member, message: Message | MessageItem, delay_level: int
+    member: Member, message: PulledMessage, delay_level: int
 ) -> Task[None]:
     """Send back a message that was consumed concurrently.
 
@@ -67,7 +67,7 @@ def send_message_back(
         yield from member.network.send_retry(retry)
 
 
-def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[None]:
+def send_orderly_back(member: Member, message: PulledMessage) -> Task[None]:
     """Send a message of an orderly queue to the dead-letter queue.
 
     It goes through the retry topic. Raises RmqError when no broker accepted it.
@@ -85,7 +85,7 @@ def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[No
 
 def retry_message(
     member: Member,
-    message: Message | MessageItem,
+    message: PulledMessage,
     *,
     times: int,
     max_reconsume_times: int,

@@ -20,7 +20,7 @@ from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
 from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.client_id import new_client_id
-from rmqcli.engine.message import Message, MessageItem, Origin
+from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import ConfigError, RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
@@ -410,17 +410,17 @@ class RemotingBackend:
         assert self._checks is not None  # made with the handler  # noqa: S101
         header = from_ext_fields(CheckTransactionStateRequestHeader, command.ext_fields)
         found = decode_messages(
-            command.body, record_type=Message, item_type=MessageItem
+            command.body, record_type=PulledRecord, item_type=PulledItem
         )
         message = found[0] if found else None
         reason = ""
         if not self._publisher.is_broker(address):
             reason = "the peer is not a broker of our topics"
-        elif not isinstance(message, Message):
+        elif not isinstance(message, PulledRecord):
             reason = "its message cannot be decoded"
         elif message.properties.get("PGROUP") != self._group:
             reason = "it is for another group"
-        if reason or not isinstance(message, Message):
+        if reason or not isinstance(message, PulledRecord):
             self._checks.ignore(f"address={address}: {reason}")
             return None
         broker_name = self._publisher.broker_at(address)

@@ -30,7 +30,7 @@ from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.engine.message import Message
+    from rmqcli.model import Message
 
 
 def say(**event: object) -> None:

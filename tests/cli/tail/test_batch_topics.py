@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, NotFoundError
 from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
@@ -53,6 +53,17 @@ def test_the_last_messages_with_a_tag_are_those_of_batches_too(
     assert run([*words, "--tag", "tag-a || tag-c", "-o", "jsonl"]) == 0
     out = capfd.readouterr().out
     assert [json.loads(line)["body"] for line in out.splitlines()] == ["a", "c"]
+
+
+def test_an_admin_finds_each_message_of_a_batch_by_its_offset(rmq_cluster, topic):
+    """It found none of them."""
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        (queue,) = {each.message_queue for each in admin.read(topic)}
+        found = [admin.message_at(queue, offset) for offset in range(4)]
+        assert [each.body for each in found] == [b"a", b"b", b"c", b"b"]
+        assert [each.queue_offset for each in found] == [0, 1, 2, 3]
+        with pytest.raises(NotFoundError, match="no message at offset 4"):
+            admin.message_at(queue, 4)
 
 
 def test_sql_is_refused_instead_of_finding_nothing(tail):
