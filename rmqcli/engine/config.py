@@ -49,6 +49,7 @@ RANGES: Final = {
     "persist_consumer_offset_interval_ms": (100, 10 * 60 * 1_000),
     "rebalance_interval_ms": (100, 10 * 60 * 1_000),
     "cached_bytes_max": (1, 2**63 - 1),
+    "probe_broker_interval_ms": (100, 10 * 60 * 1_000),
 }
 
 
@@ -82,7 +83,10 @@ class ConsumerConfig:
     Java does not have `consume_ago_ms` and the following settings. `cached_bytes_max`
     bounds the size of the bodies that all queues together hold; a single pull may
     exceed it when nothing else is held, so that a larger message is consumed, too.
-    `await_termination_ms` is how long `close` waits for listeners.
+    `await_termination_ms` is how long `close` waits for listeners. With
+    `probe_broker_interval_ms` a broker that has held all pulls for so long is asked
+    whether it still answers, and the log says so if it does not; otherwise that is
+    noticed when a pull times out, after 30 s.
 
     Raises TypeError for a value of a wrong type, and ConfigError for one that is out of
     its range.
@@ -117,6 +121,7 @@ class ConsumerConfig:
     instance_name: str | None = None
     cached_bytes_max: int | None = 64 * 1024 * 1024
     like_4_6_offset_illegal: bool = False
+    probe_broker_interval_ms: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, ranges=RANGES, types=_TYPES)

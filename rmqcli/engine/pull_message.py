@@ -30,9 +30,9 @@ from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.pull_from_where import compute_pull_from_where
 from rmqcli.engine.pull_room import PullRequest, PullRoom
-from rmqcli.errors import BrokerError, RmqError, TransportError
+from rmqcli.errors import BrokerError, RmqError, TimeLimitError, TransportError
 from rmqcli.log import get_logger
-from rmqcli.tasks import failed, start, unexpected
+from rmqcli.tasks import Within, failed, start, unexpected
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus, lower_end
 from rmqcli.wire.subscription import TAG
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
-    from rmqcli.tasks import Pending
+    from rmqcli.tasks import Pending, Task
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -165,6 +165,8 @@ class PullMessageService:
         self._member = member
         #: broker name -> since when it has not known this member
         self._unknown_since_ms: dict[str, int] = {}
+        #: names of brokers that were asked whether they answer, and have not yet
+        self._probed: set[str] = set()
         self._submit = submit
         self._give_up = give_up
         self._rebalance_soon = rebalance_soon
@@ -504,9 +506,7 @@ class PullMessageService:
         ):
             level = logging.DEBUG
         elif isinstance(error, TransportError):
-            if broker_name not in self._member.lost_brokers:
-                self._member.lost_brokers.add(broker_name)
-                logger.warning("%s: %s; retrying", broker_name, error)
+            self._lose(broker_name, f"{broker_name}: {error}")
             level = logging.DEBUG
         logger.log(level, "pull failed queue=%s: %s", request.message_queue, error)
         self.pull_later(request, delay_ms)
@@ -528,8 +528,46 @@ class PullMessageService:
         since_ms = self._unknown_since_ms.setdefault(broker_name, now_ms)
         return now_ms - since_ms <= 2 * self._member.config.heartbeat_broker_interval_ms
 
+    def probe_brokers(self) -> None:
+        """Ask each broker that holds all its pulls whether it still answers.
+
+        A broker that was stopped, or whose machine is gone, holds a pull just as one
+        does that waits for messages.
+        """
+        member = self._member
+        held: dict[str, tuple[int, MessageQueue]] = {}
+        for queue, process_queue in member.process_queues.items():
+            if process_queue.is_pulling:
+                last = (process_queue.last_pull_ms, queue)
+                held[queue.broker_name] = max(held.get(queue.broker_name, last), last)
+        interval_ms = member.config.probe_broker_interval_ms or 0
+        for broker_name, (last_ms, queue) in held.items():
+            is_held = member.now_ms() - last_ms >= interval_ms
+            if is_held and broker_name not in self._probed:
+                self._probed.add(broker_name)
+                start(self._probe(queue, interval_ms), member)
+
+    def _probe(self, queue: MessageQueue, limit_ms: int) -> Task[None]:
+        broker_name = queue.broker_name
+        try:
+            yield Within(self._member.network.max_offset(queue), limit_ms)
+        except (TransportError, TimeLimitError):
+            self._lose(broker_name, f"{broker_name} does not answer")
+        except RmqError:
+            self._is_back(broker_name)  # any answer will do
+        else:
+            self._is_back(broker_name)
+        finally:
+            self._probed.discard(broker_name)
+
+    def _lose(self, broker_name: str, why: str) -> None:
+        """Note that a broker does not answer, and log it once."""
+        if broker_name not in self._member.lost_brokers:
+            self._member.lost_brokers.add(broker_name)
+            logger.warning("%s; retrying", why)
+
     def _is_back(self, broker_name: str) -> None:
-        """Note that a broker answers pulls."""
+        """Note that a broker answers."""
         self._unknown_since_ms.pop(broker_name, None)
         if broker_name in self._member.lost_brokers:
             self._member.lost_brokers.discard(broker_name)

@@ -359,6 +359,9 @@ class PushConsumer:
         if not member.is_orderly:
             timeout_ms = config.consume_timeout_ms
             plans.append((timeout_ms, timeout_ms, self._sweep))
+        probe_ms = config.probe_broker_interval_ms
+        if probe_ms is not None:
+            plans.append((probe_ms, probe_ms, self.pulls.probe_brokers))
         for first_ms, interval_ms, action in plans:
             self._repeat(first_ms, interval_ms, action)
 

@@ -218,3 +218,36 @@ def test_a_late_answer_begins_no_queue_of_a_member_that_closes(held):
     assert world.member.process_queues == {}
     assert not world.pulls()
     assert world.network.names()[-1] == "unlock"
+
+
+def test_a_broker_that_holds_all_pulls_is_probed_and_its_silence_is_logged_once(caplog):
+    world = world_of_two_brokers(topics=["T"], probe_broker_interval_ms=3_000)
+    world.start()
+    world.run(20_000)
+    assert caplog.messages == []
+    world.network.hung.add(HUNG)
+    world.run(20_000)
+    assert caplog.messages == [f"{HUNG} does not answer; retrying"]
+    world.network.hung.clear()
+    for call in world.network.of("max_offset"):
+        if call.is_open:
+            call.answer(0)
+    world.run(3_000)
+    assert caplog.messages[1:] == [f"{HUNG} is back; continuing"]
+    probed = {call.args["queue"].broker_name for call in world.network.of("max_offset")}
+    assert probed == {"broker-a", HUNG}
+
+
+def test_a_broker_that_refuses_a_probe_answers(caplog):
+    world = world_of_two_brokers(topics=["T"], probe_broker_interval_ms=3_000)
+    world.network.fail["max_offset"] = refusal()
+    world.start()
+    world.run(20_000)
+    assert caplog.messages == []
+
+
+def test_without_an_interval_no_broker_is_probed():
+    world = world_of_two_brokers(topics=["T"])
+    world.start()
+    world.run(20_000)
+    assert world.network.of("max_offset") == []

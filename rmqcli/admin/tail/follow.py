@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.read.queue import RangeReading
 from rmqcli.api.calls.namesrv import get_route_info_by_topic
+from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
     BrokerError,
     DeniedError,
     RmqError,
+    TransportError,
     UsageError,
 )
 from rmqcli.model import OffsetRange
@@ -60,12 +62,18 @@ class FollowOptions:
     refused_ms: int = 30_000
     #: once a queue has ended before our offset for this long, messages count as lost
     lost_ms: int = 10_000
+    #: a broker that has held all pulls for this long is asked whether it answers, and
+    #: has as long again to do so
+    probe_ms: int = 3_000
+    #: how long all brokers may be away before all queues are given up; None: for ever
+    give_up_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Followed:
     reading: RangeReading
-    is_asked: bool = False
+    #: where the pull in flight was sent to; empty without one
+    asked: str = ""
     asked_ms: int = 0
     not_before_ms: int = 0
     failures: int = 0
@@ -101,6 +109,14 @@ class Follower:
         self._queues: dict[MessageQueue, _Followed] = {}
         #: brokers whose outage was announced
         self._troubled: set[str] = set()
+        #: brokers that hold pulls and did not answer when they were probed, and why
+        self._silent: dict[str, RmqError] = {}
+        #: brokers that were probed and have not answered yet
+        self._probed: set[str] = set()
+        self._probe_at_ms = client.clock.monotonic_ms()
+        self._all_away_since_ms: int | None = None
+        #: whether no broker answered for `give_up_ms`
+        self.has_given_up = False
         self._chunks: deque[Chunk] = deque()
         self._topics = sorted({queue.topic for queue in positions})
         route_every_ms = self._options.route_every_ms
@@ -122,12 +138,13 @@ class Follower:
 
     @property
     def away(self) -> dict[MessageQueue, RmqError]:
-        """The queues whose last pull failed, and why: messages may wait there."""
-        return {
-            queue: followed.trouble
-            for queue, followed in self._queues.items()
-            if followed.trouble is not None
-        }
+        """The queues whose brokers do not answer, and why: messages may wait there."""
+        found = {}
+        for queue, followed in self._queues.items():
+            error = followed.trouble or self._silent.get(queue.broker_name)
+            if error is not None:
+                found[queue] = error
+        return found
 
     def stop(self) -> None:
         """Stop following all queues; answers to open pulls are ignored."""
@@ -148,9 +165,11 @@ class Follower:
         self._ask_routes()
         self._adopt_new_queues()
         now_ms = self._client.clock.monotonic_ms()
+        self._probe_brokers(now_ms)
+        self._give_up(now_ms)
         wait_ms = timeout_ms
         for queue, followed in list(self._queues.items()):
-            if followed.is_asked:
+            if followed.asked:
                 continue
             if now_ms >= followed.not_before_ms:
                 self._ask(queue, followed)
@@ -173,11 +192,11 @@ class Follower:
         start = span[0]
 
         def on_done(pending: PendingCall[PullAnswer]) -> None:
-            followed.is_asked = False
+            followed.asked = ""
             if self._queues.get(queue) is followed:
                 self._on_done(queue, followed, start, pending)
 
-        followed.is_asked = True
+        followed.asked = address
         followed.asked_ms = self._client.clock.monotonic_ms()
         # After a failure, a pull that the broker does not hold finds out if it is back.
         suspend_ms = 0 if followed.trouble is not None else self._options.suspend_ms
@@ -196,7 +215,7 @@ class Follower:
                 on_done=on_done,
             )
         except RmqError as error:
-            followed.is_asked = False
+            followed.asked = ""
             followed.reading.failed(start)
             self._failed(queue, followed, error)
 
@@ -227,6 +246,63 @@ class Follower:
             self._give_out(queue, followed)
         else:
             self._slow_down(followed)
+
+    def _probe_brokers(self, now_ms: int) -> None:
+        """Ask brokers that hold all their pulls whether they still answer.
+
+        A broker that was stopped, or whose machine is gone, holds a pull just as one
+        does that waits for messages.
+        """
+        probe_ms = self._options.probe_ms
+        if now_ms < self._probe_at_ms:
+            return
+        self._probe_at_ms = now_ms + probe_ms
+        last: dict[str, tuple[int, MessageQueue]] = {}
+        for queue, followed in self._queues.items():
+            if followed.asked:
+                name = queue.broker_name
+                asked = (followed.asked_ms, queue)
+                last[name] = max(last.get(name, asked), asked)
+        for name, (asked_ms, queue) in last.items():
+            if name not in self._probed and now_ms - asked_ms >= probe_ms:
+                self._probe(queue, self._queues[queue].asked)
+
+    def _probe(self, queue: MessageQueue, address: str) -> None:
+        name = queue.broker_name
+
+        def on_done(pending: PendingCall[int]) -> None:
+            self._probed.discard(name)
+            error = pending.outcome()
+            if isinstance(error, TransportError):
+                self._silent[name] = error
+                self._announce(name, f"{name} ({address}) does not answer; retrying")
+            elif name in self._silent:
+                self._answered(name)
+
+        call = get_max_offset(queue.topic, queue.queue_id)
+        self._probed.add(name)
+        try:
+            self._client.submit(
+                address, call, timeout_ms=self._options.probe_ms, on_done=on_done
+            )
+        except RmqError:
+            self._probed.discard(name)  # the pull in flight fails, too
+
+    def _give_up(self, now_ms: int) -> None:
+        """Abandon all queues once no broker has answered for `give_up_ms`."""
+        limit_ms = self._options.give_up_ms
+        if limit_ms is None or not self._troubled:
+            self._all_away_since_ms = None
+            return
+        away = self.away
+        if len(away) < len(self._queues):
+            self._all_away_since_ms = None
+        elif self._all_away_since_ms is None:
+            self._all_away_since_ms = now_ms
+        elif now_ms - self._all_away_since_ms >= limit_ms:
+            self.abandoned.update(away)
+            self.has_given_up = True
+            self._queues.clear()
 
     def _give_out(self, queue: MessageQueue, followed: _Followed) -> None:
         self._chunks.extend(followed.reading.take())
@@ -286,18 +362,27 @@ class Follower:
         followed.trouble = error
         backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
         followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
-        if queue.broker_name not in self._troubled:
-            self._troubled.add(queue.broker_name)
-            limit_ms = self._options.refused_ms
-            limit = "" if error.retriable else f" for up to {format_duration(limit_ms)}"
-            self._say(f"{queue.broker_name}: {error.message}; retrying{limit}")
+        limit_ms = self._options.refused_ms
+        limit = "" if error.retriable else f" for up to {format_duration(limit_ms)}"
+        name = queue.broker_name
+        self._announce(name, f"{name}: {error.message}; retrying{limit}")
 
     def _recovered(self, queue: MessageQueue, followed: _Followed) -> None:
         followed.failures = 0
         followed.trouble = None
-        if queue.broker_name in self._troubled:
-            self._troubled.discard(queue.broker_name)
-            self._say(f"{queue.broker_name} is back; continuing")
+        self._answered(queue.broker_name)
+
+    def _announce(self, name: str, text: str) -> None:
+        """Tell the user of a broker's outage, once."""
+        if name not in self._troubled:
+            self._troubled.add(name)
+            self._say(text)
+
+    def _answered(self, name: str) -> None:
+        self._silent.pop(name, None)
+        if name in self._troubled:
+            self._troubled.discard(name)
+            self._say(f"{name} is back; continuing")
 
     def _ask_routes(self) -> None:
         """Request the topics' routes periodically, without waiting for the answers."""

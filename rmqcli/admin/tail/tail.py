@@ -60,6 +60,8 @@ class TailPlan:
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     rate_per_s: float | None = None
+    #: while following: how long no broker may answer before the run ends
+    give_up_ms: int | None = None
     selects: Callable[[MessageQueue], bool] = field(default=lambda _queue: True)
     #: a queue that buffers more than this while it waits for others is paused
     kept_bytes_max: int = 1 << 20
@@ -274,6 +276,7 @@ class Tail(Generic[T]):
                 expression=self._plan.filter.expression,
                 expression_type=self._plan.filter.expression_type,
                 selects=self._plan.selects,
+                give_up_ms=self._plan.give_up_ms,
             ),
             say=self._say,
             on_new_broker=lost.expect,
@@ -282,7 +285,7 @@ class Tail(Generic[T]):
         try:
             while (left_ms := self.left_ms()) > 0:
                 self._take_back(lost, follower)
-                if follower.is_over and lost.is_over:
+                if follower.has_given_up or (follower.is_over and lost.is_over):
                     break
                 yield from self._arrived(follower.poll(left_ms))
         finally:

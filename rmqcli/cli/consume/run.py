@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 #: How long messages in progress may take to finish when the consumer leaves.
 DRAIN_MS: Final = 30_000
+#: After this long without an answer, a broker is asked whether it still answers.
+_PROBE_MS: Final = 3_000
 #: Time between two updates of the status.
 _LOOK_MS: Final = 500
 #: New objects after which Python collects garbage. With its default of 700 it traverses
@@ -94,6 +96,7 @@ def config_of(options: ConsumeOptions) -> ConsumerConfig:
         max_reconsume_times=options.max_retries,
         await_termination_ms=DRAIN_MS,
         consume_timeout_ms=_consume_timeout_ms(options),
+        probe_broker_interval_ms=_PROBE_MS,
     )
 
 

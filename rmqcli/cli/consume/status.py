@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 #: The rate is the average over this many updates.
 _RATE_LOOKS: Final = 4
+#: Queues are gained and lost one topic after the other. A line is written once they
+#: have been the same for so long.
+_SETTLED_MS: Final = 400
 
 
 class Status:
@@ -57,6 +60,9 @@ class Status:
         self._clock = clock
         self._lock = threading.Lock()
         self._owned: list[MessageQueue] = []
+        self._owned_since_ms = 0
+        #: the queues that the last line named
+        self._said: list[MessageQueue] = []
         self._started_ms = clock.monotonic_ms()
         self._looks = [(self._started_ms, 0)]
 
@@ -87,10 +93,14 @@ class Status:
             yield
 
     def look(self, consumer: Consumer) -> None:
-        """Write a line if the queues have changed, and redraw the line in place."""
+        """Write a line once changed queues have settled; redraw the line in place."""
         queues = consumer.queues()
+        now_ms = self._clock.monotonic_ms()
         if queues != self._owned:
             self._owned = queues
+            self._owned_since_ms = now_ms
+        elif queues != self._said and now_ms - self._owned_since_ms >= _SETTLED_MS:
+            self._said = queues
             self.say(_owns(queues))
         if self._in_place:
             text = self._line(None if self._by_proxy else consumer.running_info())

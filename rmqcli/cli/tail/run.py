@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 #: A queue whose end is unknown is resumed from this long before tail was started,
 #: because its broker's clock may be behind the clock of this machine.
 _CLOCKS_APART_MS = 60_000
+#: With --count, tail ends when no broker has answered for this long.
+_GIVE_UP_MS = 60_000
 #: At most this many gaps of a queue are listed.
 _GAPS_LISTED = 5
 #: Flags that the command leaves out, together with their values.
@@ -82,6 +84,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
         started_ms = client.clock.monotonic_ms()
         started_epoch_ms = client.clock.epoch_ms()
         ranges, lost = _find_ranges(common, client, options)
+        has_end = options.count is not None and not options.follow
         plan = TailPlan(
             ranges=tuple(ranges),
             filter=tail_filter,
@@ -96,6 +99,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
             timeout_ms=options.for_,
             idle_timeout_ms=options.idle_timeout,
             rate_per_s=options.rate,
+            give_up_ms=_GIVE_UP_MS if has_end else None,
             selects=lambda queue: (
                 not options.selectors
                 or any(s.matches(queue) for s in options.selectors)

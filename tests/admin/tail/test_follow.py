@@ -182,3 +182,25 @@ def test_a_refusal_gives_the_queue_up() -> None:
             follower.poll(200)
     assert list(follower.abandoned) == [queue(0)]
     assert "stopped reading T@b-a:0: " in said[0]
+
+
+def test_all_queues_are_given_up_when_no_broker_has_answered_for_the_limit() -> None:
+    broker = ScriptedBroker({0: 2, 1: 0})
+    said: list[str] = []
+    with Peer(broker) as namesrv:
+        config = ClientConfig(namesrv=(namesrv.address,), timeout_ms=60_000)
+        with Client(config) as client:
+            follower = Follower(
+                client,
+                {queue(0): 0, queue(1): 0},
+                FollowOptions(give_up_ms=0),
+                say=said.append,
+            )
+            with Peer(broker) as served:
+                broker.addresses = {0: served.address}
+                follow(follower, lambda seen: len(seen) == 2)
+            follow(follower, lambda _: follower.has_given_up)
+    assert follower.is_over
+    assert sorted(follower.abandoned) == [queue(0), queue(1)]
+    assert len(said) == 1
+    assert "retrying" in said[0]

@@ -63,10 +63,23 @@ def make_status():
     return make
 
 
-def test_a_line_when_the_queues_change_and_only_then(make_status, capsys):
-    status = make_status(Counts(None))
-    for owned in ([], [Q0, Q1], [Q0, Q1], [Q0], []):
-        status.look(Queues(*owned))
+def test_a_line_when_the_queues_have_changed_and_settled_and_only_then(
+    make_status, capsys
+):
+    clock = ManualClock()
+    status = make_status(Counts(None), clock=clock)
+    for owned, for_ms in (
+        ([], 9_000),
+        ([Q0], 300),  # the topic's other queue comes with the same rebalance
+        ([Q0, Q1], 9_000),
+        ([Q0], 9_000),
+        ([], 300),
+        ([Q0], 9_000),
+        ([], 9_000),
+    ):
+        for wait_ms in (0, for_ms, 0):
+            clock.advance(wait_ms)
+            status.look(Queues(*owned))
     assert capsys.readouterr().err.splitlines() == [
         "owns 2 queues: T@b-a:0-1",
         "owns 1 queue: T@b-a:0",
@@ -114,7 +127,6 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
         clock.advance(500)
         status.look(Queues(Q0, Q1, info=info))
     assert screen.getvalue() == (
-        "owns 2 queues: T@b-a:0-1\n"
         "\r\x1b[K500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
         " · flow control on 1 · 2 failed: 2 retries"
     )

@@ -93,3 +93,40 @@ def test_one_that_goes_away_and_stays_away_is_exit_6():
     assert "2 shown, 2 read, 1 queue abandoned" in err
     assert "nothing missing" not in err
     assert tail.returncode == 6
+
+
+def test_one_that_stops_while_it_is_followed_is_reported_at_once_and_when_it_is_back():
+    """It held the pulls like one that waits for messages, and tail said nothing."""
+    with EmbeddedCluster(queues=2) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"])
+        with start(cluster, "--count", "2") as tail:
+            assert tail.stdout is not None
+            tail.stdout.readline()
+            cluster.broker("broker-a").hang()
+            told = read_until(tail.stderr, "does not answer")
+            cluster.broker("broker-a").resume()
+            told += read_until(tail.stderr, "is back")
+            cluster.send("T", ["b"])
+            out, err = tail.communicate(timeout=PATIENCE_S)
+    address = cluster.broker("broker-a").address
+    assert told[-2:] == [
+        f"broker-a ({address}) does not answer; retrying\n",
+        "broker-a is back; continuing\n",
+    ]
+    assert json.loads(out)["body"] == "b"
+    assert err == "2 shown, 2 read, nothing missing\n"
+    assert tail.returncode == 0
+
+
+def test_one_that_stops_while_it_is_followed_and_stays_away_is_exit_6():
+    with EmbeddedCluster(queues=1) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"])
+        with start(cluster, "--for", "9s") as tail:
+            assert tail.stdout is not None
+            tail.stdout.readline()
+            cluster.broker("broker-a").hang()
+            _, err = tail.communicate(timeout=PATIENCE_S)
+    assert "T@broker-a:0: abandoned at offset 1: no answer from" in err
+    assert tail.returncode == 6
