@@ -32,6 +32,8 @@ _RESERVED_GROUPS: Final = (
 #: How similar a name must be, from 0 to 1, to be what was meant.
 _SIMILAR: Final = 0.75
 _SUGGESTED_MAX: Final = 3
+#: A name of at least so many characters may be the beginning of what was meant.
+_BEGUN_MIN: Final = 3
 
 
 def check_topic(topic: str) -> None:
@@ -56,10 +58,18 @@ def similar(name: str, known: Collection[str]) -> list[str]:
     """Return the names that `name` may be a mistyped form of, most similar first."""
     import difflib  # only when a name was mistyped
 
-    same = [each for each in known if each.lower() == name.lower()]
-    return same or difflib.get_close_matches(
+    lower = name.lower()
+    if same := [each for each in known if each.lower() == lower]:
+        return same
+    begun = [
+        each
+        for each in sorted(known, key=lambda each: (len(each), each))
+        if len(name) >= _BEGUN_MIN and each.lower().startswith(lower)
+    ]
+    near = difflib.get_close_matches(
         name, sorted(known), n=_SUGGESTED_MAX, cutoff=_SIMILAR
     )
+    return list(dict.fromkeys([*begun, *near]))[:_SUGGESTED_MAX]
 
 
 def _check(kind: str, name: str, length_max: int) -> None:

@@ -37,6 +37,7 @@ _TIME = re.compile(
     r"([Zz]|[+-]\d\d(?::?\d\d)?)?",
     re.ASCII,
 )
+_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d)?", re.ASCII)
 #: What is wrong with a time that does not begin with `@`.
 NO_AT_SIGN = "a time begins with '@'"
 _WORDS = ("earliest", "latest", "now")
@@ -160,6 +161,9 @@ def parse_position(text: str, *, tz: tzinfo | None) -> Position:
     if _TIME.fullmatch(text):
         hint = f"write @{text}"
         raise TextError(text, NO_AT_SIGN, start=0, end=len(text), hint=hint)
+    if _TIME_OF_DAY.fullmatch(text):
+        hint = "write the day, too, as in @2026-01-02T03:04, or a time ago, as in -15m"
+        raise TextError(text, "a time without a day", start=0, end=len(text), hint=hint)
     if _is_number(text[:1]):
         return AtOffset(_parse_long(text, start=0))
     raise _not_a_position(text)

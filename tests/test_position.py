@@ -211,3 +211,12 @@ def test_any_text_is_a_position_or_a_text_error(text):
 @given(st.integers(0, 2**63 - 1), st.sampled_from(["", "-", "+"]))
 def test_offsets_read_back(number, sign):
     assert str(parse_position(f"{sign}{number}", tz=UTC)) == f"{sign}{number}"
+
+
+@pytest.mark.parametrize("text", ["9:05", "13:00", "23:59:59"])
+def test_a_time_of_day_needs_a_day(text: str) -> None:
+    with pytest.raises(TextError, match="a time without a day") as info:
+        parse_position(text, tz=None)
+    assert info.value.hint == (
+        "write the day, too, as in @2026-01-02T03:04, or a time ago, as in -15m"
+    )

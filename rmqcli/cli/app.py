@@ -57,7 +57,7 @@ def run_app(
     except typer.Abort:
         raise KeyboardInterrupt from None
     except typer.TyperException as error:
-        raise _usage_error(error, entry, parameters) from error
+        raise _usage_error(error, entry, parameters, words) from error
     values, typed = parsed[0]
     return act(command, values, typed)
 
@@ -166,7 +166,10 @@ def reader_of(parameter: Parameter) -> Callable[[str], object]:
 
 
 def _usage_error(
-    error: typer.TyperException, entry: CommandEntry, parameters: Sequence[Parameter]
+    error: typer.TyperException,
+    entry: CommandEntry,
+    parameters: Sequence[Parameter],
+    words: Sequence[str],
 ) -> UsageError:
     """Turn an error of Typer, or of one of our option parsers, into a UsageError."""
     cause = error.__cause__
@@ -178,8 +181,11 @@ def _usage_error(
         return cause
     if isinstance(cause, RmqError):
         message = f"{option}: {cause.message}" if option else cause.message
-        return UsageError(message, hint=cause.hint)
+        hints = (habits.hint_for_value(entry.path, option, each) for each in words)
+        return UsageError(message, hint=next(filter(None, hints), cause.hint))
     unknown = getattr(error, "option_name", None)
+    if unknown and unknown[1:].isdigit():  # Typer names the first digit only
+        unknown = next((each for each in words if each.startswith(unknown)), unknown)
     see = f"see: {command} --help"
     if unknown == _ENDPOINTS and _ENDPOINTS not in all_flags(parameters):
         return UsageError(
@@ -201,9 +207,7 @@ def _usage_error(
 
 
 def _nearest(flag: str, flags: Sequence[str]) -> str:
-    near = similar(flag, flags)
-    starts = [each for each in flags if len(flag) > 3 and each.startswith(flag)]
-    found = list(dict.fromkeys([*starts, *near]))[:3]
+    found = similar(flag, flags) if len(flag) > len("--x") else []
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 

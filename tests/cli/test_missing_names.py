@@ -56,6 +56,7 @@ QUEUE = {
 }
 ROWS = [
     *(("topic", "ordres", "; did you mean orders?", each) for each in TOPIC.values()),
+    *(("topic", "ord", "; did you mean orders?", each) for each in TOPIC.values()),
     *(("topic", "Orders", "; did you mean orders?", each) for each in TOPIC.values()),
     *(("topic", "billing", "; billing is a group", each) for each in TOPIC.values()),
     *(("topic", "nothing", "", each) for each in TOPIC.values()),

@@ -7,22 +7,33 @@ kcat, rpk, Kafka's own scripts, and tail.
 
 from __future__ import annotations
 
+import re
+
 from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
+from rmqcli.clock import SYSTEM_CLOCK
 
 #: Commands that work: what is typed -> the command.
 COMMANDS = {
     "broker describe": "broker show",
     "broker ls": "brokers",
+    "brokers describe": "broker show",
     "brokers list": "brokers",
     "group describe": "group show",
     "group ls": "groups",
+    "groups create": "group create",
+    "groups delete": "group delete",
+    "groups describe": "group show",
     "groups list": "groups",
     "produce": "send",
     "topic add": "topic create",
+    "topic alter": "topic update",
     "topic consume": "tail",
     "topic describe": "topic show",
     "topic ls": "topics",
     "topic produce": "send",
+    "topics create": "topic create",
+    "topics delete": "topic delete",
+    "topics describe": "topic show",
     "topics list": "topics",
 }
 
@@ -50,10 +61,13 @@ HINTS = {
     "-C": "to read messages: rmq tail TOPIC",
     "-L": "to list topics and brokers: rmq topics, rmq brokers",
     "-P": "to send messages: rmq send TOPIC",
+    "-b": "name servers: --namesrv HOST:PORT",
+    "-t": "to read messages: rmq tail TOPIC; to send: rmq send TOPIC",
     "brokerStatus": "rmq broker show BROKER",
     "getBrokerConfig": "rmq broker show BROKER --settings",
     "cluster": "rmq brokers",
     "clusterList": "rmq brokers",
+    "consumer-groups": "to list groups: rmq groups; how far behind: rmq lag GROUP",
     "consumerConnection": "rmq group show GROUP",
     "consumerProgress": "rmq lag [GROUP]",
     "consumerStatus": "rmq lag GROUP --process-queues",
@@ -86,15 +100,32 @@ FLAG_HINTS = {
     ("", "--group"): "rmq tail and rmq lag know groups: rmq lag GROUP",
     ("", "--json"): "the output format: -o json",
     ("", "--offset"): "the start position: --from POSITION",
+    ("", "--list"): "leave it out: rmq topics, rmq groups and rmq brokers are lists",
+    ("", "--max-messages"): "--count N",
+    ("", "--partition"): "one queue: --queue BROKER:ID",
+    ("", "-J"): "-o jsonl",
     ("", "-X"): "options are listed by --help",
     ("", "-b"): "name servers: --namesrv HOST:PORT",
+    ("", "-p"): "one queue: --queue BROKER:ID",
     ("group create", "-c"): "--cluster CLUSTER",
     ("group create", "-b"): "--broker BROKER",
     ("group delete", "-c"): "--cluster CLUSTER",
     ("group delete", "-b"): "--broker BROKER",
     ("group update", "-c"): "--cluster CLUSTER",
     ("group update", "-b"): "--broker BROKER",
+    ("lag", "--all-groups"): "leave it out: rmq lag shows all groups",
+    ("lag", "--describe"): "leave it out: rmq lag GROUP shows each queue",
+    ("reset-offset", "--by-duration"): "--to -2h",
+    ("reset-offset", "--dry-run"): "leave it out: nothing changes without --execute",
+    ("reset-offset", "--from-file"): "--apply FILE",
+    ("reset-offset", "--shift-by"): "--shift N",
+    ("reset-offset", "--to-current"): "--to group:GROUP",
+    ("reset-offset", "--to-datetime"): "--to @2026-01-02T03:04:05Z",
+    ("reset-offset", "--to-earliest"): "--to earliest",
+    ("reset-offset", "--to-latest"): "--to latest",
+    ("reset-offset", "--to-offset"): "--to OFFSET",
     ("spark package", "-o"): "the file to write: --out FILE",
+    ("tail", "--tail"): "for the last N messages: --last N",
     ("tail", "-e"): "to end at the last message: --no-follow",
     ("topic create", "-b"): "--broker BROKER",
     ("topic create", "-c"): "--cluster CLUSTER",
@@ -103,6 +134,16 @@ FLAG_HINTS = {
     ("topic create", "-w"): "--queues N",
     ("topic create", "--partitions"): "--queues N",
 }
+
+#: Values that kcat's `-o` takes, and rpk's -> a position.
+_STARTS = {
+    "beginning": "earliest",
+    "earliest": "earliest",
+    "end": "latest",
+    "latest": "latest",
+    "start": "earliest",
+}
+_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d)?")
 
 
 def slot_of(path: str, flag: str) -> str:
@@ -150,11 +191,20 @@ def hint_for_flag(path: str, flag: str) -> str:
     if path == "tail" and flag[1:].isdigit():
         return f"for the last {flag[1:]} messages: --last {flag[1:]}"
     hint = FLAG_HINTS.get((path, flag)) or FLAG_HINTS.get(("", flag), "")
-    return f"write: {hint}" if hint.startswith("-") else hint
+    return f"write: {hint}" if hint[:1] == "-" else hint
 
 
 def hint_for_value(path: str, option: str, value: str) -> str:
     """Return what to type instead of a value that an option does not take."""
     if path == "tail" and option == "--namesrv" and value.isdigit():
         return f"for the last {value} messages: --last {value}"
+    if option == "--output" and value in _STARTS:
+        return f"the start position: --from {_STARTS[value]}"
+    if _TIME_OF_DAY.fullmatch(value):
+        from datetime import datetime  # only when it was mistyped
+
+        now_s = SYSTEM_CLOCK.epoch_ms() / 1000
+        today = datetime.fromtimestamp(now_s).date()  # noqa: DTZ006  # local, as @TIME
+        hour, _, rest = value.partition(":")
+        return f"for today write @{today}T{hour:0>2}:{rest}"
     return ""

@@ -284,6 +284,7 @@ class _Run:
             self._starts.say(status, is_last=True)
         self._failed.close(status)
         if self._has_joined:
+            status.say_owned()
             status.say(status.summary())
         if is_stuck:
             status.warn(

@@ -99,9 +99,8 @@ class Status:
         if queues != self._owned:
             self._owned = queues
             self._owned_since_ms = now_ms
-        elif queues != self._said and now_ms - self._owned_since_ms >= _SETTLED_MS:
-            self._said = queues
-            self.say(_owns(queues))
+        elif now_ms - self._owned_since_ms >= _SETTLED_MS:
+            self.say_owned()
         if self._in_place:
             text = self._line(None if self._by_proxy else consumer.running_info())
             columns = shutil.get_terminal_size().columns
@@ -113,6 +112,12 @@ class Status:
                         self._messages.progress(text[: max(1, columns - 1)])
                     finally:
                         self._lock.release()
+
+    def say_owned(self) -> None:
+        """Write a line about the queues that were owned last, unless the last was."""
+        if self._owned != self._said:
+            self._said = self._owned
+            self.say(_owns(self._owned))
 
     def summary(self) -> str:
         """Return the summary for the end of the run."""

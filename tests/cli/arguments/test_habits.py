@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -23,6 +24,14 @@ PATHS = [entry.path for entry in COMMANDS]
         ("--timeout=1s -q topics --all", "topics --timeout=1s -q --all"),
         ("broker ls", "brokers"),
         ("brokers list", "brokers"),
+        ("brokers describe B", "broker show B"),
+        ("groups describe G", "group show G"),
+        ("groups create G", "group create G"),
+        ("groups delete G", "group delete G"),
+        ("topics describe T", "topic show T"),
+        ("topics create T", "topic create T"),
+        ("topics delete T", "topic delete T"),
+        ("topic alter T", "topic update T"),
         ("group describe G", "group show G"),
         ("group ls", "groups"),
         ("groups list -o json", "groups -o json"),
@@ -103,6 +112,41 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
         ("group update G -b B", "write: --broker BROKER"),
         ("group delete G -c C", "write: --cluster CLUSTER"),
         ("group delete G -b B", "write: --broker BROKER"),
+        ("tail T -20", "for the last 20 messages: --last 20"),
+        ("tail T --tail 5", "for the last N messages: --last N"),
+        ("tail T -o beginning", "the start position: --from earliest"),
+        ("tail T -o end", "the start position: --from latest"),
+        ("tail T -p 0", "one queue: --queue BROKER:ID"),
+        ("send T --partition 0 x", "one queue: --queue BROKER:ID"),
+        ("tail T -J", "write: -o jsonl"),
+        ("consume T -g G --max-messages 1", "write: --count N"),
+        (
+            "topics --list",
+            "leave it out: rmq topics, rmq groups and rmq brokers are lists",
+        ),
+        ("lag --all-groups", "leave it out: rmq lag shows all groups"),
+        ("lag G --describe", "leave it out: rmq lag GROUP shows each queue"),
+        ("reset-offset G T --to-earliest", "write: --to earliest"),
+        ("reset-offset G T --to-latest", "write: --to latest"),
+        ("reset-offset G T --to-current", "write: --to group:GROUP"),
+        ("reset-offset G T --to-offset 5", "write: --to OFFSET"),
+        (
+            "reset-offset G T --to-datetime 2026-01-02T03:04:05.000",
+            "write: --to @2026-01-02T03:04:05Z",
+        ),
+        ("reset-offset G T --shift-by -5", "write: --shift N"),
+        ("reset-offset G T --by-duration PT1H", "write: --to -2h"),
+        ("reset-offset G T --from-file f", "write: --apply FILE"),
+        (
+            "reset-offset G T --to latest --dry-run",
+            "leave it out: nothing changes without --execute",
+        ),
+        (
+            "consumer-groups",
+            "to list groups: rmq groups; how far behind: rmq lag GROUP",
+        ),
+        ("-b h:1 lag", "name servers: --namesrv HOST:PORT"),
+        ("-t T -C", "to read messages: rmq tail TOPIC; to send: rmq send TOPIC"),
         ("lag --explian", "did you mean --explain?"),
         ("lagg", "did you mean lag?"),
         ("topic shwo T", "did you mean show?"),
@@ -155,3 +199,10 @@ def test_the_error_names_the_command(capfd, typed, ours):
     assert capfd.readouterr().err == (
         f"error: command {typed} does not exist\nhint: write: {ours}\n"
     )
+
+
+def test_a_time_without_a_day_is_not_taken_for_today(capfd):
+    """The hint has today's date: that of the machine's clock, as in `@TIME`."""
+    assert run(["tail", "T", "--from", "9:05:00", "-n", "h:1"]) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"hint: for today write @\d{4}-\d\d-\d\dT09:05:00", last)
