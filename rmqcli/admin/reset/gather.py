@@ -41,17 +41,26 @@ from rmqcli.errors import (
 )
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
-from rmqcli.position import Ago, AtGroup, AtNow, AtTime, Earliest, Latest
+from rmqcli.position import (
+    Ago,
+    AtGroup,
+    AtNow,
+    AtOffset,
+    AtTime,
+    Earliest,
+    Latest,
+)
 from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.admin.reset.plan import MethodKey
     from rmqcli.api.client import Client
+    from rmqcli.api.positions import ResolvedPosition
     from rmqcli.model import TopicRoute
 
 
@@ -280,7 +289,10 @@ def _aim_at_position(
     before = {each.queue: each for each in facts}
     check_groups(client, before, [target.position])
     aimed, lost = [], {}
-    for queue, found in resolve_each(client, before, target.position).items():
+    resolved = resolve_each(client, before, target.position)
+    if isinstance(target.position, AtOffset):
+        _check_ends(target.position.queue_offset, resolved)
+    for queue, found in resolved.items():
         if isinstance(found, RmqError):
             lost[queue] = found
             continue
@@ -294,6 +306,32 @@ def _aim_at_position(
             )
         )
     return aimed, lost
+
+
+def _check_ends(
+    wanted: int, resolved: Mapping[MessageQueue, ResolvedPosition | RmqError]
+) -> None:
+    """Raise RefusedError if the offset is beyond the end of a queue.
+
+    Moved to the end, it would skip all messages of that queue: who wants that writes
+    `latest`. An offset whose message was deleted is moved to the oldest one, which
+    skips nothing.
+    """
+    short = {
+        queue: found.max_offset
+        for queue, found in resolved.items()
+        if not isinstance(found, RmqError) and wanted > found.max_offset
+    }
+    if short:
+        queue, max_offset = min(short.items())
+        others = len(short) - 1
+        more = f" and of {counted(others, 'more queue')}" if others else ""
+        raise RefusedError(
+            f"offset {wanted} is beyond the end of {queue} ({max_offset}){more}:"
+            " nothing was changed",
+            hint="move to the end with the position latest, or choose the queues that"
+            " have this offset",
+        )
 
 
 def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> QueueFacts:

@@ -200,7 +200,7 @@ def write_reset(
         color=common.use_color,
     )
     if common.output == "table":
-        _write_words(common, rows)
+        _write_words(common, plan, rows)
 
 
 def show_plan(common: Common, plan: ResetPlan) -> None:
@@ -213,7 +213,7 @@ def show_plan(common: Common, plan: ResetPlan) -> None:
         color=color_is_on(common.color, sys.stderr),
         stream=sys.stderr,
     )
-    _write_words(common, rows)
+    _write_words(common, plan, rows)
 
 
 def write_backups(common: Common, backups: list[Backup]) -> None:
@@ -265,6 +265,17 @@ def _row(
     return row
 
 
+def _moved(queues: list[QueuePlan]) -> str:
+    """Say how many messages these queues skip or replay, and of what time."""
+    count = sum((each.skipped or 0) + (each.replayed or 0) for each in queues)
+    firsts = [each.first_store_ms for each in queues if each.first_store_ms is not None]
+    lasts = [each.last_store_ms for each in queues if each.last_store_ms is not None]
+    text = counted(count, "message")
+    if firsts and lasts:
+        text += f", stored from {_time(min(firsts))} to {_time(max(lasts))}"
+    return text
+
+
 def _edge(message: EdgeMessage | None) -> dict[str, Any] | None:
     if message is None:
         return None
@@ -294,7 +305,16 @@ def _shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:
     return tuple(column for column in COLUMNS if column.name not in hidden)
 
 
-def _write_words(common: Common, rows: Mapping[MessageQueue, dict[str, Any]]) -> None:
+def _write_words(
+    common: Common, plan: ResetPlan, rows: Mapping[MessageQueue, dict[str, Any]]
+) -> None:
+    # At 80 columns the table has no room for the times.
+    for verb, moved in (
+        ("skips", [each for each in plan.queues if each.skipped]),
+        ("replays", [each for each in plan.queues if each.replayed]),
+    ):
+        if moved:
+            common.messages.info(f"{verb} {_moved(moved)}")
     for queue, row in rows.items():
         for warning in row["warnings"]:
             common.messages.info(f"{queue}: {warning}")

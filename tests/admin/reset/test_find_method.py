@@ -433,7 +433,7 @@ def test_targets_outside_the_queue_are_compared_by_where_they_end(timed):
     """The plan clamps 99 to the end of the queue, and a push can go to the end."""
     cluster, client = timed
     with FakeMember(cluster):
-        found = push_of(client, ToPosition(AtOffset(99)))
+        found = push_of(client, Shift(99))
         assert found == (Mechanism.CLIENT_PUSH, (-1, True))
         cluster.broker().trim("T", 2)
         found = push_of(client, ToPosition(AtOffset(1)))

@@ -166,7 +166,7 @@ def test_a_backup_is_found_again_through_another_name_server(start, capsys):
 
 def test_one_broker_that_is_unchanged_is_enough(start, capsys, state):
     cluster = start(5, brokers=2)
-    make_backup(cluster, capsys)
+    make_backup(cluster, capsys, to="latest")
     moved = edit(state, lambda d: d["cluster"]["brokers"].update({"broker-b": ["b:1"]}))
     code, _, err = reset(cluster.namesrv, capsys, "--undo", *DO)
     assert (code, moved) == (0, 1), err
@@ -175,7 +175,7 @@ def test_one_broker_that_is_unchanged_is_enough(start, capsys, state):
 def test_a_backup_made_while_a_broker_was_down_is_of_the_same_cluster(start, capsys):
     cluster = start(5, brokers=2)
     cluster.broker("broker-b").kill()
-    make_backup(cluster, capsys)
+    make_backup(cluster, capsys, to="latest")
     cluster.broker("broker-b").restart()
     assert reset(cluster.namesrv, capsys, "--undo", *DO)[0] == 0
     assert at(cluster) == 5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -342,3 +343,33 @@ def test_a_group_that_a_broker_refuses_is_an_error_of_that_kind(start, capsys):
     )
     code, done, err = reset(cluster, capsys, "--to", "0", *DO)
     assert (code, results(done)) == (4, ["NOT_ATTEMPTED", "NOT_ATTEMPTED"]), err
+
+
+def test_an_offset_beyond_the_end_of_a_queue_is_refused(start, capsys):
+    """It was moved to the end, which skips every message, with exit code 0."""
+    cluster = start()
+    commit(cluster, [30, 40])
+    for words in (["--to", "61"], ["--to", "61", *DO]):
+        code, plan, err = reset(cluster, capsys, *words)
+        assert (code, plan) == (7, None)
+        assert "offset 61 is beyond the end of T@broker-a:0 (60) and of 1 more" in err
+    assert at(cluster) == [30, 40]
+    code, done, err = reset(cluster, capsys, "--to", "60", *DO)
+    assert (code, set(results(done))) == (0, {"CONFIRMED"}), err
+    assert at(cluster) == [60, 60]
+
+
+def test_the_times_of_moved_messages_are_below_the_table(start, capsys):
+    """At 80 columns the columns FROM and UNTIL were hidden."""
+    cluster = start()
+    commit(cluster, [30, 40])
+    words = ["reset-offset", "G", "T", "--to", "35", "-n", cluster.namesrv]
+    assert run(words) == 0
+    err = capsys.readouterr().err
+    at = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    assert re.search(
+        rf"^skips 5 messages, stored from {at} to {at}$", err, re.MULTILINE
+    )
+    assert re.search(
+        rf"^replays 5 messages, stored from {at} to {at}$", err, re.MULTILINE
+    )
