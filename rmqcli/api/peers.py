@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import ConnectError, DeadlineError
+from rmqcli.errors import ConnectError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,11 +54,12 @@ class Peers:
         return gone
 
     def explain(self, error: RmqError) -> None:
-        """Add a hint to an error about an advertised address that has never answered.
+        """Add a hint to an error about an advertised address that cannot be reached.
 
-        Other errors are not changed.
+        Other errors are not changed, and neither are those about an address that has
+        answered, or that accepts connections.
         """
-        if not isinstance(error, ConnectError | DeadlineError):
+        if not isinstance(error, ConnectError):
             return
         broker_name = self._advertised.get(error.address)
         if broker_name is not None and error.address not in self.versions:

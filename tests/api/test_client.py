@@ -126,6 +126,17 @@ def test_an_advertised_address_out_of_reach_is_explained():
     assert "brokerIP1" in caught.value.hint
 
 
+def test_an_advertised_address_that_hangs_is_not_called_out_of_reach():
+    with Peer(silent) as hung, Peer(answering(body=route_body(hung.address))) as peer:
+        config = ClientConfig(namesrv=(peer.address,), timeout_ms=60_000)
+        with Client(config) as client:
+            address = client.master_of(client.route("T"), "b-a")
+            with pytest.raises(DeadlineError) as caught:
+                client.invoke(address, get_max_offset("T", 0), timeout_ms=500)
+
+    assert caught.value.hint == ""
+
+
 def test_a_slave_serves_while_there_is_no_master():
     body = route_body("127.0.0.1:1").replace(b'"0":', b'"3":')
     with Peer(answering(body=body)) as peer, client_of(peer.address) as client:

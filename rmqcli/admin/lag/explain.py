@@ -45,7 +45,10 @@ def _headline(lag: GroupLag) -> str:
         )
         return f"How far {lag.group} is behind is unknown{known}: {lag.reason}."
     if lag.total_lag == 0:
-        return f"{lag.group} has read everything."
+        return (
+            f"{lag.group} has read everything. Messages that failed are counted once"
+            " their next try is due: brokers do not report them before."
+        )
     age = ""
     if lag.age_ms is not None:
         age = f"; the oldest has waited {format_duration(lag.age_ms)}"
