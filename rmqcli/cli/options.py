@@ -544,6 +544,8 @@ class Command(NamedTuple):
         except NotFoundError as error:
             if error.missing is None or own.get("store") is not None:
                 raise
+            if error.address in (own.get("endpoints") or ()):
+                raise  # a proxy lists no names
             raise common.explain_missing(error) from error
         except TransportError as error:
             raise common.explain_endpoints(error, own.get("endpoints") or ()) from error

@@ -130,7 +130,8 @@ class Consumer:
     - Members share the messages of a topic, not its queues. There are no offsets:
       `seek`, `commit`, `offsets`, `lag` and `running_info` raise UnsupportedError.
     - The topics must exist. The settings of the group determine how often and when a
-      failed message is delivered again. A new group begins near the end of the queues.
+      failed message is delivered again. A new group begins near the end of the queues,
+      and in a young topic at the first message.
     - A FIFO group is consumed in order: one message of each message group at a time,
       and a failed message is retried in its place. `orderly` needs such a group.
 

@@ -120,7 +120,9 @@ _FILTER_SHARE: Final = 3
 _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
 #: How long `join` waits for listeners.
 _JOIN_MS: Final = 500
-_NEAR_THE_END: Final = "new groups begin near the end"
+_NEAR_THE_END: Final = (
+    "new groups begin near the end, and in a young topic at the first message"
+)
 _GENERATED_IDS: Final = "a proxy identifies clients by generated ids"
 #: Settings that have no meaning through a proxy -> the reason, and what to do instead;
 #: each may be empty.

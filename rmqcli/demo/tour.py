@@ -114,7 +114,11 @@ STEPS: Final = (
             *("--execute", "--yes"),
         ),
     ),
-    Step(title="The backlog is gone", words=("lag", "billing")),
+    Step(
+        title="The backlog is gone",
+        about="Orders keep coming: what it is behind now has arrived since the reset.",
+        words=("lag", "billing"),
+    ),
     Step(
         title="It was a mistake: undo",
         about="The backup that the reset saved is restored.",

@@ -22,6 +22,7 @@ from rmqcli.errors import (
     DeniedError,
     DisconnectedError,
     FilterError,
+    Missing,
     NotFoundError,
     RmqError,
     UnsupportedError,
@@ -42,6 +43,9 @@ _FILTER_HINT: Final = "check the filter expression"
 #: The error text of a broker that cannot parse a filter. A proxy passes it on with
 #: INTERNAL_SERVER_ERROR, as it does for every code for which it has no counterpart.
 _UNREADABLE_FILTER: Final = "parse the consumer's subscription failed"
+#: What a proxy says to the settings of a client whose group no broker knows.
+_UNKNOWN_GROUP: Final = re.compile(r"group not found: ([%|a-zA-Z0-9_-]+)")
+_CREATE_GROUP: Final = Hint("create it with ", LibraryCall("Admin.create_group"))
 _CREDENTIALS_HINT: Final = Hint("check ", Argument("credentials"))
 #: Hints for what RocketMQ's proxies say with UNAUTHORIZED; it is their only code for
 #: calls that are not signed, and for accounts without the right.
@@ -165,6 +169,19 @@ def grpc_error(
             if has_answered
             else "check that this is the gRPC port of a RocketMQ proxy, usually 8081",
         )
+    unknown_group = _UNKNOWN_GROUP.search(remark)
+    if unknown_group is not None:
+        missing = Missing("group", unknown_group[1])
+        error = NotFoundError(
+            f"group {missing.name} does not exist",
+            code=int(code.value[0]),
+            name=code.name,
+            remark=remark,
+            address=address,
+            hint=_CREATE_GROUP,
+        )
+        error.missing = missing
+        return error
     kind: type[BrokerError] = BrokerError
     hint = ""
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
@@ -172,10 +189,7 @@ def grpc_error(
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         kind, hint = BusyError, "try again in a moment"
     elif code is grpc.StatusCode.NOT_FOUND or "group not found" in remark:
-        kind, hint = (
-            NotFoundError,
-            Hint("create it with ", LibraryCall("Admin.create_group")),
-        )
+        kind, hint = NotFoundError, _CREATE_GROUP
     return kind(
         f"{what}: {address} ended the call with {code.name}{_words(remark)}",
         code=int(code.value[0]),

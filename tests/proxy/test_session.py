@@ -411,6 +411,12 @@ def test_a_status_becomes_an_error_of_its_kind(proxy, open_session, name, kind):
             "create it with Admin.create_group()",
         ),
         (
+            "INVALID_ARGUMENT",
+            "telemetry failed. group not found: g-1",
+            NotFoundError,
+            "create it with Admin.create_group()",
+        ),
+        (
             "NOT_FOUND",
             "the reason",
             NotFoundError,

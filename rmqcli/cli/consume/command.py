@@ -160,8 +160,8 @@ _CONTRADICTIONS: Final = (
 )
 #: Options that cannot be used with a proxy -> what to do instead.
 _NOT_BY_PROXY: Final = {
-    "--from": "through a proxy a new group begins near the end;"
-    " rmq reset-offset moves a group",
+    "--from": "through a proxy a new group begins near the end, and in a young topic at"
+    " the first message; rmq reset-offset moves a group",
     "--broadcast": "a proxy shares the messages among the members of a group: give each"
     " program its own group",
     "--max-retries": "the group's settings limit the retries: rmq group update GROUP"

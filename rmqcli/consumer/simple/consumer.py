@@ -85,7 +85,8 @@ class SimpleConsumer:
     `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
     expression (`"A || B"`) or a `SubscriptionData`; see `sql`. `invisible_duration_ms`
     is the default of `receive`. In a queue that the group has never consumed, the
-    consumer begins near the end or, with `consume_from="earliest"`, at the beginning.
+    consumer begins near the end (while the queue's first message is still in the
+    broker's memory, there) or, with `consume_from="earliest"`, at the beginning.
     With `orderly` a queue delivers no message while an earlier one is hidden. `namesrv`
     is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
     127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
@@ -94,7 +95,7 @@ class SimpleConsumer:
     ROCKETMQ_ENDPOINTS, if `namesrv` is not given) the consumer speaks gRPC over TLS. A
     proxy without TLS, or with a self-signed certificate, needs `client` with
     `plaintext=True` or `tls=TlsOptions(...)`. Through a proxy, the settings of the
-    group determine whether it is orderly, a new group begins near the end,
+    group determine whether it is orderly, a new group always begins near the end,
     `invisible_duration_ms` must be 10 s or more, and a receive waits for at least 1 s.
 
     Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
@@ -475,6 +476,6 @@ def _check_for_proxy(begin: Position, *, orderly: bool) -> None:
     if begin != Latest():
         raise ConfigError(
             "consume_from cannot be used with endpoints: through a proxy, new"
-            " groups begin near the end",
+            " groups begin near the end, and in a young topic at the first message",
             hint="reset the group with Admin and name servers before it begins",
         )

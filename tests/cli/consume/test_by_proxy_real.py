@@ -79,7 +79,7 @@ def test_failures_are_retries_and_then_dead_letters(proxy, group, rmq):
 def test_a_group_that_is_not_there(proxy, rmq):
     topic = proxy.create_topic()
     _, err = rmq("consume", topic, "-g", "no-such-group", code=3)
-    assert "group not found: no-such-group" in err
+    assert "group no-such-group does not exist" in err
     assert "hint: create it with rmq group create" in err
 
 
