@@ -601,6 +601,8 @@ class _Job:
         self.failed = 0
         self._unknown = 0
         self._left_out = 0
+        #: the line of the first of the last messages none of which is stored
+        self._resume_at: str | None = None
         self._is_cut = False
         self._errors: list[RmqError] = []
         self._brokers: set[str] = set()
@@ -641,11 +643,13 @@ class _Job:
             if outcome.status in _STORED:
                 self.stored += 1
                 self._weak += outcome.status != "SEND_OK"
+                self._resume_at = None
                 if outcome.queue is not None:
                     self._brokers.add(outcome.queue.broker_name)
             else:
                 self.failed += 1
                 self._unknown += outcome.status == "UNKNOWN"
+                self._resume_at = self._resume_at or outcome.source
                 if outcome.error is not None and len(self._errors) < 100:
                     self._errors.append(outcome.error)
             if (
@@ -708,8 +712,8 @@ class _Job:
         if self._unknown:
             messages.warn(
                 f"{counted(self._unknown, 'message')} may or may not be stored, and"
-                " sending again may store a message twice; look for msg_id with: rmq"
-                " tail"
+                " sending again may store a message twice; look for each with: rmq tail"
+                f" {self._options.topic} --key MSG_ID --from -15m --no-follow"
             )
         if self._weak:
             messages.warn(
@@ -753,8 +757,12 @@ class _Job:
 
     def _raise_failures(self, given_up: RmqError | None) -> None:
         if given_up is not None:
+            resume = ""
+            if self._resume_at is not None:
+                resume = f"; nothing from {self._resume_at} on is known to be stored"
             self._common.messages.warn(
                 "gave up: no broker can be reached; the rest of the input was not read"
+                f"{resume}"
             )
         if not self.failed:
             return

@@ -81,9 +81,13 @@ def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic)
     assert json.loads(out)["status"] == "UNKNOWN"
     assert (
         "warning: 1 message may or may not be stored, and sending again may store a"
-        " message twice;" in err
+        f" message twice; look for each with: rmq tail {rmq_topic} --key MSG_ID --from"
+        " -15m --no-follow\n" in err
     )
     assert "not stored" not in err
+    msg_id = json.loads(out)["msg_id"]
+    found = ["--key", msg_id, "--from", "-15m", "--no-follow", "-o", "raw"]
+    assert rmq("tail", rmq_topic, *found)[1] == "x\n"
     whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
     assert rmq("tail", rmq_topic, *whole)[1] == "x\n"
 
@@ -96,6 +100,31 @@ def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster
     assert code == 6
     assert "2 sent, 0 failed, 2 unknown" in err
     assert "it is unknown whether 2 of 4 messages are stored: no answer from " in err
+
+
+def test_when_no_broker_is_left_the_line_is_named_from_which_to_send_again(
+    rmq, rmq_cluster
+):
+    topic = rmq_cluster.create_topic("T", queues=1)
+    # Two batches of 512 lines are stored, and no connection lasts after that.
+    rmq_cluster.faults.add(
+        faults.disconnect(), nth=3, code=int(RequestCode.SEND_BATCH_MESSAGE)
+    )
+    lines = b"".join(b"%d\n" % n for n in range(1, 20_001))
+    code, _, err = rmq("send", topic, "--lines", "-", stdin=lines)
+    assert code == 6
+    assert (
+        "warning: gave up: no broker can be reached; the rest of the input was not"
+        " read; nothing from stdin line 1025 on is known to be stored\n" in err
+    )
+    assert "1024 sent, " in err
+
+
+def test_a_bad_record_is_named_with_the_number_of_those_before_it(rmq, rmq_topic):
+    records = b'{"body": "a"}\nnot json\n{"body": "c"}\n'
+    code, out, err = rmq("send", rmq_topic, "--jsonl", "-", "-o", "csv", stdin=records)
+    assert (code, out.count("SEND_OK")) == (2, 1)
+    assert err.startswith("1 sent, 0 failed\nerror: stdin line 2: not JSON: ")
 
 
 def test_a_dash_is_the_lines_of_stdin(rmq, rmq_topic):
