@@ -6,6 +6,13 @@ import pytest
 
 from rmqcli.store.disk_store import DiskStore
 from tests.store.folders import TINY
+from tests.store.opened import close_all
+
+
+@pytest.fixture(autouse=True)
+def _close_files():
+    yield
+    close_all()
 
 
 @pytest.fixture

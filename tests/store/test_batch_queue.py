@@ -7,7 +7,8 @@ import random
 import pytest
 
 from rmqcli.store.batch_queue import BatchConsumeQueue
-from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+from rmqcli.store.fixed_files import FixedFiles
+from tests.store.opened import open_files
 
 UNITS = 4  # in one file
 
@@ -32,7 +33,7 @@ def queue_in():
     opened: list[BatchConsumeQueue] = []
 
     def open_queue(directory, *, writable=True, units=UNITS):
-        files = FixedFiles(directory, units * 46, OpenFiles(writable=writable))
+        files = FixedFiles(directory, units * 46, open_files(writable=writable))
         opened.append(BatchConsumeQueue(files))
         return opened[-1]
 

@@ -21,6 +21,7 @@ from rmqcli.store.index import (
 )
 from rmqcli.store.message_store import StoreError
 from tests.store.folders import START_MS
+from tests.store.opened import open_files
 
 ALL = {"begin_ms": 0, "end_ms": 2**62, "count_max": 99}
 
@@ -143,7 +144,7 @@ def test_keys_are_found_over_all_files_newest_first(tmp_path, opened, end):
         index.add("t", f"k{number % 7} same", f"u{number}", (number * 10, START_MS))
     if end != "same":
         index.write_out()
-        index = KeyIndex(str(tmp_path / "index"), 5, OpenFiles(writable=end == "new"))
+        index = KeyIndex(str(tmp_path / "index"), 5, open_files(writable=end == "new"))
         assert index.end_offset == 590
     assert index.find("t", "same", **ALL) == [n * 10 for n in reversed(range(60))]
     assert index.find("t", "k3", **ALL) == [n * 10 for n in range(59, -1, -7)][:0] + [
@@ -203,7 +204,7 @@ def test_keys_from_an_offset_on_are_forgotten_in_all_files(tmp_path, opened, off
     assert index.end_offset == (left[-1] if left else -1)
     index.add("t", "k", "", (offset, START_MS))
     index.write_out()
-    again = KeyIndex(str(tmp_path / "index"), 1, OpenFiles(writable=False))
+    again = KeyIndex(str(tmp_path / "index"), 1, open_files(writable=False))
     assert again.find("t", "k", **ALL) == [offset, *left[::-1]]
 
 

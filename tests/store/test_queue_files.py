@@ -7,15 +7,18 @@ import random
 import pytest
 
 from rmqcli.store.consume_queue import ConsumeQueue
-from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+from rmqcli.store.fixed_files import FixedFiles
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.queue_table import QueueTable
+from tests.store.opened import open_files
 
 UNITS = 10  # units in one file
 
 
 def queue_in(directory, *, writable=True, units=UNITS):
-    return ConsumeQueue(FixedFiles(directory, units * 20, OpenFiles(writable=writable)))
+    return ConsumeQueue(
+        FixedFiles(directory, units * 20, open_files(writable=writable))
+    )
 
 
 def entry(number):
@@ -185,7 +188,7 @@ def test_a_reader_follows_a_queue_that_was_deleted_and_began_anew(tmp_path):
 
 def test_the_error_of_one_queue_is_returned_whatever_the_others_do(tmp_path):
     """Else the checkpoint would vouch for entries that are only in memory."""
-    table = QueueTable(tmp_path / "consumequeue", UNITS, OpenFiles(writable=True))
+    table = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
     (tmp_path / "consumequeue").mkdir()
     for topic in ("bad-1", "bad-2"):
         (tmp_path / "consumequeue" / topic).write_text("in the way")
@@ -209,7 +212,7 @@ def test_the_error_of_one_queue_is_returned_whatever_the_others_do(tmp_path):
 
 def test_the_error_of_one_queue_s_sync_is_raised_after_the_others_were_synced(tmp_path):
     folder = tmp_path / "consumequeue"
-    table = QueueTable(folder, UNITS, OpenFiles(writable=True))
+    table = QueueTable(folder, UNITS, open_files(writable=True))
     topics = ["bad", *(f"good-{number}" for number in range(20))]
     for topic in topics:
         table.add(table.make((topic, 0)), 0, 100, 65, store_timestamp_ms=1)
