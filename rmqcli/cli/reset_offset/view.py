@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.admin.reset.cluster_identity import identity_json
 from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
-from rmqcli.cli.ui.queues import lines_about
+from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.units import counted, format_rfc3339
 
@@ -316,9 +316,12 @@ def _write_words(
     ):
         if moved:
             common.messages.info(f"{verb} {_moved(moved)}")
-    texts = {queue: "; ".join(row["warnings"]) for queue, row in rows.items()}
-    for line in lines_about({queue: text for queue, text in texts.items() if text}):
-        common.messages.info(line)
+    warned: dict[str, list[MessageQueue]] = {}
+    for queue, row in rows.items():
+        for warning in row["warnings"]:
+            warned.setdefault(warning, []).append(queue)
+    for warning, queues in warned.items():
+        common.messages.info(f"{queue_ranges(queues)}: {warning}")
     for queue, row in rows.items():
         for side in ("before", "after"):
             edge = row[side]
