@@ -9,6 +9,7 @@ errors depend on its version.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,8 @@ Act = Callable[[Command, Mapping[str, Any], frozenset[str]], Any]
 
 #: The option for a proxy of RocketMQ 5, in the commands that can use one.
 _ENDPOINTS = "--endpoints"
+#: What Typer says of more arguments than the command has.
+_EXTRA = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)", re.DOTALL)
 
 
 def run_app(
@@ -201,9 +204,25 @@ def _usage_error(
         return UsageError(message, hint=hint or see)
     if type(error).__name__ == "MissingParameter":
         kind = "option" if option.startswith("-") else "argument"
-        return UsageError(f"missing {kind} {option}", hint=see)
+        return UsageError(
+            f"missing {kind} {option}", hint=f"write: {_shortest(command, parameters)}"
+        )
+    if (extra := _EXTRA.fullmatch(error.format_message())) is not None:
+        what = "argument" if extra[1] == extra[1].split()[0] else "arguments"
+        hint = f"a text with blanks needs quotes; {see}"
+        return UsageError(f"unexpected {what}: {extra[1]}", hint=hint)
     message = error.format_message().rstrip(".")
     return UsageError(message[:1].lower() + message[1:], hint=see)
+
+
+def _shortest(command: str, parameters: Sequence[Parameter]) -> str:
+    """Return the command with the arguments and options that it needs."""
+    needed = [each for each in parameters if each.is_required]
+    words = [each.metavar for each in needed if each.declaration.is_argument]
+    for each in needed:
+        if not each.declaration.is_argument:
+            words += [max(each.flags, key=len), each.metavar]
+    return " ".join([command, *words])
 
 
 def _nearest(flag: str, flags: Sequence[str]) -> str:

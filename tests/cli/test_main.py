@@ -81,7 +81,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         ),
         (
             ["sample"],
-            "error: missing argument DO\nhint: see: rmq sample --help\n",
+            "error: missing argument DO\nhint: write: rmq sample DO\n",
         ),
         (
             ["sample", "rows", "--colour", "never"],

@@ -273,7 +273,9 @@ def _moved(queues: list[QueuePlan]) -> str:
     lasts = [each.last_store_ms for each in queues if each.last_store_ms is not None]
     text = counted(count, "message")
     if firsts and lasts:
-        text += f", stored from {_time(min(firsts))} to {_time(max(lasts))}"
+        first, last = _time(min(firsts)), _time(max(lasts))
+        stored = f"at {first}" if first == last else f"from {first} to {last}"
+        text += f", stored {stored}"
     return text
 
 

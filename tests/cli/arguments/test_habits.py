@@ -147,6 +147,12 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
         ),
         ("-b h:1 lag", "name servers: --namesrv HOST:PORT"),
         ("-t T -C", "to read messages: rmq tail TOPIC; to send: rmq send TOPIC"),
+        ("import T", "write: rmq import TOPIC --from-parquet DIR"),
+        ("consume T", "write: rmq consume TOPIC... --group GROUP"),
+        (
+            "send T hello world",
+            "a text with blanks needs quotes; see: rmq send --help",
+        ),
         ("lag --explian", "did you mean --explain?"),
         ("lagg", "did you mean lag?"),
         ("topic shwo T", "did you mean show?"),
@@ -199,6 +205,14 @@ def test_the_error_names_the_command(capfd, typed, ours):
     assert capfd.readouterr().err == (
         f"error: command {typed} does not exist\nhint: write: {ours}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [("b", "argument: b"), ("b c", "arguments: b c")]
+)
+def test_arguments_that_are_too_many_are_named(capfd, words, said):
+    assert run(shlex.split(f"send T a {words}")) == 2
+    assert capfd.readouterr().err.splitlines()[0] == f"error: unexpected {said}"
 
 
 def test_a_time_without_a_day_is_not_taken_for_today(capfd):
