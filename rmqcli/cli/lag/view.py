@@ -195,7 +195,13 @@ MEMBER_COLUMNS = (
     Column("address", priority=10),
     Column("version", priority=30),
     Column("language", priority=40),
-    Column("queues", shorten=True, priority=20),
+    # The rows of the queues name their members. A list with its middle left out would
+    # look like the name of one queue.
+    _number(
+        "queues",
+        shown=lambda row: None if row["queues"] is None else len(row["queues"]),
+        priority=20,
+    ),
 )
 
 #: In the order of JSON.

@@ -248,3 +248,17 @@ def test_a_backlog_with_members_is_behind_and_then_ok(rmq_cluster, lag):
     often = {"persist_consumer_offset_interval_ms": 100}
     with consumer(rmq_cluster, "billing", "orders", Seen(), **often):
         wait_until(lambda: lag(rmq_cluster, "billing")[0]["billing"]["state"] == "OK")
+
+
+def test_a_table_counts_the_queues_of_members(rmq_cluster, capsys):
+    """A list without its middle read like the name of a queue that does not exist:
+    `%RETRY%bill…@broker-a:3`."""
+    rmq_cluster.create_topic("orders", queues=4)
+    rmq_cluster.send("orders", ["x"] * 4)
+    seen = Seen()
+    with consumer(rmq_cluster, "billing", "orders", seen) as member:
+        wait_until(lambda: len(seen.bodies) == 4 and len(member.queues()) == 5)
+        assert run(["lag", "billing", "-n", rmq_cluster.namesrv]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["CLIENT", "ADDRESS", "VERSION", "LANGUAGE", "QUEUES"] in rows
+    assert [row[-1] for row in rows if row[3:4] == ["PYTHON"]] == ["5"]
