@@ -9,6 +9,7 @@ Source: Validators, TopicValidator.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.checked import check_type
@@ -75,6 +76,11 @@ def similar(name: str, known: Collection[str]) -> list[str]:
 def _check(kind: str, name: str, length_max: int) -> None:
     if type(name) is not str:
         check_type(name, str, kind.rpartition(" ")[2])
+    _check_text(kind, name, length_max)
+
+
+@lru_cache(maxsize=1024)  # a program makes many messages for few topics
+def _check_text(kind: str, name: str, length_max: int) -> None:
     if not name.strip():
         raise ConfigError(f"the {kind}'s name is empty")
     if len(name) > length_max:

@@ -21,49 +21,31 @@ Source: ProduceAccumulator of the client in apache/rocketmq.
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli import tasks
-from rmqcli.callbacks import check_callback, check_returned
 from rmqcli.errors import DeadlineError, RmqError, SendUnknownError, TimeLimitError
-from rmqcli.producer.backend import SendResult
+from rmqcli.producer.future import SendFuture
 from rmqcli.producer.lane import MESSAGE_OVERHEAD_BYTES, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from rmqcli.clock import Clock
-    from rmqcli.producer.backend import SendsInFlight
+    from rmqcli.producer.backend import SendResult, SendsInFlight
 
 
-class SendFuture(Future[SendResult]):
-    """The future of `submit`, which takes only functions that a call runs."""
+class Entry(SendFuture):
+    """A submitted message, in the form that the network sends, and its future.
 
-    def cancel(self) -> bool:
-        """Return False: what was handed over cannot be cancelled."""
-        return False
-
-    def running(self) -> bool:
-        """Whether the outcome is still to come."""
-        return not self.done()
-
-    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
-        """See Future. Raises TypeError for an `async def`."""
-        check_callback(fn, "the callback")
-        super().add_done_callback(
-            lambda done: check_returned(fn(done), "the callback of a send's future")
-        )
-
-
-class Entry:
-    """A submitted message, in the form that the network sends, until its outcome."""
+    One object is both, because programs submit very many. `content` is given up at the
+    end, because a program may keep its futures.
+    """
 
     __slots__ = (
         "content",
         "cost_bytes",
         "deadline_ms",
-        "future",
         "is_alone",
         "is_awaited",
         "key",
@@ -84,7 +66,6 @@ class Entry:
         is_alone: bool,
         timeout_ms: int,
         now_ms: int,
-        future: Future[SendResult],
     ) -> None:
         self.topic = topic
         self.key = key
@@ -96,7 +77,6 @@ class Entry:
         #: this and the next one on the clock's monotonic time
         self.put_ms = now_ms
         self.deadline_ms = now_ms + timeout_ms
-        self.future = future
         #: whether a timer is set for the end of its lingering
         self.is_awaited = False
 
@@ -115,8 +95,12 @@ class AccumulatorNetwork(Protocol):
 
     def request(
         self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
-    ) -> tasks.Task[list[SendResult]]:
-        """Store the messages with one request; return a result for each."""
+    ) -> tasks.Task[Callable[[int], SendResult]]:
+        """Store the messages with one request.
+
+        Returns a function that makes the result of the message at an index, and that
+        any thread may call.
+        """
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """Whether a batch may have been refused because of one message in it."""
@@ -320,7 +304,7 @@ class Accumulator:
             return
         topic.busy.add(place)
 
-        def ended(pending: tasks.Pending[list[SendResult]]) -> None:
+        def ended(pending: tasks.Pending[Callable[[int], SendResult]]) -> None:
             topic.busy.discard(place)
             self._ended(topic, entries, pending)
 
@@ -332,13 +316,14 @@ class Accumulator:
         self,
         topic: _Topic,
         entries: list[Entry],
-        pending: tasks.Pending[list[SendResult]],
+        pending: tasks.Pending[Callable[[int], SendResult]],
     ) -> None:
         outcome = pending.outcome()
         if not isinstance(outcome, RmqError):
             self._in_flight.end_async(len(entries))
-            for entry, result in zip(entries, outcome, strict=True):
-                entry.future.set_result(result)
+            for index, entry in enumerate(entries):
+                entry.content = None
+                entry.set_stored(outcome, index)
         elif len(entries) > 1 and self._network.may_be_one_message(outcome):
             key = entries[0].key
             lane = topic.rest
@@ -354,7 +339,8 @@ class Accumulator:
 
     def _fail(self, entry: Entry, error: RmqError) -> None:
         self._in_flight.end_async(1)
-        entry.future.set_exception(error)
+        entry.content = None
+        entry.set_exception(error)
 
 
 def _worded(entry: Entry, error: RmqError) -> RmqError:

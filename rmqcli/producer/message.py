@@ -171,12 +171,21 @@ class ProducerMessage:
     @property
     def is_delayed(self) -> bool:
         """Whether the message has a delay."""
-        return self.delay_level is not None or self.needs_timer
+        return (
+            self.delay_level is not None
+            or self.delay_ms is not None
+            or self.deliver_at_ms is not None
+        )
 
     @property
     def needs_timer(self) -> bool:
         """Whether the delay needs a broker from 5.0 on."""
         return self.delay_ms is not None or self.deliver_at_ms is not None
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether tags, keys or a delay become properties."""
+        return bool(self.tags or self.keys) or self.is_delayed
 
     def all_properties(self) -> dict[str, str]:
         """The user's properties, and the properties for tags, keys and delay."""

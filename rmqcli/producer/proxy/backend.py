@@ -18,7 +18,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.hint import Argument, Hint, Setting
-from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
+from rmqcli.producer.accumulator import Accumulator, Entry
 from rmqcli.producer.backend import (
     HalfMessage,
     QueueChoice,
@@ -145,21 +145,18 @@ class ProxyBackend:
         _refuse_choice(choice)
         prepared = self._prepared(message)
         size_bytes = len(prepared.body)
-        future = SendFuture()
-        self._accumulator.put(
-            Entry(
-                message.topic,
-                message.message_group,
-                prepared,
-                msg_id=prepared.msg_id,
-                size_bytes=size_bytes,
-                is_alone=message.is_delayed or size_bytes >= ALONE_BYTES,
-                timeout_ms=timeout_ms,
-                now_ms=self._clock.monotonic_ms(),
-                future=future,
-            )
+        entry = Entry(
+            message.topic,
+            message.message_group,
+            prepared,
+            msg_id=prepared.msg_id,
+            size_bytes=size_bytes,
+            is_alone=message.is_delayed or size_bytes >= ALONE_BYTES,
+            timeout_ms=timeout_ms,
+            now_ms=self._clock.monotonic_ms(),
         )
-        return future
+        self._accumulator.put(entry)
+        return entry
 
     def send_batch(
         self,
@@ -317,14 +314,14 @@ class _Calls:
 
     def request(
         self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
-    ) -> tasks.Task[list[SendResult]]:
+    ) -> tasks.Task[Callable[[int], SendResult]]:
         """See AccumulatorNetwork."""
         found = yield from self._publisher.send(
             [entry.content for entry in entries],
             timeout_ms=timeout_ms,
             via=self._session.via,
         )
-        return [result for result, _ in found]
+        return [result for result, _ in found].__getitem__
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See AccumulatorNetwork."""

@@ -24,7 +24,7 @@ from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import ConfigError, RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
-from rmqcli.producer.accumulator import Accumulator, Entry, SendFuture
+from rmqcli.producer.accumulator import Accumulator, Entry
 from rmqcli.producer.backend import (
     ANY_QUEUE,
     HalfMessage,
@@ -33,6 +33,7 @@ from rmqcli.producer.backend import (
     check_queue,
     one_topic_of,
 )
+from rmqcli.producer.future import SendFuture
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.lane import ALONE_BYTES, takes_batches
 from rmqcli.producer.message import OutgoingMessage, checked_properties
@@ -40,6 +41,7 @@ from rmqcli.producer.remoting.publisher import (
     PRODUCER_GROUP,
     Prepared,
     Publisher,
+    Stored,
     may_be_one_message,
 )
 from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
@@ -51,7 +53,7 @@ from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
 from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.ids import decode_offset_msg_id
-from rmqcli.wire.message.batch import encode_item
+from rmqcli.wire.message.batch import encode_items
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.properties import UNIQ_KEY
 from rmqcli.wire.message.system_flag import (
@@ -182,28 +184,26 @@ class RemotingBackend:
         """See ProducerBackend."""
         queue = self._chosen(message, choice)
         prepared = self._prepare(message)
-        future = SendFuture()
         if prepared.is_elsewhere:
             # The broker decides its order by time, so nothing has to wait for it.
+            future = SendFuture()
             self._thread.post(
                 lambda: self._send_apart(prepared, queue, timeout_ms, future)
             )
             return future
         body_bytes = len(prepared.body)
-        self._accumulator.put(
-            Entry(
-                message.topic,
-                queue,
-                prepared,
-                msg_id=prepared.msg_ids[0],
-                size_bytes=body_bytes + len(prepared.properties),
-                is_alone=bool(prepared.sys_flag) or body_bytes >= ALONE_BYTES,
-                timeout_ms=timeout_ms,
-                now_ms=self._clock.monotonic_ms(),
-                future=future,
-            )
+        entry = Entry(
+            message.topic,
+            queue,
+            prepared,
+            msg_id=prepared.msg_ids[0],
+            size_bytes=body_bytes + len(prepared.properties),
+            is_alone=bool(prepared.sys_flag) or body_bytes >= ALONE_BYTES,
+            timeout_ms=timeout_ms,
+            now_ms=self._clock.monotonic_ms(),
         )
-        return future
+        self._accumulator.put(entry)
+        return entry
 
     def _send_apart(
         self,
@@ -212,13 +212,13 @@ class RemotingBackend:
         timeout_ms: int,
         future: SendFuture,
     ) -> None:
-        def ended(pending: tasks.Pending[list[SendResult]]) -> None:
+        def ended(pending: tasks.Pending[Stored]) -> None:
             outcome = pending.outcome()
             self._in_flight.end_async(1)
             if isinstance(outcome, RmqError):
                 future.set_exception(outcome)
             else:
-                future.set_result(outcome[0])
+                future.set_stored(outcome.result, 0)
 
         task = self._publisher.send(
             prepared,
@@ -276,8 +276,8 @@ class RemotingBackend:
             timeout_ms=timeout_ms,
             retry_times=self._config.retry_times_when_send_failed,
         )
-        results: list[SendResult] = self._counted(task).result()
-        return results
+        stored: Stored = self._counted(task).result()
+        return stored.results()
 
     def _counted(self, task: Any) -> Future[Any]:  # noqa: ANN401
         """Run a task, and count it as in flight so that `close` waits for it."""
@@ -326,11 +326,7 @@ class RemotingBackend:
             )
         with self._lock:
             msg_id = self._ids.next_id()
-        properties = message.all_properties()
-        if more:
-            properties.update(more)
-        properties[UNIQ_KEY] = msg_id
-        text = checked_properties(OutgoingMessage(message.body, properties)).decode()
+        properties = _with_id(message, msg_id, more)
         body = message.body
         if len(body) >= config.compress_msg_body_over_howmuch_bytes:
             body = deflate_zlib(body, level=config.compress_level)
@@ -339,7 +335,7 @@ class RemotingBackend:
             topic=message.topic,
             msg_ids=(msg_id,),
             body=body,
-            properties=text,
+            properties=properties.decode(),
             flag=message.flag,
             sys_flag=sys_flag,
             is_elsewhere=message.is_delayed,
@@ -355,13 +351,10 @@ class RemotingBackend:
         for message in messages:
             _refuse_message_group(message)
         msg_ids = self._next_ids(len(messages))
-        items = []
-        for message, msg_id in zip(messages, msg_ids, strict=True):
-            properties = message.all_properties()
-            properties[UNIQ_KEY] = msg_id
-            text = checked_properties(OutgoingMessage(message.body, properties))
-            items.append(encode_item(message.body, text, flag=message.flag))
-        body = b"".join(items)
+        body = encode_items(
+            (message.body, _with_id(message, msg_id), message.flag)
+            for message, msg_id in zip(messages, msg_ids, strict=True)
+        )
         if len(body) > self._config.max_message_size_bytes:
             raise ConfigError(
                 f"a batch of {len(body)} bytes is larger than max_message_size_bytes,"
@@ -467,16 +460,17 @@ class _Requests:
 
     def request(
         self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
-    ) -> tasks.Task[list[SendResult]]:
+    ) -> tasks.Task[Callable[[int], SendResult]]:
         """See AccumulatorNetwork. With a chosen queue no other queue is tried."""
         assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
-        return self._publisher.send(
+        stored = yield from self._publisher.send(
             _together([entry.content for entry in entries]),
             queue=place if entries[0].key is not None else None,
             first=place,
             timeout_ms=timeout_ms,
             retry_times=self._retry_times,
         )
+        return stored.result
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See AccumulatorNetwork."""
@@ -491,15 +485,25 @@ def _together(prepared: list[Prepared]) -> Prepared:
     return Prepared(
         topic=first.topic,
         msg_ids=tuple([each.msg_ids[0] for each in prepared]),
-        body=b"".join(
-            [
-                encode_item(each.body, each.properties.encode(), flag=each.flag)
-                for each in prepared
-            ]
+        body=encode_items(
+            (each.body, each.properties.encode(), each.flag) for each in prepared
         ),
         is_batch=True,
         born_timestamp_ms=first.born_timestamp_ms,
     )
+
+
+def _with_id(
+    message: ProducerMessage, msg_id: str, more: dict[str, str] | None = None
+) -> bytes:
+    """The encoded properties of a message, with its id as the last one."""
+    if not (more or message.properties or message.has_settings):
+        return f"{UNIQ_KEY}\x01{msg_id}\x02".encode()
+    properties = message.all_properties()
+    if more:
+        properties.update(more)
+    properties[UNIQ_KEY] = msg_id
+    return checked_properties(OutgoingMessage(message.body, properties))
 
 
 def _refuse_message_group(message: ProducerMessage) -> None:

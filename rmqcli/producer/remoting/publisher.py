@@ -105,6 +105,40 @@ class Prepared:
     born_timestamp_ms: int
 
 
+class Stored:
+    """Where the messages of one request were stored. A result is made on demand."""
+
+    __slots__ = ("_answer", "_is_elsewhere", "_msg_ids", "_offset_msg_ids", "_queue")
+
+    def __init__(
+        self, prepared: Prepared, sent_to: MessageQueue, answer: Answer
+    ) -> None:
+        self._answer = answer
+        self._is_elsewhere = prepared.is_elsewhere
+        self._msg_ids = prepared.msg_ids
+        self._queue = MessageQueue(sent_to.topic, sent_to.broker_name, answer.queue_id)
+        ids: tuple[str | None, ...] = answer.offset_msg_ids
+        if len(ids) != len(prepared.msg_ids):
+            ids = (None,) * len(prepared.msg_ids)
+        self._offset_msg_ids = ids
+
+    def result(self, index: int) -> SendResult:
+        """The result of a message. Safe from any thread."""
+        answer = self._answer
+        return SendResult(
+            msg_id=self._msg_ids[index],
+            status=answer.status,
+            queue=self._queue,
+            queue_offset=None if self._is_elsewhere else answer.queue_offset + index,
+            offset_msg_id=self._offset_msg_ids[index] or None,
+            transaction_id=answer.transaction_id,
+        )
+
+    def results(self) -> list[SendResult]:
+        """The results of all messages, in order."""
+        return [self.result(index) for index in range(len(self._msg_ids))]
+
+
 class Publisher:
     """The tasks of one producer. Without a group it sends no heartbeats."""
 
@@ -255,8 +289,8 @@ class Publisher:
         first: MessageQueue | None = None,
         timeout_ms: int,
         retry_times: int,
-    ) -> tasks.Task[list[SendResult]]:
-        """Store a message or a batch; return a result for each message. See the module.
+    ) -> tasks.Task[Stored]:
+        """Store a message or a batch. See the module.
 
         With `queue` no other queue is tried; `first` is tried first, then others.
         """
@@ -267,7 +301,7 @@ class Publisher:
         except TimeLimitError as error:
             raise _out_of_time(prepared, timeout_ms) from error
         last_broker: str | None = None
-        stored: list[SendResult] | None = None
+        stored: Stored | None = None
         failure: RmqError | None = None
         unanswered: TransportError | None = None
         for _ in range(1 if queue is not None else 1 + retry_times):
@@ -287,7 +321,7 @@ class Publisher:
                 if isinstance(error, DeniedError) and len(target.addresses) == 1:
                     break  # Java would retry at the same broker
                 continue
-            stored = _results(prepared, chosen, answer)
+            stored = Stored(prepared, chosen, answer)
             is_safe = answer.status is SendStatus.SEND_OK
             if is_safe or not config.retry_another_broker_when_not_store_ok:
                 break
@@ -448,28 +482,6 @@ class Publisher:
             )
 
         self._runner.call_later(interval_ms, run)
-
-
-def _results(
-    prepared: Prepared, sent_to: MessageQueue, answer: Answer
-) -> list[SendResult]:
-    ids: tuple[str | None, ...] = answer.offset_msg_ids
-    if len(ids) != len(prepared.msg_ids):
-        ids = (None,) * len(prepared.msg_ids)
-    queue = MessageQueue(sent_to.topic, sent_to.broker_name, answer.queue_id)
-    return [
-        SendResult(
-            msg_id=msg_id,
-            status=answer.status,
-            queue=queue,
-            queue_offset=None if prepared.is_elsewhere else answer.queue_offset + index,
-            offset_msg_id=offset_msg_id or None,
-            transaction_id=answer.transaction_id,
-        )
-        for index, (msg_id, offset_msg_id) in enumerate(
-            zip(prepared.msg_ids, ids, strict=True)
-        )
-    ]
 
 
 def _address(target: PublishTarget, queue: MessageQueue) -> str:

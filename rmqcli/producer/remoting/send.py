@@ -23,6 +23,7 @@ from rmqcli.producer.remoting.publisher import (
     PRODUCER_GROUP,
     Prepared,
     Publisher,
+    Stored,
     may_be_one_message,
 )
 from rmqcli.producer.remoting.target import shard_of
@@ -161,8 +162,9 @@ class RemotingSend:
             retry_times=RETRIES_MAX,
         )
 
-        def ended(pending: tasks.Pending[Answer]) -> None:
-            answer = pending.outcome()
+        def ended(pending: tasks.Pending[Stored]) -> None:
+            outcome = pending.outcome()
+            answer = outcome.results() if isinstance(outcome, Stored) else outcome
             if isinstance(answer, BrokerError) and len(slots) == 1:
                 explain_limit(answer, len(slots[0].message.body))
             if isinstance(answer, BrokerError) and not slots[0].message.body:

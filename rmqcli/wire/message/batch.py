@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _FIXED: Final = struct.Struct(">IiiiI")
-_ITEM_BYTES_MIN: Final = _FIXED.size + 2
+_LENGTH: Final = struct.Struct(">h")
+_ITEM_BYTES_MIN: Final = _FIXED.size + _LENGTH.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,29 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
     Raises ValueError for properties over 32767 bytes.
     """
-    return b"".join(map(_encode_item, items))
+    return encode_items(
+        (item.body, encode_properties(item.properties).encode(), item.flag)
+        for item in items
+    )
+
+
+def encode_items(items: Iterable[tuple[bytes, bytes, int]]) -> bytes:
+    """Like `encode_batch`, of bodies, properties in their text form, and flags."""
+    parts: list[bytes] = []
+    for body, properties, flag in items:
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise ValueError(
+                f"properties of {len(properties)} bytes exceed the limit of"
+                f" {PROPERTIES_BYTES_MAX}"
+            )
+        total_bytes = _ITEM_BYTES_MIN + len(body) + len(properties)
+        parts += (
+            _FIXED.pack(total_bytes, 0, 0, flag, len(body)),
+            body,
+            _LENGTH.pack(len(properties)),
+            properties,
+        )
+    return b"".join(parts)
 
 
 def split_batch(data: bytes) -> tuple[list[ItemSpan], str]:
@@ -90,31 +113,3 @@ def _find_item(data: bytes, at: int) -> ItemSpan | str:
     if end - at != total_bytes:
         return f"size {total_bytes} does not match the sum of its parts, {end - at}"
     return ItemSpan(at, body_crc, flag, body_at, body_end, properties_at, end)
-
-
-def _encode_item(item: BatchItem) -> bytes:
-    return encode_item(
-        item.body, encode_properties(item.properties).encode(), flag=item.flag
-    )
-
-
-def encode_item(body: bytes, properties: bytes, *, flag: int = 0) -> bytes:
-    """Return the bytes of one item; a batch is the concatenation of its items.
-
-    `properties` are in their text form. Raises ValueError when they exceed 32767
-    bytes.
-    """
-    if len(properties) > PROPERTIES_BYTES_MAX:
-        raise ValueError(
-            f"properties of {len(properties)} bytes exceed the limit of"
-            f" {PROPERTIES_BYTES_MAX}"
-        )
-    total_bytes = _ITEM_BYTES_MIN + len(body) + len(properties)
-    return b"".join(
-        (
-            _FIXED.pack(total_bytes, 0, 0, flag, len(body)),
-            body,
-            struct.pack(">h", len(properties)),
-            properties,
-        )
-    )

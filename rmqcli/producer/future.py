@@ -1,0 +1,137 @@
+"""The future of one submitted message, cheap enough for many of them.
+
+A Future of the standard library has a condition, a lock and three containers. To make
+them, and to let the garbage collector visit them, costs more than all else that
+`submit` does. Here they are made when a thread waits or a callback is added before the
+end; most messages end without that. The result is made when it is asked for.
+
+No lock guards this. Of the two threads that want `_made`, the one that ends the future
+and the one that needs the condition, `dict.setdefault` lets one be the first:
+
+- The end is first. `_state` was set before, so whoever comes later sees the end, and
+  nobody has to be notified.
+- The condition is first. The end then takes it, notifies, and calls back, as in the
+  standard library. A callback is either in the list by then, or its thread, which
+  looks under the condition, sees the end and runs the callback itself.
+
+Source: concurrent.futures._base.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.producer.backend import SendResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_RUNNING: Final = "RUNNING"
+_FINISHED: Final = "FINISHED"
+#: in place of a condition, for a future that ended before one was needed
+_ENDED: Final = object()
+
+
+class SendFuture(Future[SendResult]):
+    """The future of `submit`, which takes only functions that a call runs."""
+
+    _state = _RUNNING
+    #: after the end (function, index) until the result is asked for
+    _result: Any = None
+    _exception: BaseException | None = None
+
+    def __init__(self) -> None:
+        """Make nothing; see the module."""
+
+    def cancel(self) -> bool:
+        """Return False: what was handed over cannot be cancelled."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False."""
+        return False
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._state is _FINISHED
+
+    def running(self) -> bool:
+        """Whether the outcome is still to come."""
+        return self._state is not _FINISHED
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
+        """See Future. Raises TypeError for an `async def`."""
+        check_callback(fn, "the callback")
+        super().add_done_callback(
+            lambda done: check_returned(fn(done), "the callback of a send's future")
+        )
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """See Future."""
+        if self._state is not _FINISHED or self._exception is not None:
+            super().result(timeout)
+        found = self._result
+        if type(found) is tuple:
+            make, index = found
+            found = self._result = make(index)
+        return found  # type: ignore[no-any-return]  # a SendResult
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See Future."""
+        if self._state is not _FINISHED:
+            return super().exception(timeout)
+        return self._exception
+
+    def set_stored(self, make: Callable[[int], SendResult], index: int) -> None:
+        """End with the result `make(index)`, which is made when it is asked for."""
+        self._result = (make, index)
+        self._end()
+
+    def set_result(self, result: SendResult) -> None:
+        """See Future."""
+        self._result = result
+        self._end()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """See Future."""
+        self._exception = exception
+        self._end()
+
+    def _end(self) -> None:
+        if self._state is _FINISHED:
+            raise InvalidStateError(f"{self._state}: {self!r}")
+        self._state = _FINISHED
+        made: Any = self.__dict__.setdefault("_made", _ENDED)
+        if made is _ENDED:
+            return
+        with made:
+            for waiter in self._waiters:
+                if self._exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            made.notify_all()
+        self._invoke_callbacks()  # type: ignore[attr-defined]  # private
+
+    # What the standard library's methods use, made when they first do.
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        fields = self.__dict__
+        made = fields.get("_made")
+        if made is None:
+            made = fields.setdefault("_made", threading.Condition())
+        if made is _ENDED:
+            made = fields.setdefault("_made_later", threading.Condition())
+        return made  # type: ignore[no-any-return]  # a Condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self.__dict__.setdefault("_waiters_made", [])  # type: ignore[no-any-return]
+
+    @property
+    def _done_callbacks(self) -> list[Any]:
+        return self.__dict__.setdefault("_callbacks_made", [])  # type: ignore[no-any-return]
