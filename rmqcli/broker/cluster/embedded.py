@@ -133,8 +133,8 @@ class EmbeddedCluster:
     """A running cluster. The constructor starts it, in about 10 ms; `close` stops it.
 
     Raises ConnectError when a port is taken, ConfigError for a folder that belongs to
-    another user or a different number of brokers, and StoreError for a folder that
-    cannot be used.
+    another user or a different number of brokers and for delay levels that cannot be
+    read, and StoreError for a folder that cannot be used.
     """
 
     def __init__(

@@ -10,10 +10,12 @@ Source: `HookUtils.handleScheduleMessage` (5.x), `CommitLog.asyncPutMessage` (4.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TOPIC_LENGTH_MAX
+from rmqcli.errors import ConfigError
 from rmqcli.files import file_name_fault
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
@@ -38,6 +40,7 @@ _DELAY_MS: Final = "TIMER_DELAY_MS"
 _TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
 DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _DIGITS_MAX: Final = 18
 _QUEUE_DIGITS_MAX: Final = 9
 
@@ -50,7 +53,7 @@ def delete_key(topic: str, unique_key: str) -> str:
 class Delays:
     """How one broker delays messages: by level, and from 5.x on until a time.
 
-    Raises ValueError for levels that cannot be read.
+    Raises ConfigError for levels that cannot be read.
     """
 
     def __init__(self, levels: str, *, has_timer: bool) -> None:
@@ -94,14 +97,19 @@ class Delays:
 def parse_levels(text: str) -> list[int]:
     """Return the delays of `messageDelayLevel` in ms, level 1 first.
 
-    Raises ValueError for text that cannot be read.
+    Raises ConfigError for text that cannot be read.
     """
     delays: list[int] = []
     for item in text.split():
-        unit_ms = _UNITS_MS.get(item[-1])
-        if unit_ms is None:
-            raise ValueError(f"delay level {item!r} does not end in s, m, h or d")
-        delays.append(int(item[:-1]) * unit_ms)
+        match = _LEVEL.fullmatch(item)
+        if match is None:
+            raise ConfigError(
+                f"message_delay_level: {item!r} is not a whole number of seconds (s),"
+                " minutes (m), hours (h) or days (d), such as 10s"
+            )
+        delays.append(int(match[1]) * _UNITS_MS[match[2]])
+    if not delays:
+        raise ConfigError("message_delay_level must have at least one delay")
     return delays
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.message.delayed import parse_levels
 from rmqcli.clock import Now
+from rmqcli.errors import ConfigError
 from rmqcli.store.memory import MemoryStore
 from tests.broker.driving import EPOCH_MS, Driver
 from tests.broker.sending import UNIQ_KEY, like, send
@@ -64,8 +66,26 @@ def test_a_level_that_is_not_a_number_is_code_1() -> None:
 
 def test_levels_are_read_as_rocketmq_writes_them() -> None:
     assert parse_levels("1s 5m 2h 1d") == [1_000, 300_000, 7_200_000, 86_400_000]
-    with pytest.raises(ValueError, match="1x"):
-        parse_levels("1x")
+
+
+@pytest.mark.parametrize("text", ["1ms", "1x", "s", "-1s", "1.5s", "\u0661s", "1s 5"])
+def test_a_level_that_is_not_a_delay_is_named_with_what_to_write(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_levels(text)
+    assert str(caught.value) == (
+        f"message_delay_level: {text.split()[-1]!r} is not a whole number of seconds"
+        " (s), minutes (m), hours (h) or days (d), such as 10s"
+    )
+
+
+def test_a_broker_has_at_least_one_level() -> None:
+    with pytest.raises(ConfigError, match="must have at least one delay"):
+        parse_levels(" ")
+
+
+def test_a_cluster_with_such_levels_does_not_start() -> None:
+    with pytest.raises(ConfigError, match="'1ms' is not a whole number"):
+        EmbeddedCluster(settings={"message_delay_level": "1ms"})
 
 
 def test_delivery_goes_on_after_a_restart() -> None:
