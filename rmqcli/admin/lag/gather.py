@@ -134,9 +134,11 @@ class LagGatherer:
         remembered = self._remembered(failed)
         groups = self._groups(parts, missing, lost.keys() | remembered.keys())
         topics = set().union(*remembered.values())
-        routes = self._routes(groups, parts, failed, topics)
-        if not query.groups and (not groups or len(errors) == len(parts)):
-            groups = sorted({*groups, *_groups_of_retry_topics(routes, remembered)})
+        names = self._topic_names(groups, parts, failed)
+        retry = {n for n in names if n.startswith(RETRY_GROUP_TOPIC_PREFIX)}
+        routes = self._routes(groups, parts, failed, topics | retry)
+        doubts = _groups_of_retry_topics(names, routes, failed, remembered)
+        groups = sorted({*groups, *doubts}) if doubts else groups
         if not groups and len(errors) == len(parts):
             client.raise_if_none_answers(errors)
         found = len(groups)
@@ -154,6 +156,8 @@ class LagGatherer:
             remembered=remembered,
         )
         readings = [assembler.assemble(group) for group in groups]
+        for reading in readings:
+            reading.notes += doubts.get(reading.group, ())
         self._remember(parts, readings, at_ms)
         gone = {q.broker_name for group in groups for q in lost.get(group, ())}
         return LagReading(
@@ -302,12 +306,34 @@ class LagGatherer:
             )
         return sorted({g for part in parts for g in part.known_groups}.union(others))
 
+    def _topic_names(
+        self, groups: list[str], parts: list[BrokerPart], failed: list[BrokerPart]
+    ) -> frozenset[str]:
+        """Return all topics, if the groups of failed brokers have to be found.
+
+        No name server knows which groups read a queried topic, so with one any group is
+        returned, and only when no broker told of another. Raises RmqError when no name
+        server returns the topics, unless brokers told of groups.
+        """
+        has_others = bool(groups) and len(failed) < len(parts)
+        if self._query.groups or not failed or (self._query.topics and has_others):
+            return frozenset()
+        from rmqcli.api.calls.namesrv import get_all_topic_list
+
+        try:
+            names = self._client.namesrv(get_all_topic_list())
+        except RmqError:
+            if not has_others:
+                raise
+            names = []
+        return frozenset(names)
+
     def _routes(
         self,
         groups: list[str],
         parts: list[BrokerPart],
         failed: list[BrokerPart],
-        remembered: set[str],
+        others: Collection[str],
     ) -> Mapping[str, TopicRoute | None]:
         """Return the routes of the topics that a failed broker may have queues of.
 
@@ -317,12 +343,7 @@ class LagGatherer:
         if not failed:
             return {}
         topics = {topic for part in parts for _, topic in part.committed}
-        topics.update(map(retry_topic, groups), self._query.topics, remembered)
-        if not self._query.groups and (not groups or len(failed) == len(parts)):
-            from rmqcli.api.calls.namesrv import get_all_topic_list
-
-            names = self._client.namesrv(get_all_topic_list())
-            topics.update(n for n in names if n.startswith(RETRY_GROUP_TOPIC_PREFIX))
+        topics.update(map(retry_topic, groups), self._query.topics, others)
         routes = self._client.routes(sorted(topics))
         found = {
             topic: None if isinstance(route, RmqError) else route
@@ -416,17 +437,43 @@ def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
 
 
 def _groups_of_retry_topics(
-    routes: Mapping[str, TopicRoute | None], remembered: Mapping[str, set[str]]
-) -> Iterable[str]:
-    """Return groups by their retry topics, which name servers know.
+    names: frozenset[str],
+    routes: Mapping[str, TopicRoute | None],
+    failed: list[BrokerPart],
+    remembered: Mapping[str, set[str]],
+) -> dict[str, list[str]]:
+    """Return the groups that only failed brokers know, by their retry topics.
 
-    POP has a retry topic for each group and topic, and only the groups that are
-    remembered tell them apart. Source: KeyBuilder.buildPopRetryTopic.
+    POP has a retry topic for each group and topic, such as %RETRY%billing_orders, which
+    may as well be that of a group billing_orders. The groups that are remembered tell
+    them apart; otherwise the group is returned with a note that says so. A broker that
+    answers would have named a group whose retry topic it has.
+    Source: KeyBuilder.buildPopRetryTopic.
     """
     of_pop = {
         f"{group}_{topic}" for group, topics in remembered.items() for topic in topics
     }
-    for name in routes:
-        group = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-        if group != name and group not in of_pop:
-            yield group.partition("+")[0]
+    silent = {part.broker_name for part in failed}
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        text = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        route = routes.get(name)
+        if text == name or text in of_pop or route is None:
+            continue
+        if not silent.issuperset(queue.broker_name for queue in route.queues):
+            continue
+        group, plus, _ = text.partition("+")
+        notes = found.setdefault(group, [])
+        if not plus:
+            notes += _other_meanings(name, text, names)
+    return found
+
+
+def _other_meanings(retry: str, text: str, names: frozenset[str]) -> list[str]:
+    parts = text.split("_")
+    return [
+        f"{text} may not be a group: {retry} is also what POP calls the retry topic of"
+        f" group {group} for topic {topic}"
+        for at in range(1, len(parts))
+        if (group := "_".join(parts[:at])) and (topic := "_".join(parts[at:])) in names
+    ]

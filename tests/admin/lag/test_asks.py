@@ -150,6 +150,58 @@ def test_groups_that_only_a_hung_broker_knows_are_found_by_their_retry_topics(
     assert (list(found), code) == (["billing"], 6)
 
 
+def test_a_group_that_only_the_hung_broker_knows_is_listed_beside_others(
+    rmq_cluster_factory, lag
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_group("audit")
+    cluster.send("%RETRY%billing", ["again"], broker="broker-b", queue_id=0)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "--timeout", "700ms")
+    assert {group: each["state"] for group, each in found.items()} == {
+        "audit": "UNKNOWN",
+        "billing": "UNKNOWN",
+    }
+    assert found["billing"]["notes"] == []
+    assert code == 6
+
+
+def test_a_retry_topic_of_pop_on_a_hung_broker_is_listed_as_a_doubtful_group(
+    rmq_cluster_factory, lag
+):
+    """POP gives group pg and topic inv the retry topic that a group pg_inv has."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("inv", queues=1)
+    for retry in ("%RETRY%pg", "%RETRY%pg_inv", "%RETRY%a_b"):
+        cluster.send(retry, ["again"], broker="broker-b", queue_id=0)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "--timeout", "700ms")
+    doubt = (
+        "pg_inv may not be a group: %RETRY%pg_inv is also what POP calls the retry"
+        " topic of group pg for topic inv"
+    )
+    assert {group: each["notes"] for group, each in found.items()} == {
+        "a_b": [],
+        "pg": [],
+        "pg_inv": [doubt],
+    }
+    assert {each["state"] for each in found.values()} == {"UNKNOWN"}
+    assert code == 6
+
+
+def test_a_retry_topic_of_pop_that_an_answering_broker_has_is_no_group(
+    rmq_cluster_factory, lag
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_group("pg")
+    cluster.create_topic("inv", queues=1)
+    cluster.create_topic("%RETRY%pg_inv", queues=1)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "--timeout", "700ms")
+    assert list(found) == ["pg"]
+    assert code == 6
+
+
 def test_all_groups_are_the_users_groups(cluster, lag):
     cluster.create_group("billing")
     found, _ = lag(cluster)
