@@ -158,16 +158,18 @@ def test_without_the_extra_everything_but_spark_works(small, tmp_path):
         "export T --to-parquet out",
         "export-compact out",
         "import T --from-parquet out",
+        "spark package --out out.zip",
         "sql select",
     ],
 )
 def test_without_the_extra_a_command_of_spark_names_it(small, tmp_path, line):
     done = run_small(small, "-m", "rmqcli", *line.split(), cwd=tmp_path)
+    command = "spark package" if line.startswith("spark") else line.split()[0]
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
         (
-            f"error: rmq {line.split()[0]} needs PySpark and PyArrow and numpy, which"
+            f"error: rmq {command} needs PySpark and PyArrow and numpy, which"
             " the extra spark installs\nhint: run: pip install 'rmqcli[spark]'\n"
         ),
     )

@@ -38,6 +38,9 @@ def package(
     The zip is for programs that use the format rocketmq; rmq export sends one by
     itself. The other packages that the executors' Python needs are listed on stderr.
     """
+    from rmqcli.spark.extra import require_extra
+
+    require_extra("rmq spark package")
     from rmqcli.files import create_file, replace_file
     from rmqcli.spark.export.executors import PACKAGES
     from rmqcli.spark.package import package_bytes

@@ -156,10 +156,6 @@ class SqlCommandOptions:
                 text = _decoded(file.read(STATEMENT_BYTES_MAX + 1), self.file)
         else:
             text = self.statement or ""
-        if not text.strip():
-            raise UsageError(
-                "the query is empty", hint="write rmq sql 'select * from orders'"
-            )
         return text
 
 
@@ -183,8 +179,9 @@ def sql(common: Common, options: SqlCommandOptions) -> None:
 
     require_extra("rmq sql")
     from rmqcli.spark.java import find_java
-    from rmqcli.spark.sql.guess import guess_topics
+    from rmqcli.spark.sql.guess import check_statement, guess_topics
 
+    check_statement(text)
     with read_from(common, options.store) as source, _in_flags():
         find_java(os.environ)
         from rmqcli.api.client import Client

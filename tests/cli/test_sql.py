@@ -48,6 +48,8 @@ def stdin(monkeypatch):
     [
         ([], "a query is missing"),
         ([" \n"], "the query is empty"),
+        (["select 1; select 2"], "a second statement begins here"),
+        (["insert into a select 1"], "only queries can be run, not INSERT"),
         (["select 1", "-f", "x.sql"], "a query and --file cannot be used together"),
         (["select 1", "--limit", "0"], "--limit"),
         (["select 1", "--from", "yesterday"], "--from"),

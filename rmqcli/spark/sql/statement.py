@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.java_gateway import is_instance_of
 
 from rmqcli.errors import UsageError
+from rmqcli.spark.sql.guess import QUERIES_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +111,6 @@ _WRITTEN: Final = {
     "ScriptTransformation": "TRANSFORM ... USING",
     "UnresolvedInsert": "INSERT",
 }
-QUERIES_HINT: Final = "write SELECT, WITH, FROM, VALUES, TABLE, EXPLAIN or DESCRIBE"
 _NAME_HINT: Final = "name a topic, as in: from orders, or from `my-topic`"
 _FUNCTIONS_HINT: Final = (
     "use functions that only compute from columns, such as upper, from_json or count"
