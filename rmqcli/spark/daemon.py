@@ -1,15 +1,12 @@
 """The process that Spark starts on this machine to fork its Python workers from.
 
-This is PySpark's own daemon, but run from the installed package: Spark puts a zip of
-PySpark first on the path, which Python would compile again at every start (0.6 s). The
-modules that every worker needs are imported once, before the fork. Used by local
-masters only.
+This is PySpark's own daemon, but the modules that every worker needs are imported once,
+before the fork. Used by local masters only.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Final
 
 #: The modules that every worker needs.
@@ -26,7 +23,6 @@ MODULES: Final = (
 
 def main() -> None:
     """Run PySpark's daemon until Spark closes its input."""
-    sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
     for name in MODULES:
         importlib.import_module(name)
     from pyspark.daemon import manager

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pyspark
 import pytest
 
 from rmqcli.errors import ConfigError
@@ -76,6 +77,20 @@ def test_a_session_loads_no_library_that_only_its_workers_need(tmp_path):
         check=True,
     )
     assert (ran.stdout, ran.stderr) == ("{'pyspark'}\n", "")
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(no_java() is not None, reason=f"{no_java()}")
+def test_workers_import_the_installed_pyspark_and_compile_nothing(tmp_path):
+    """Spark puts a zip of PySpark first on their path, which Python compiles anew."""
+    options = SessionOptions(name="n", log_path=str(tmp_path / "log"), workers_max=1)
+    with spark_context(options) as context:
+        (found,) = (
+            context.parallelize([0], 1)
+            .map(lambda _: __import__("pyspark").__file__)
+            .collect()
+        )
+    assert found == pyspark.__file__
 
 
 @pytest.mark.spark
