@@ -63,6 +63,8 @@ class TailPlan:
     #: while following: how long no broker may answer before the run ends
     give_up_ms: int | None = None
     selects: Callable[[MessageQueue], bool] = field(default=lambda _queue: True)
+    #: called in every turn while following, at least once a second
+    on_turn: Callable[[], None] = field(default=lambda: None)
     #: a queue that buffers more than this while it waits for others is paused
     kept_bytes_max: int = 1 << 20
 
@@ -284,6 +286,7 @@ class Tail(Generic[T]):
         follower.abandoned = self.abandoned
         try:
             while (left_ms := self.left_ms()) > 0:
+                self._plan.on_turn()
                 self._take_back(lost, follower)
                 if follower.has_given_up or (follower.is_over and lost.is_over):
                     break

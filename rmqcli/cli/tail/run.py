@@ -25,6 +25,7 @@ from rmqcli.cli.selection import check_queue_starts, explain_sql, readable_queue
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.messages import is_screen
+from rmqcli.cli.ui.output import check_reader
 from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.errors import BrokerError, ExitCode, RmqError, UnsupportedError
@@ -100,6 +101,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
             idle_timeout_ms=options.idle_timeout,
             rate_per_s=options.rate,
             give_up_ms=_GIVE_UP_MS if has_end else None,
+            on_turn=check_reader,
             selects=lambda queue: (
                 not options.selectors
                 or any(s.matches(queue) for s in options.selectors)

@@ -118,6 +118,21 @@ def json_line(value: object) -> str:
     return safe_json(_COMPACT.encode(value))
 
 
+def check_reader() -> None:
+    """Raise BrokenPipeError if stdout is a pipe that nobody reads any more.
+
+    `rmq tail orders | head -1` would otherwise wait for a message that it cannot write.
+    """
+    try:
+        poller = select.poll()
+        poller.register(sys.stdout, 0)  # POLLERR is always reported
+        found = poller.poll(0)
+    except (OSError, TypeError, ValueError):  # no file descriptor, or closed
+        return
+    if any(event & select.POLLERR for _, event in found):
+        raise BrokenPipeError("the reader of stdout has closed it")
+
+
 def write_whole(data: str | bytes, stream: TextIO | None = None) -> None:
     """Write whole rows, and flush.
 

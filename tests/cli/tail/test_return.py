@@ -130,3 +130,16 @@ def test_one_that_stops_while_it_is_followed_and_stays_away_is_exit_6():
             _, err = tail.communicate(timeout=PATIENCE_S)
     assert "T@broker-a:0: abandoned at offset 1: no answer from" in err
     assert tail.returncode == 6
+
+
+def test_following_ends_when_the_reader_of_the_pipe_has_closed_it():
+    """`rmq tail T | head -1` waited for the next message, which might never come."""
+    with EmbeddedCluster(queues=1) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"])
+        with start(cluster) as tail:
+            assert tail.stdout is not None
+            tail.stdout.readline()
+            tail.stdout.close()
+            assert tail.wait(PATIENCE_S) == 0
+            assert tail.stderr.read() == "T@broker-a:0: offsets 0-0\n"
