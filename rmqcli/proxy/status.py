@@ -92,6 +92,8 @@ _UNSUPPORTED: Final = frozenset(
         ),
     )
 )
+#: The names of Java's exceptions before a text that explains itself.
+_JAVA_CLASSES: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*Exception: ")
 #: Parts of gRPC's text when it could not connect, so that nothing was sent.
 _NEVER_SENT: Final = ("failed to connect", "name resolution", "dns resolution")
 
@@ -267,5 +269,5 @@ def _said(reason: str) -> str:
 
 
 def _words(remark: str) -> str:
-    first = remark.strip().split("\n", 1)[0].strip()
+    first = _JAVA_CLASSES.sub("", remark.strip().split("\n", 1)[0]).strip()
     return f": {first}" if first else ""

@@ -494,3 +494,21 @@ def test_two_proxies_are_told_apart(open_session):
         session = consumer(open_session, first)
         session.open(["orders"])
         assert len(first.telemetry) == len(second.telemetry) == 1
+
+
+def test_the_name_of_java_s_exception_is_left_out(proxy, open_session):
+    proxy.answers["Heartbeat"] = lambda *_: service.HeartbeatResponse(
+        status=status(
+            "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
+            "org.apache.rocketmq.proxy.common.ProxyException: the expected type is"
+            " NORMAL, but actual type is DELAY",
+        )
+    )
+    session = open_session(proxy)
+    session.open([])
+    with pytest.raises(BrokerError) as failure:
+        heartbeat(session)
+    assert failure.value.message.endswith(
+        " answered MESSAGE_PROPERTY_CONFLICT_WITH_TYPE: the expected type is NORMAL,"
+        " but actual type is DELAY"
+    )
