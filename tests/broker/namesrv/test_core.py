@@ -307,10 +307,11 @@ def text(data):
     return struct.pack(">i", len(data)) + data
 
 
-def compressed(*topics):
+def compressed(*topics, more=0):
     version = text(b'{"counter":1,"timestamp":5}')
     rest = b"".join(map(text, topics)) + text(b"[]")
-    return zlib.compress(version + struct.pack(">i", len(topics)) + rest)
+    whole = version + struct.pack(">i", len(topics)) + rest
+    return zlib.compress(whole + bytes(more))
 
 
 def test_a_compressed_registration():
@@ -340,7 +341,7 @@ def test_a_compressed_registration():
         ({"compressed": "true"}, zlib.compress(b"\x7f\0\0\0{}")),
         ({"compressed": "true"}, compressed(b"t")),
         ({"compressed": "true"}, compressed(b"t 1 -1 6 SINGLE_TAG")),
-        ({"compressed": "true"}, zlib.compress(bytes(40 * 1024 * 1024))),
+        ({"compressed": "true"}, compressed(b"t 4 3 6 SINGLE_TAG", more=40 << 20)),
     ],
 )
 def test_a_registration_that_cannot_be_read_is_1_and_changes_nothing(fields, body):

@@ -43,6 +43,15 @@ def test_a_changed_setting_is_shown_and_counted():
     }
 
 
+@pytest.mark.parametrize(
+    ("broker_id", "role"), [(0, "ASYNC_MASTER"), (1, "SLAVE"), (2, "SLAVE")]
+)
+def test_the_role_follows_from_the_id(broker_id, role):
+    driver = Driver(BrokerSettings(broker_id=broker_id))
+    assert shown(driver)["brokerRole"] == role
+    assert shown(driver)["brokerId"] == str(broker_id)
+
+
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.5.0"])
 @pytest.mark.parametrize(
     ("name", "text"),
