@@ -31,6 +31,7 @@ class BrokerSettings:
     offset_check_in_slave: bool = False
     store_reply_message_enable: bool = True
     recall_message_enable: bool = False
+    append_topic_for_timer_delete_key: bool = False  # recalls name a topic, too
     enable_mixed_message_type: bool = False
     max_message_size: int = 4 * 1024 * 1024
     #: limits of one answer to a pull, and of the entries that one filter reads

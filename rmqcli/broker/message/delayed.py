@@ -23,6 +23,7 @@ from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_ty
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
     from rmqcli.wire.message.encode import MessageFields
 
@@ -45,9 +46,13 @@ _DIGITS_MAX: Final = 18
 _QUEUE_DIGITS_MAX: Final = 9
 
 
-def delete_key(topic: str, unique_key: str) -> str:
-    """Return the key by which a deleting message names the message to delete (5.3)."""
-    return f"{topic}+{unique_key}"
+def delete_key(topic: str, unique_key: str, settings: BrokerSettings) -> str:
+    """Return the key by which a deleting message names the message to delete.
+
+    Source: TimerMessageStore.buildDeleteKey in 5.5.0.
+    """
+    has_topic = settings.append_topic_for_timer_delete_key
+    return f"{topic}+{unique_key}" if has_topic else unique_key
 
 
 class Delays:

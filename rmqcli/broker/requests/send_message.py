@@ -168,7 +168,7 @@ def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
         raise _no_recall("recall failed, timestamp invalid")
     properties = {
         TAGS: "_RECALL_TAG_",
-        DELETE_KEY: delete_key(handle.topic, handle.message_id),
+        DELETE_KEY: delete_key(handle.topic, handle.message_id, broker.settings),
         UNIQ_KEY: handle.message_id,
         "TIMER_DELIVER_MS": handle.timestamp_ms,
         "BORN_TIMESTAMP": str(request.now.epoch_ms),

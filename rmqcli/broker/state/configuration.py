@@ -46,6 +46,7 @@ _CHANGEABLE: Final = {
     "maxFilterMessageSize": "max_filter_message_size",
     "storeReplyMessageEnable": "store_reply_message_enable",
     "recallMessageEnable": "recall_message_enable",
+    "appendTopicForTimerDeleteKey": "append_topic_for_timer_delete_key",
     "enableMixedMessageType": "enable_mixed_message_type",
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",

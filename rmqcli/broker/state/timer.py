@@ -148,7 +148,8 @@ class TimerService:
             self._deletions.pop(message.properties[DELETE_KEY], None)
             return
         topic, queue_id = place
-        if delete_key(topic, message.properties.get(UNIQ_KEY, "")) in deleted:
+        unique_key = message.properties.get(UNIQ_KEY, "")
+        if delete_key(topic, unique_key, self._context.settings) in deleted:
             return
         properties = dict(message.properties)
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)

@@ -10,7 +10,7 @@ from rmqcli.wire.recall_handle import RecallHandle, encode_recall_handle
 from tests.broker.proxy.test_sending import counts
 from tests.kit import raw
 
-RECALL, SEND = 370, 310
+RECALL, SEND, CONFIGURE = 370, 310, 25
 START_MS = 1_700_000_000_000
 
 
@@ -23,11 +23,11 @@ def cluster():
         yield cluster
 
 
-def send(cluster, key, due_ms):
+def send(cluster, key, due_ms, topic="D"):
     """Send a delayed message; return the answer's fields."""
     fields = {
         "a": "p",
-        "b": "D",
+        "b": topic,
         "c": "TBW102",
         "d": "4",
         "e": "0",
@@ -74,6 +74,23 @@ def test_only_the_message_of_that_key_and_time_is_recalled(cluster):
     assert recall(cluster, handle_of(message_id="02")).code == 0
     cluster.advance(30_000)
     assert counts(cluster, "D", 1) == [2]
+
+
+@pytest.mark.parametrize(("with_topic", "left"), [(False, 0), (True, 1)])
+def test_a_recall_names_its_topic_only_if_that_is_set(cluster, with_topic, left):
+    """By default another topic's message of that key and second goes too, as in 5.5.0.
+
+    Source: SendAndRecallDelayMessageIT#testSendAndRecall_ukCollision.
+    """
+    properties = f"appendTopicForTimerDeleteKey={str(with_topic).lower()}".encode()
+    assert raw.ask(cluster.broker().address, CONFIGURE, {}, body=properties).code == 0
+    cluster.create_topic("E", queues=1)
+    send(cluster, "01", START_MS + 10_000)
+    send(cluster, "01", START_MS + 10_000, topic="E")
+    assert recall(cluster, handle_of(message_id="01")).code == 0
+    cluster.advance(15_000)
+    assert counts(cluster, "D", 1) == [0]
+    assert counts(cluster, "E", 1) == [left]
 
 
 def test_a_message_for_now_has_no_handle(cluster):
