@@ -135,7 +135,7 @@ class PeerRequests:
         )
         if header.consumer_group != self._member.group:
             return
-        if self._changes.takes(self._member.now_ms()):
+        if self._changes.is_news(self._member.now_ms()):
             logger.info("members changed group=%s", header.consumer_group)
         self._engine.rebalances.members_changed()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from rmqcli.wire.bodies.offset import ResetOffsetBody
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
+from rmqcli.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
 from tests.consumer.asking import Asking
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.engine.world import BROKER, RETRY, TOPIC, World, queue_of, refusal, stored
@@ -240,8 +243,9 @@ def test_a_flood_of_a_stranger_is_logged_once_and_costs_brokers_nothing(asked, c
     assert [each.code for each in flood(asked, 1)] == [ResponseCode.SUCCESS]
 
 
-def test_a_flood_of_changes_of_members_is_not_refused(asked):
+def test_a_flood_of_changes_of_members_is_logged_once_and_not_refused(asked, caplog):
     """Each may be the last one, after which the group must be rebalanced."""
+    caplog.set_level(logging.INFO)
     runs = asked.world.engine.rebalances.runs
     command = RemotingCommand(
         IDS_CHANGED, ext_fields={"consumerGroup": "g"}, flag=ONEWAY_FLAG
@@ -249,4 +253,45 @@ def test_a_flood_of_changes_of_members_is_not_refused(asked):
     for _ in range(100):
         assert asked.requests.handle(A_BROKER, command) is None
     asked.world.run(200)
+    for _ in range(100):
+        asked.requests.handle(A_BROKER, command)
     assert asked.world.engine.rebalances.runs > runs
+    assert caplog.messages.count("members changed group=g") == 1
+
+
+def test_a_flood_of_changes_of_members_keeps_no_consumer_from_closing(
+    rmq_cluster, caplog
+):
+    """It goes on until the consumer has closed, with its offsets committed."""
+    caplog.set_level(logging.INFO)
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ["a", "b"])
+    state = rmq_cluster.broker().state
+    header = NotifyConsumerIdsChangedRequestHeader(consumer_group="billing")
+    is_over = threading.Event()
+    sent = 0
+
+    def push():
+        group = state.clients.consumer_group("billing")
+        for peer in list(group.by_peer) if group else ():
+            for _ in range(2_000):
+                state.push(peer, IDS_CHANGED, header)
+
+    def flood():
+        nonlocal sent
+        while not is_over.is_set():
+            rmq_cluster.call(push)
+            sent += 2_000
+
+    flooding = threading.Thread(target=flood)
+    seen = Seen()
+    try:
+        with consumer(rmq_cluster, "billing", "orders", seen):
+            wait_until(lambda: sorted(seen.bodies) == ["a", "b"])
+            flooding.start()
+            wait_until(lambda: sent >= 20_000)
+    finally:
+        is_over.set()
+        flooding.join()
+    assert committed(rmq_cluster, "billing", "orders") == {0: 2}
+    assert caplog.messages.count("members changed group=billing") == 1
