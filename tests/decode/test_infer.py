@@ -107,7 +107,7 @@ class Asked(MadeSource):
 
     asked: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def read(self, wanted):
+    def read(self, wanted, *, on_trouble=None):
         self.asked.append((wanted.queue.queue_id, wanted.start, wanted.end))
         return super().read(wanted)
 

@@ -32,6 +32,7 @@ class ExportReport:
         self._topic = topic
         self._progress: Progress | None = None
         self.is_planned = False
+        self._troubles: set[str] = set()
 
     def info(self, text: str) -> None:
         """Write a note that is neither progress nor a result."""
@@ -52,14 +53,19 @@ class ExportReport:
             )
 
     def progress(self, progress: JobProgress) -> None:
-        """Show the progress of the job."""
+        """Show the progress of the job, and once each error that delays it."""
+        for trouble in sorted(progress.troubles - self._troubles):
+            self._troubles.add(trouble)
+            self._messages.warn(
+                f"{trouble}; retrying for 10 s, and once more after all other parts"
+            )
         if self._progress is None:
             from rmqcli.cli.ui.progress import Progress
 
             self._progress = Progress(
                 self._messages, self._topic, total=progress.offsets
             )
-        note = f"{progress.tasks_done} of {progress.tasks} tasks done"
+        note = f"{progress.tasks_done} of {progress.tasks} tasks ended"
         if progress.is_end:
             self._progress.end(progress.offsets_done, note)
         else:

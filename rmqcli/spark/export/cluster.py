@@ -61,10 +61,19 @@ class _BrokerReader:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
+    def read(
+        self,
+        wanted: OffsetRange,
+        *,
+        on_trouble: Callable[[RmqError], None] | None = None,
+    ) -> Iterator[Chunk]:
         from rmqcli.admin.read.range import RangeReader, ReadOptions
 
-        options = ReadOptions(retry_for_ms=_RETRY_FOR_MS)
+        def tell(_: MessageQueue, error: RmqError) -> None:
+            if on_trouble is not None:
+                on_trouble(error)
+
+        options = ReadOptions(retry_for_ms=_RETRY_FOR_MS, on_trouble=tell)
         yield from RangeReader(self._client, [wanted], options)
 
 

@@ -9,6 +9,7 @@ last try that Spark makes returns the outcomes instead.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -21,7 +22,7 @@ from rmqcli.errors import ConfigError, RmqError
 from rmqcli.hint import Argument, Hint
 from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, look
 from rmqcli.spark.export.manifest import PartResult
-from rmqcli.spark.export.part import PartFailure, write_task
+from rmqcli.spark.export.part import TROUBLE_BYTES_MAX, PartFailure, write_task
 from rmqcli.spark.export.plan import group_tasks
 from rmqcli.spark.failure import says_that_java_ended, text_of
 from rmqcli.spark.master import is_local
@@ -64,12 +65,16 @@ class TaskFailedError(RmqError):
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """The progress of a job: offsets read and tasks ended, each with its total."""
+    """The progress of a job: offsets read and tasks ended, each with its total.
+
+    `troubles` are the errors for which parts are delayed, as `BROKER: MESSAGE`.
+    """
 
     offsets_done: int
     offsets: int
     tasks_done: int
     tasks: int
+    troubles: frozenset[str] = frozenset()
 
     @property
     def is_end(self) -> bool:
@@ -265,7 +270,15 @@ def _report(
 ) -> None:
     counters.update()
     tasks_done = job.count_tasks("numCompletedTasks")
-    watch(JobProgress(counters.done, counters.total, tasks_done, tasks))
+    watch(
+        JobProgress(
+            counters.done,
+            counters.total,
+            tasks_done,
+            tasks,
+            frozenset(counters.troubles.values()),
+        )
+    )
 
 
 class _Counters:
@@ -282,6 +295,8 @@ class _Counters:
             os.path.basename(context.progress_path(part.index)): part for part in parts
         }
         self._running: dict[str, int] = {}
+        #: part index -> the error for which the part is delayed
+        self.troubles: dict[int, str] = {}
 
     @property
     def done(self) -> int:
@@ -292,14 +307,27 @@ class _Counters:
         """Read the progress files."""
         folder = self._context.files.temp
         try:
-            names = self._left.keys() & set(os.listdir(folder))
+            found = set(os.listdir(folder))
         except OSError:
             return  # a network folder may be unreadable for a moment
+        names = self._left.keys() & found
+        if any(name.startswith("trouble-") for name in found):
+            self._find_troubles()
         for name in names:
             part = self._left[name]
             self._running[name] = _number_in(os.path.join(folder, name))
             if self._running[name] >= len(part):
                 self.finish(part.index)
+
+    def _find_troubles(self) -> None:
+        for part in self._left.values():
+            with (
+                contextlib.suppress(OSError),
+                open(self._context.trouble_path(part.index), "rb") as file,
+            ):
+                text = file.read(TROUBLE_BYTES_MAX).decode("utf-8", "replace")
+                if text:  # else it is being written
+                    self.troubles[part.index] = text
 
     def finish(self, index: int) -> None:
         """Count a part as completely read."""

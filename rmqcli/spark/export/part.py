@@ -29,7 +29,7 @@ from rmqcli.spark.rows import RangeRows, wanted_tags
 from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from typing import BinaryIO
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import DecodeFailure
 
 
+#: Length of the file that says why a part is delayed.
+TROUBLE_BYTES_MAX: Final = 1_000
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FULL: Final = "the disk is full, so no more parts were started"
 
@@ -47,8 +49,16 @@ _FULL: Final = "the disk is full, so no more parts were started"
 class ChunkReader(Protocol):
     """A source with open connections. Not thread-safe."""
 
-    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
-        """Yield chunks in offset order that together cover `wanted` exactly."""
+    def read(
+        self,
+        wanted: OffsetRange,
+        *,
+        on_trouble: Callable[[RmqError], None] | None = None,
+    ) -> Iterator[Chunk]:
+        """Yield chunks in offset order that together cover `wanted` exactly.
+
+        `on_trouble` is called when reading begins to fail and is tried again.
+        """
 
 
 class ChunkSource(Protocol):
@@ -91,6 +101,11 @@ class PartContext:
         """Return the path of the file with the number of offsets read of a part."""
         folder = self.progress_folder or self.files.temp
         return os.path.join(folder, f"progress-{index:06d}")
+
+    def trouble_path(self, index: int) -> str:
+        """Return the path of the file with the error for which a part is delayed."""
+        folder = self.progress_folder or self.files.temp
+        return os.path.join(folder, f"trouble-{index:06d}")
 
     def in_workspace(self, folder: str) -> PartContext:
         """Return the context of a task whose unfinished files are in `folder`."""
@@ -191,12 +206,17 @@ def write_part(
     """
     files = PartFiles(part, context.files)
     side = _Undecodable(part, context.files)
+    wanted = part.offset_range(_topic(context))
+
+    def on_trouble(error: RmqError) -> None:
+        _tell_trouble(context.trouble_path(part.index), part, error)
+
     with _Progress(context.progress_path(part.index)) as progress:
         try:
             result = _fill(
                 part,
                 context,
-                reader.read(part.offset_range(_topic(context))),
+                reader.read(wanted, on_trouble=on_trouble),
                 _Outputs(files, side, progress),
             )
             _write_record(result, context.files)
@@ -325,6 +345,16 @@ class _Undecodable:
         if self._file is not None:
             self._file.close()
             self._context.disk.scratch.remove(self._temp)
+
+
+def _tell_trouble(path: str, part: PartSpec, error: RmqError) -> None:
+    """Write for the driver why a part is delayed.
+
+    When that fails, the part itself tells what is wrong with the disk.
+    """
+    text = f"{part.broker_name}: {error.message}"
+    with contextlib.suppress(OSError), open(path, "xb") as file:
+        file.write(text.encode()[:TROUBLE_BYTES_MAX])
 
 
 class _Progress:

@@ -60,7 +60,7 @@ class MadeSource:
     def connect(self):
         return contextlib.nullcontext(self)
 
-    def read(self, wanted: OffsetRange):
+    def read(self, wanted: OffsetRange, *, on_trouble=None):
         for start in range(wanted.start, wanted.end, self.step):
             end = min(start + self.step, wanted.end)
             if self.fail_at is not None and start <= self.fail_at < end:

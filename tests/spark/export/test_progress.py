@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 
+from rmqcli.broker import faults
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.export.report import ExportReport
+from rmqcli.cli.ui.messages import Messages
+from rmqcli.config import ClientConfig
+from rmqcli.spark.export.cluster import BrokerSource
 from rmqcli.spark.export.job import JobProgress, _Counters
 from rmqcli.spark.export.plan import PartSpec
+from rmqcli.wire.codes import RequestCode
 from tests.spark.export.test_part import context_of
+from tests.spark.export.test_part import write as write_part
 
 PARTS = [PartSpec(n, "broker-a", 0, n * 100, n * 100 + 100) for n in range(3)]
 
@@ -57,3 +65,29 @@ def test_a_job_has_ended_when_offsets_and_tasks_are_done():
     assert JobProgress(3, 3, 2, 2).is_end
     assert not JobProgress(3, 3, 1, 2).is_end
     assert not JobProgress(2, 3, 2, 2).is_end
+
+
+def test_a_broker_that_does_not_answer_is_named_while_its_part_is_tried_again(
+    tmp_path, capsys
+):
+    """An export was silent for forty seconds while its broker was dead."""
+    part = PartSpec(0, "broker-a", 0, 0, 2)
+    with EmbeddedCluster(queues=1) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a", "b"])
+        source = BrokerSource(ClientConfig(namesrv=(cluster.namesrv,)))
+        context = context_of(tmp_path, source)
+        counters = _Counters([part], context)
+        counters.update()
+        assert counters.troubles == {}
+        cluster.faults.next(faults.disconnect(), code=RequestCode.PULL_MESSAGE)
+        assert write_part(context, part).rows == 2
+    counters.update()
+    (trouble,) = counters.troubles.values()
+    assert trouble.startswith("broker-a: ")
+    report = ExportReport(Messages(), "orders")
+    for _ in range(2):
+        report.progress(JobProgress(0, 2, 0, 1, frozenset({trouble})))
+    assert capsys.readouterr().err == (
+        f"warning: {trouble}; retrying for 10 s, and once more after all other parts\n"
+    )
