@@ -18,6 +18,7 @@ from tests.kit.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+OFFSET = 14
 SEND_BATCH, MIN, MAX, BY_TIME, BY_KEY, BY_ID, BACK = 320, 31, 30, 29, 12, 33, 36
 POP, ACK = 200050, 200051
 
@@ -89,11 +90,29 @@ class Batches(Scene):
         }
         return self.client.ask(PULL, **{**fields, **more})
 
-    def receive(self, count: int = 32) -> Any:
-        fields = self.pop_fields(queueId=0, maxMsgNums=count)
+    def receive(self, count: int = 32, **more: Any) -> Any:
+        fields = self.pop_fields(queueId=0, maxMsgNums=count, **more)
         answer = self.client.ask(POP, **{**fields, "topic": self.topic})
         assert answer.code == 0, answer
         return answer
+
+    def in_order(self) -> dict[str, Any]:
+        return {**self.pop_fields(queueId=0, order="true"), "topic": self.topic}
+
+    def acknowledge(self, received: Any) -> Any:
+        """Acknowledge the first message of queue 0 in the answer to a POP."""
+        fields = received.ext_fields
+        start = fields["startOffsetInfo"].split()[2]
+        offset = fields["msgOffsetInfo"].split()[2].partition(",")[0]
+        times = f"{fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']}"
+        return self.client.ask(
+            ACK,
+            consumerGroup=self.group,
+            topic=self.topic,
+            queueId=0,
+            offset=offset,
+            extraInfo=f"{start} {times} 0 broker-a 0 {offset}",
+        )
 
     def at_time(self, timestamp_ms: int, boundary: str) -> int:
         answer = self.client.ask(
@@ -314,6 +333,29 @@ def a_batch_is_received_as_one_message(scene: Batches) -> None:
     ]
 
 
+def an_acknowledged_batch_comes_again_in_order(scene: Batches) -> None:
+    """A broker takes the offset after the batch's first message for the next one.
+
+    It lies within the batch, which therefore is never done.
+    """
+    scene.send_batch("ab")
+    scene.send("s")
+    first = scene.receive(1, order="true")
+    waits = scene.client.ask(POP, **scene.in_order())
+    assert scene.acknowledge(first).code == 0
+    again = scene.receive(1, order="true")
+    assert scene.acknowledge(again).code == 0
+    after = scene.client.ask(POP, **scene.in_order())
+
+    assert [records(each.body) for each in (first, again)] == ["[ab]", "[ab]"]
+    assert again.ext_fields["orderCountInfo"] == "0 qo0%0 1;0 0 1"
+    assert (waits.code, after.code) == (210, 210)
+    committed = scene.client.ask(
+        OFFSET, consumerGroup=scene.group, topic=scene.topic, queueId=0
+    )
+    assert committed.ext_fields["offset"] == "1"
+
+
 def a_queue_without_messages_begins_at_minus_one(scene: Batches) -> None:
     answer = scene.pull_answer(0, queue_id=2)
 
@@ -342,5 +384,6 @@ SCENES = [
     a_message_of_a_batch_cannot_be_sent_back,
     a_message_that_says_it_is_a_batch_is_refused,
     a_batch_is_received_as_one_message,
+    an_acknowledged_batch_comes_again_in_order,
     a_queue_without_messages_begins_at_minus_one,
 ]
