@@ -18,24 +18,21 @@ public final class Suite {
 
     private static final class Lines extends RunListener {
         private String outcome;
+        private String why;
 
         @Override
         public void testStarted(Description test) {
             outcome = "passed";
+            why = "";
         }
 
         @Override
         public void testFailure(Failure failure) {
-            if (asksInside(failure.getException())) {
-                outcome = "skipped";
-                return;
-            }
-            outcome = "failed";
-            String message = String.valueOf(failure.getException()).replaceAll("\\s+", " ");
+            outcome = asksInside(failure.getException()) ? "skipped" : "failed";
+            why = failure.getTrimmedTrace().replaceAll("\\s+", " ");
             if (failure.getDescription().isSuite()) {
-                print(failure.getDescription(), "failed", message);
+                print(failure.getDescription(), outcome, why);
             }
-            System.err.println(failure.getTrimmedTrace());
         }
 
         /** Whether a test asked a controller for what IntegrationTestBase does not give. */
@@ -47,6 +44,7 @@ public final class Suite {
         @Override
         public void testAssumptionFailure(Failure failure) {
             outcome = "skipped";
+            why = String.valueOf(failure.getMessage());
         }
 
         @Override
@@ -56,7 +54,7 @@ public final class Suite {
 
         @Override
         public void testFinished(Description test) {
-            print(test, outcome, "");
+            print(test, outcome, why);
         }
 
         private static void print(Description test, String outcome, String why) {
