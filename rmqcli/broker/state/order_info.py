@@ -187,8 +187,13 @@ class OrderInfos:
             del self._infos[key]
 
     def _due(self, thing: tuple[QueueKey, OrderInfo], now: Now) -> None:
-        if self.on_free is not None:
-            self.on_free(thing[0], now)
+        key, info = thing
+        left_ms = max(_hidden_until(info, 0), default=0) - now.epoch_ms
+        if left_ms > 0:
+            # Both clocks are in whole ms, so that one may be a ms before the other.
+            self._deadlines.add(thing, now.monotonic_ms + left_ms)
+        elif self.on_free is not None:
+            self.on_free(key, now)
 
 
 def _offsets(info: OrderInfo) -> list[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rmqcli.broker.state import order_info
+from rmqcli.clock import Now
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from tests.broker.driving import need
-from tests.broker.popping import ack, bodies, change, handles, pop
+from tests.broker.popping import ack, bodies, change, handles, pop, pop_header
 from tests.broker.pulling import driver_with_topic, put
 
 
@@ -91,3 +92,20 @@ def test_the_oldest_batches_are_forgotten_when_there_are_too_many(monkeypatch):
 
     assert len(driver.broker.order_infos) == 2
     assert bodies(pop(driver, order=True, queue_id=0)) == ["A"]
+
+
+def test_a_waiting_request_is_woken_although_the_clocks_are_a_millisecond_apart():
+    """Times in whole ms: one clock may reach its next ms after the other does.
+
+    The request was woken a ms too early, and then waited until its time was over.
+    """
+    driver = driver_with_topic()
+    put(driver, "A")
+    pop(driver, order=True, invisible_time=10_000)
+    header = pop_header(driver, order=True, poll_time=30_000)
+    assert driver.ask(RequestCode.POP_MESSAGE, header) is None
+    driver.now = Now(driver.now.monotonic_ms, driver.now.epoch_ms - 1)
+    driver.wait(10_000)
+    assert len(driver.broker.pop_holds) == 1
+    driver.wait(1)
+    assert len(driver.broker.pop_holds) == 0
