@@ -26,7 +26,7 @@ FORBIDDEN = {
     "pyspark",
     "rich",
     "lz4",
-    "zstandard",
+    "backports.zstd",
     "multiprocessing",
     "concurrent.futures",
     "ssl",

@@ -131,7 +131,7 @@ def check_kubernetes_image(
         hint=Hint(
             "give ",
             Setting("conf", f"{names[0]}=IMAGE"),
-            ", an image with Python, pyarrow, numpy, lz4 and zstandard",
+            ", an image with Python, pyarrow, numpy, lz4 and backports.zstd",
         ),
     )
 

@@ -8,6 +8,7 @@ Source: `ZlibCompressor`, `Lz4Compressor` (frame format) and `ZstdCompressor`.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from typing import Final
 
@@ -21,8 +22,8 @@ from rmqcli.wire.message.system_flag import (
 #: Largest inflated body, in bytes: four times Java's default maxMessageSize.
 INFLATED_MAX: Final = 16 * 1024 * 1024
 
-#: Largest window, in bytes, that a zstd frame may need; libzstd's own default.
-_ZSTD_WINDOW_MAX: Final = 1 << 27
+#: Largest window that a zstd frame may need, as a power of two: libzstd's own default.
+_ZSTD_WINDOW_LOG_MAX: Final = 27
 
 
 def inflate(data: bytes, sys_flag: int, *, limit_bytes: int = INFLATED_MAX) -> bytes:
@@ -82,28 +83,24 @@ def _inflate_lz4(data: bytes, limit_bytes: int) -> bytes:
 
 
 def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
-    import zstandard
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
 
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
+    options: dict[int, int] = {
+        zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX
+    }
+    stream = zstd.ZstdDecompressor(options=options)
     try:
-        # The size that a frame declares is allocated at once, so it is checked first.
-        # Java's stream writer declares none (-1): then max_output_size is the bound.
-        if zstandard.frame_content_size(data) > limit_bytes:
+        # None if no size is declared, as by Java's stream writer.
+        if (zstd.get_frame_info(data).decompressed_size or 0) > limit_bytes:
             raise _too_large(limit_bytes)
-        return decompressor.decompress(data, max_output_size=limit_bytes)
-    except zstandard.ZstdError as error:
-        if _zstd_is_over(data, limit_bytes):
-            raise _too_large(limit_bytes) from error
+        inflated = stream.decompress(data, limit_bytes + 1)
+    except zstd.ZstdError as error:
         raise DecodeError(f"body is not valid zstd: {error}") from error
-
-
-def _zstd_is_over(data: bytes, limit_bytes: int) -> bool:
-    """Tell "too large" from "damaged": the one-shot call raises the same for both."""
-    import zstandard
-
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
-    try:
-        with decompressor.stream_reader(data) as reader:
-            return len(reader.read(limit_bytes + 1)) > limit_bytes
-    except zstandard.ZstdError:
-        return False
+    if len(inflated) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not stream.eof:
+        raise DecodeError(f"zstd body is truncated after {len(data)} bytes")
+    return inflated

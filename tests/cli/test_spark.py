@@ -34,7 +34,7 @@ def test_the_zip_is_written_and_the_lines_that_use_it_are_printed(pack, tmp_path
         f"spark.addArtifacts('{name}', pyfile=True)",
     ]
     assert f"wrote {name}: rmqcli {__version__}, " in err
-    assert "with lz4, numpy, pyarrow, zstandard: install them there" in err
+    assert "with backports.zstd, lz4, numpy, pyarrow: install them there" in err
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert zipfile.ZipFile(name).testzip() is None
 

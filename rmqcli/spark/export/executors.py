@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.storage import Storage
 
 #: Third-party packages that a part needs; rmqcli itself is sent to the executors.
-PACKAGES: Final = ("lz4", "numpy", "pyarrow", "zstandard")
+PACKAGES: Final = (
+    *(() if sys.version_info >= (3, 14) else ("backports.zstd",)),
+    *("lz4", "numpy", "pyarrow"),
+)
 TIMEOUT_MS: Final = 120_000
 NOTICE_MS: Final = 10_000
 

@@ -190,7 +190,7 @@ def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
         assert export.process.wait(PATIENCE_S) == 2
     last = export.errors.read_text().splitlines()[-1]
     assert last.startswith("ConfigError: Python 3.")
-    assert last.endswith("lacks lz4, numpy, pyarrow, zstandard")
+    assert last.endswith("lacks backports.zstd, lz4, numpy, pyarrow")
     assert not path.exists()
 
 

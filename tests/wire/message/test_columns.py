@@ -8,7 +8,6 @@ from typing import Any
 import lz4.frame
 import pyarrow as pa
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from rmqcli.wire.message.decode import DecodeFailure, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V2
 from tests.golden_vectors import from_base64, load
+from tests.kit.zstd import zstd
 
 _US_MAX = (1 << 63) - 1
 
@@ -186,7 +186,7 @@ compressed = {
     0x301: deflate_zlib,
     1: deflate_zlib,
     0x101: lz4.frame.compress,
-    0x201: zstandard.compress,
+    0x201: zstd.compress,
     0x701: bytes,  # an unknown compression type
 }
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
