@@ -36,7 +36,8 @@ _JAVA: Final = Path(__file__).resolve().parent / "java"
 _TIMEOUT_S: Final = 600
 _BROKERS: Final = 3
 
-#: What a real broker of VERSION passes, run as this program runs it.
+#: What a real broker of VERSION passes, run as this program runs it. OffsetResetIT is
+#: not among them: it compares offsets that are not read at the same moment here.
 CLASSES: Final = (
     "client.consumer.filter.SqlFilterIT",
     "client.consumer.pop.BatchAckIT",
@@ -57,7 +58,6 @@ CLASSES: Final = (
     "client.producer.transaction.TransactionalMsgIT",
     "delay.NormalMsgDelayIT",
     "offset.OffsetResetForPopIT",
-    "offset.OffsetResetIT",
     "recall.RecallWithTraceIT",
     "recall.SendAndRecallDelayMessageIT",
     "retry.PopConsumerRetryIT",
