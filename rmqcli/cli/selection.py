@@ -42,6 +42,17 @@ def sql_option(*, section: str = "") -> Declaration:
     )
 
 
+def refuse_empty(**given: str | None) -> None:
+    """Raise UsageError for the first option with an empty text, named by its argument.
+
+    An empty text would select every message, which nobody wants who gives the option: a
+    variable of the shell may be unset.
+    """
+    for name, text in given.items():
+        if text == "":
+            raise UsageError(f"--{name} is empty", hint="leave it out for all messages")
+
+
 def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:
     """Warn if `--timeout` was typed to end the command, which is what `--for` does."""
     if "timeout" in common.typed and for_ms is None:

@@ -27,6 +27,7 @@ from rmqcli.cli.selection import (
     check_decode,
     decode_option,
     format_option,
+    refuse_empty,
     sql_option,
     tag_option,
     warn_about_timeout,
@@ -331,6 +332,7 @@ class ConsumeOptions:
 
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""
+        refuse_empty(tag=self.tag, sql=self.sql)
         given = {
             "--tag": self.tag is not None,
             "--sql": self.sql is not None,

@@ -32,7 +32,7 @@ from rmqcli.cli.options import (
     size_option,
     store_option,
 )
-from rmqcli.cli.selection import tag_option
+from rmqcli.cli.selection import refuse_empty, tag_option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.config import NAMESRV_DEFAULT
@@ -337,6 +337,7 @@ class ExportCommandOptions:
         """Raise UsageError for options that are wrong or contradict each other."""
         from rmqcli.spark.master import check_master_url
 
+        refuse_empty(tag=self.tag)
         table_export.check_target(self)
         if self.since_last and (self.resume or self.from_ is not None):
             other = "--resume" if self.resume else "--from"

@@ -29,6 +29,7 @@ from rmqcli.cli.selection import (
     check_decode,
     decode_option,
     format_option,
+    refuse_empty,
     sql_option,
     tag_option,
     warn_about_timeout,
@@ -296,6 +297,7 @@ class TailOptions:
 
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""
+        refuse_empty(tag=self.tag, sql=self.sql, key=self.key)
         given = {
             "--from": self.from_ is not None,
             "--from-queue": bool(self.from_queue),

@@ -20,6 +20,8 @@ from tests.test_startup import modules_after
         (["-g", "x" * 256], 2, "256 characters, more than 255"),
         (["-g", "DEFAULT_CONSUMER"], 2, "is reserved and cannot be a group name"),
         (["-g", "g", "--tag", "||"], 2, "contains no tag"),
+        (["-g", "g", "--tag", ""], 2, "--tag is empty"),
+        (["-g", "g", "--sql", ""], 2, "--sql is empty"),
         (
             ["-g", "g", "--tag", "A", "--sql", "a > 5"],
             2,
