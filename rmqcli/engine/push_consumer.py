@@ -160,7 +160,9 @@ class PushConsumer:
         member.is_running = True
         is_raised = not wait_for_cluster
         yield from self._fetch_routes(member.subscriptions, is_raised=is_raised)
-        if not (wait_for_cluster or member.topic_queues):
+        # The retry topic exists since another member was there, and says nothing.
+        found = member.topic_queues.keys() - {member.retry_topic}
+        if not (wait_for_cluster or found) and self._route_errors:
             raise self._why_no_route()
         checked = yield All(
             [
@@ -301,13 +303,15 @@ class PushConsumer:
         member.network.keep_topics({*member.subscriptions, member.retry_topic})
         wanted = list(topics)
         outcomes = yield All([member.network.fetch_queues(topic) for topic in wanted])
+        is_raised = is_raised and all(
+            isinstance(outcome, RmqError)
+            for topic, outcome in zip(wanted, outcomes, strict=True)
+            if topic != member.retry_topic
+        )
         is_changed = False
         for topic, queues in zip(wanted, outcomes, strict=True):
             if isinstance(queues, RmqError):
                 is_retry = topic == member.retry_topic
-                is_raised = is_raised and all(
-                    isinstance(each, RmqError) for each in outcomes
-                )
                 level = logging.DEBUG if is_retry or is_raised else logging.WARNING
                 logger.log(level, "no route topic=%s: %s", topic, queues)
                 self._route_errors[topic] = queues

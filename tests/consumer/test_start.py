@@ -64,6 +64,18 @@ def test_an_unknown_topic_is_an_error_at_once_and_is_said_once(rmq_cluster, capl
     assert none_left()
 
 
+def test_an_unknown_topic_is_an_error_when_the_group_has_a_retry_topic(
+    rmq_cluster, caplog
+):
+    """Every group has one that had members before."""
+    rmq_cluster.create_topic("%RETRY%g", queues=1)
+    running = consumer(rmq_cluster, "g", "no-such-topic", Seen())
+    with pytest.raises(NotFoundError, match="no-such-topic"), at_once():
+        running.start()
+    assert caplog.messages == []
+    assert none_left()
+
+
 def test_several_topics_that_are_all_unknown_are_an_error_at_once(rmq_cluster):
     running = consumer(rmq_cluster, "g", ["one", "two"], Seen())
     with pytest.raises(NotFoundError, match="one"), at_once():
