@@ -67,6 +67,7 @@ def test_running_info_has_every_setting_under_java_s_name():
         "persistConsumerOffsetInterval": "5000",
         "pollNamesrvInterval": "30000",
         "postSubscriptionWhenPull": "false",
+        "probeBrokerInterval": "-1",
         "pullBatchSize": "32",
         "pullInterval": "0",
         "pullThresholdForQueue": "1000",
