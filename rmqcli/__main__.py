@@ -72,11 +72,13 @@ def _has_shown_version() -> bool:
 
     If not, `rmqcli.cli.main` reports the error.
     """
+    import os
+
     from rmqcli import __version__
 
     try:
-        sys.stdout.write(f"rmq {__version__}\n")
-        sys.stdout.flush()
+        # Not through sys.stdout, which would keep what it could not write.
+        os.write(sys.stdout.fileno(), f"rmq {__version__}\n".encode())
     except (AttributeError, OSError):  # closed, or full
         return False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -119,7 +120,8 @@ def test_the_version_is_shown_without_the_command_line():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
-def test_a_version_that_cannot_be_written_is_reported():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_version_that_cannot_be_written_is_reported(unbuffered):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "rmqcli", "--version"],
@@ -128,6 +130,7 @@ def test_a_version_that_cannot_be_written_is_reported():
             text=True,
             check=False,
             timeout=PATIENCE_S,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     assert done.returncode == 1
     assert done.stderr == ("error: cannot write the output: no space left on device\n")

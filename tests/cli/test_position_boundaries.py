@@ -108,7 +108,7 @@ def test_a_reset_goes_there_in_the_topic_and_in_the_retry_topic(
     assert sorted(targets) == [(RETRY, 0, offset), ("T", 0, offset), ("T", 1, 0)]
 
 
-@pytest.mark.parametrize("position", ["7", "-100", "+3", "group:G"])
+@pytest.mark.parametrize("position", ["0", "-100", "+3", "group:G"])
 def test_a_position_that_is_no_time_takes_the_retry_topic_to_its_end(
     cluster, rmq, position
 ):

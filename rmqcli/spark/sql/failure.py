@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.spark.failure import java_reason, says_that_java_ended, text_of
 from rmqcli.spark.shown_errors import shown_error
-from rmqcli.spark.sql.guess import QUERIES_HINT
+from rmqcli.spark.sql.guess import ONE_QUERY_HINT, QUERIES_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +108,8 @@ def _at(
         and any(each in _OPERATORS for each in line[max(0, start - 1) : start + 1])
     )
     hint = _BACKTICKS if is_of_name else ""
+    if condition == "PARSE_SYNTAX_ERROR" and line[:start].rstrip().endswith(";"):
+        hint = ONE_QUERY_HINT
     return TextError(line, what, start=start, end=end, hint=hint)
 
 

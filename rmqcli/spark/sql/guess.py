@@ -35,6 +35,7 @@ _TOKEN: Final = re.compile(
 #: Comments contain comments, but `/*+` begins a hint.
 _COMMENT_EDGE: Final = re.compile(r"/\*(?!\+)|\*/")
 QUERIES_HINT: Final = "write SELECT, WITH, FROM, VALUES, TABLE, EXPLAIN or DESCRIBE"
+ONE_QUERY_HINT: Final = "write one query, and run the other with a command of its own"
 #: The words with which Spark's statements begin that are no queries.
 _COMMANDS: Final = (
     "add", "alter", "analyze", "begin", "cache", "call", "clear", "comment",
@@ -90,7 +91,7 @@ def _second_statement(text: str, start: int) -> TextError:
         what if number == 1 else f"line {number}: {what}",
         start=start - first,
         end=len(line),
-        hint="write one query, and run the other one with a command of its own",
+        hint=ONE_QUERY_HINT,
     )
 
 

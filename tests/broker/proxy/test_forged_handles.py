@@ -47,7 +47,11 @@ NOT_OF_THE_TOPIC = (
 def cluster():
     accounts = {each.name: each.secret for each in (OWNER, THIEF)}
     options = ProxyOptions(accounts=accounts, rights=RIGHTS)
-    settings = {"recall_message_enable": True}
+    # Without the second setting a recall names no topic, in a real 5.5.0 neither.
+    settings = {
+        "recall_message_enable": True,
+        "append_topic_for_timer_delete_key": True,
+    }
     clock = ManualClock(now_ms=1_700_000_000_000)
     with EmbeddedCluster(
         proxy=options, queues=1, settings=settings, clock=clock
