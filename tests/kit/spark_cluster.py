@@ -186,7 +186,9 @@ def executors_path(folder, *, packages=PACKAGES):
         assert found is not None
         assert found.origin is not None
         home = Path(found.origin).parent
-        (folder / name).symlink_to(home)
+        place = folder.joinpath(*name.split("."))
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(home)
         for libraries in home.parent.glob(f"{name}.libs"):
             (folder / libraries.name).symlink_to(libraries)
     return folder

@@ -63,7 +63,7 @@ def test_a_refusal_of_one_queue_is_not_the_others(rmq_cluster, topic, capsys):
 def test_a_group_that_never_committed_is_reset_whole(real_cluster, capsys):
     """Concurrent commits made 7 of 80 resets lose queues on 4.6.0, 1 of 80 on 5.5.0."""
     topic = real_cluster.create_topic(queues=QUEUES)
-    fill(real_cluster, topic, 10 * QUEUES, body_bytes=8)
+    fill(real_cluster, topic, 100 * QUEUES, body_bytes=8)
     for _ in range(30):
         group = new_group(real_cluster)
         code, results = reset(real_cluster.namesrv, topic, capsys, group=group)
