@@ -33,7 +33,7 @@ _RESERVED_GROUPS: Final = (
 #: How similar a name must be, from 0 to 1, to be what was meant.
 _SIMILAR: Final = 0.75
 _SUGGESTED_MAX: Final = 3
-#: A name of at least so many characters may be the beginning of what was meant.
+#: A shorter text is not taken for the beginning of the name that was meant.
 _BEGUN_MIN: Final = 3
 
 

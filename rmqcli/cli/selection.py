@@ -45,8 +45,8 @@ def sql_option(*, section: str = "") -> Declaration:
 def refuse_empty(**given: str | None) -> None:
     """Raise UsageError for the first option with an empty text, named by its argument.
 
-    An empty text would select every message, which nobody wants who gives the option: a
-    variable of the shell may be unset.
+    An empty text would select every message. Most often it comes from a variable of the
+    shell that is not set.
     """
     for name, text in given.items():
         if text == "":

@@ -84,9 +84,9 @@ class ConsumerConfig:
     bounds the size of the bodies that all queues together hold; a single pull may
     exceed it when nothing else is held, so that a larger message is consumed, too.
     `await_termination_ms` is how long `close` waits for listeners. With
-    `probe_broker_interval_ms` a broker that has held all pulls for so long is asked
-    whether it still answers, and the log says so if it does not; otherwise that is
-    noticed when a pull times out, after 30 s.
+    `probe_broker_interval_ms` the consumer asks a broker that has held all pulls for
+    that long whether it still answers, and logs when it does not. Without it, the
+    consumer notices only when a pull times out, after 30 s.
 
     Raises TypeError for a value of a wrong type, and ConfigError for one that is out of
     its range.

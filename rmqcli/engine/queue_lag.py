@@ -147,7 +147,7 @@ def queue_lag(
     has_members: bool = True,
     client_id: str | None = None,
 ) -> QueueLag:
-    """Compute the lag of a queue, which the member `client_id` holds (None: nobody)."""
+    """Compute the lag of a queue; `client_id` is the member that holds it, or None."""
     state, reason = _state(item, is_broadcast=is_broadcast)
     lag = _lag(item, state)
     expired = None

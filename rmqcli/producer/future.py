@@ -8,8 +8,8 @@ end; most messages end without that. The result is made when it is asked for.
 No lock guards this. Of the two threads that want `_made`, the one that ends the future
 and the one that needs the condition, `dict.setdefault` lets one be the first:
 
-- The end is first. `_state` was set before, so whoever comes later sees the end, and
-  nobody has to be notified.
+- The end is first. `_state` was set before, so a thread that comes later sees the end,
+  and no thread has to be notified.
 - The condition is first. The end then takes it, notifies, and calls back, as in the
   standard library. A callback is either in the list by then, or its thread, which
   looks under the condition, sees the end and runs the callback itself.

@@ -198,11 +198,15 @@ def test_a_message_that_a_broker_sends_is_consumed_although_the_only_thread_has_
     """`call`, which serves CONSUME_MESSAGE_DIRECTLY, ends the lease, and so the thread
     becomes free."""
     called = threading.Event()
+
+    async def job():
+        called.set()
+
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, consume_threads=1) as running:
         hand_off(running, rmq_cluster, rmq_topic, seen)
         running._backend.engine_thread.post(
-            lambda: running._backend.engine_thread.call(called.set)
+            lambda: running._backend.engine_thread.call(job)
         )
         assert called.wait(10)
 

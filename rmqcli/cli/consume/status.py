@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: The rate is the average over this many updates.
 _RATE_LOOKS: Final = 4
 #: Queues are gained and lost one topic after the other, and that of a new retry topic a
-#: second later. A line is written once they have been the same for so long.
+#: second later. A line names them once they have not changed for this long.
 _SETTLED_MS: Final = 2_000
 
 
