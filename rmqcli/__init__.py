@@ -29,18 +29,36 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
+    from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
+    from rmqcli.admin.dlq.listing import GroupLetters, LetterList
+    from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
+    from rmqcli.admin.dlq.retries import WaitingMessage, WaitingMessages
     from rmqcli.admin.groups import (
         GroupDetail,
         GroupList,
         GroupMember,
         GroupResult,
         GroupRow,
+        GroupSettings,
     )
-    from rmqcli.admin.lag.model import GroupLag, GroupState, TopicLag
+    from rmqcli.admin.lag.model import GroupLag, GroupState, PopLag, TopicLag
+    from rmqcli.admin.message.find import FoundMessages
+    from rmqcli.admin.message.gather import MessageOutcome, StoredState
+    from rmqcli.admin.message.outcome import GroupVerdict, MessageVerdict
+    from rmqcli.admin.message.trace import (
+        MessageTrace,
+        TraceEvent,
+        TraceEventKind,
+        TraceGap,
+    )
+    from rmqcli.admin.producers import ProducerList, ProducerRow
+    from rmqcli.admin.recall import RecallPlan
+    from rmqcli.admin.resend import ResendPlan, ResendResult
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
     from rmqcli.admin.reset.result import QueueOutcome, QueueResult
+    from rmqcli.admin.stacks import MemberStacks, StackGroup
     from rmqcli.admin.topics import (
         TopicBroker,
         TopicDetail,
@@ -49,6 +67,7 @@ if TYPE_CHECKING:
         TopicResult,
         TopicRow,
     )
+    from rmqcli.admin.transactions import OpenTransaction, OpenTransactions
     from rmqcli.api.calls.send import SendStatus
     from rmqcli.cluster import Cluster, connect
     from rmqcli.config import ClientConfig
@@ -153,9 +172,28 @@ _NAMES = {
         "GroupList",
         "GroupMember",
         "GroupResult",
+        "GroupSettings",
         "GroupRow",
     ),
-    "rmqcli.admin.lag.model": ("GroupLag", "GroupState", "TopicLag"),
+    "rmqcli.admin.lag.model": ("GroupLag", "GroupState", "PopLag", "TopicLag"),
+    "rmqcli.admin.message.find": ("FoundMessages",),
+    "rmqcli.admin.message.gather": ("MessageOutcome", "StoredState"),
+    "rmqcli.admin.message.outcome": ("GroupVerdict", "MessageVerdict"),
+    "rmqcli.admin.message.trace": (
+        "MessageTrace",
+        "TraceEvent",
+        "TraceEventKind",
+        "TraceGap",
+    ),
+    "rmqcli.admin.delayed": ("DelayedMessage", "DelayedMessages"),
+    "rmqcli.admin.dlq.listing": ("GroupLetters", "LetterList"),
+    "rmqcli.admin.dlq.read": ("DeadLetter", "DeadLetters"),
+    "rmqcli.admin.dlq.retries": ("WaitingMessage", "WaitingMessages"),
+    "rmqcli.admin.transactions": ("OpenTransaction", "OpenTransactions"),
+    "rmqcli.admin.producers": ("ProducerList", "ProducerRow"),
+    "rmqcli.admin.recall": ("RecallPlan",),
+    "rmqcli.admin.resend": ("ResendPlan", "ResendResult"),
+    "rmqcli.admin.stacks": ("MemberStacks", "StackGroup"),
     "rmqcli.admin.reset.backup": ("Backup",),
     "rmqcli.admin.reset.cluster_identity": ("ClusterIdentity",),
     "rmqcli.wire.bodies.config": ("SubscriptionGroupConfig", "TopicConfig"),
@@ -301,8 +339,12 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerRunningInfo",
     "Credentials",
+    "DeadLetter",
+    "DeadLetters",
     "DeadlineError",
     "DecodeError",
+    "DelayedMessage",
+    "DelayedMessages",
     "DeniedError",
     "DisconnectedError",
     "Earliest",
@@ -310,34 +352,48 @@ __all__ = [
     "FailedDelivery",
     "Fate",
     "FilterError",
+    "FoundMessages",
     "FrameError",
     "GroupDetail",
     "GroupLag",
+    "GroupLetters",
     "GroupList",
     "GroupMember",
     "GroupResult",
     "GroupRow",
+    "GroupSettings",
     "GroupState",
+    "GroupVerdict",
     "HeaderError",
     "Hint",
     "LagState",
     "LastN",
     "Latest",
+    "LetterList",
     "LocalTransactionState",
+    "MemberStacks",
     "Message",
     "MessageModel",
+    "MessageOutcome",
     "MessageQueue",
+    "MessageTrace",
+    "MessageVerdict",
     "NoBrokerError",
     "NotFoundError",
+    "OpenTransaction",
+    "OpenTransactions",
     "PartialError",
     "PlannedReset",
     "PlusN",
+    "PopLag",
     "PopProcessQueueInfo",
     "Position",
     "ProcessQueueInfo",
     "Producer",
     "ProducerConfig",
+    "ProducerList",
     "ProducerMessage",
+    "ProducerRow",
     "ProxyMessage",
     "PulledMessage",
     "QueueLag",
@@ -345,9 +401,12 @@ __all__ = [
     "QueuePlan",
     "QueueResult",
     "QueueStart",
+    "RecallPlan",
     "ReceiptHandleError",
     "ReceivedMessage",
     "RefusedError",
+    "ResendPlan",
+    "ResendResult",
     "ResetPlan",
     "ResetResult",
     "RmqError",
@@ -356,11 +415,13 @@ __all__ = [
     "SendStatus",
     "SendUnknownError",
     "SimpleConsumer",
+    "StackGroup",
     "Start",
     "StorageDeniedError",
     "StorageError",
     "StorageNotFoundError",
     "StorageUnreachableError",
+    "StoredState",
     "SubscriptionData",
     "SubscriptionGroupConfig",
     "TextError",
@@ -375,11 +436,16 @@ __all__ = [
     "TopicQueue",
     "TopicResult",
     "TopicRow",
+    "TraceEvent",
+    "TraceEventKind",
+    "TraceGap",
     "TransactionSendResult",
     "TransportError",
     "UndecodableMessage",
     "UnsupportedError",
     "UsageError",
+    "WaitingMessage",
+    "WaitingMessages",
     "WireError",
     "__version__",
     "connect",

@@ -1,27 +1,58 @@
-"""Checks of the values that programs pass: arguments, settings, addresses.
+"""Checks of what programs pass: arguments, settings, addresses, and functions.
 
 A value of a wrong type is a TypeError, and any other value that cannot be used is a
 ConfigError, which is a ValueError. Both name the argument and its value.
+
+Listeners and other callbacks are called in the library's threads, which act on what is
+returned. A coroutine function (`async def`) or a generator function returns at once,
+without having run its body, so each message would count as one that a listener has
+seen. Every function is checked where it is given; where only a call can show it, the
+result is.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from rmqcli.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
-#: The types of settings, by the names that annotations have.
+#: The types of settings and arguments, by the names that annotations have.
 _TYPES: Final[dict[str, type]] = {
     "int": int,
     "bool": bool,
     "str": str,
     "bytes": bytes,
     "None": type(None),
+    "Callable": Callable,  # type: ignore[dict-item]  # isinstance takes it
+    "Collection": Collection,
+    "Iterable": Iterable,
+    "Mapping": Mapping,
+    "Sequence": Sequence,
 }
+#: Between the types of an annotation, outside of brackets.
+_ALTERNATIVES: Final = re.compile(r" \| (?![^\[]*\])")
+#: A text is a collection of its characters, which nobody means.
+_OF_SEVERAL: Final = (Collection, Iterable, Sequence)
+#: What to do about a function that returns before its work is done.
+_ADVICE: Final = "pass a plain function, which has done its work when it returns"
 
 
 def check_type(value: object, wanted: type | tuple[type, ...], name: str) -> None:
@@ -63,18 +94,65 @@ def check_fields(
     known = {**_TYPES, **types}
     for each in fields(settings):  # type: ignore[arg-type]  # every caller is one
         value = getattr(settings, each.name)
-        names = str(each.type).split(" | ")
-        if not all(name in known for name in names):
+        wanted = _wanted(str(each.type), known)
+        if wanted is None:
             continue
-        kinds = tuple(known[name] for name in names)
-        if not any(_has_type(value, kind) for kind in kinds):
-            raise _wrong_type(value, names, each.name, is_secret=not each.repr)
+        if not any(_has_type(value, kind) for kind in wanted.values()):
+            raise _wrong_type(value, list(wanted), each.name, is_secret=not each.repr)
         if value is not None and each.name in ranges:
             check_int(value, each.name, *ranges[each.name])
 
 
+def checks_arguments(
+    **types: type,
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Check the arguments of the decorated function by its annotations.
+
+    Of a collection only the outermost type is checked. `types` are as in
+    `check_fields`, as is what is not checked. The function raises TypeError for the
+    first argument that is wrong. Costs some microseconds for each call.
+    """
+    known = {**_TYPES, **types}
+
+    def decorate(
+        function: Callable[Parameters, Result],
+    ) -> Callable[Parameters, Result]:
+        signature = inspect.signature(function)
+        checked = {
+            name: wanted
+            for name, each in signature.parameters.items()
+            if (wanted := _wanted(str(each.annotation), known)) is not None
+        }
+
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            for name, value in signature.bind(*args, **kwargs).arguments.items():
+                wanted = checked.get(name)
+                if wanted is not None and not any(
+                    _has_type(value, kind) for kind in wanted.values()
+                ):
+                    raise _wrong_type(value, list(wanted), name)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _wanted(annotation: str, known: Mapping[str, type]) -> dict[str, type] | None:
+    """The types of an annotation by name; None if one of them is not known."""
+    names = [re.sub(r"\[.*", "", each) for each in _ALTERNATIVES.split(annotation)]
+    if not all(name in known for name in names):
+        return None
+    return {name: known[name] for name in names}
+
+
 def _has_type(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind in _OF_SEVERAL and isinstance(value, str | bytes):
+        return False
+    return isinstance(value, kind)
 
 
 def _wrong_type(
@@ -94,3 +172,71 @@ def _with_article(name: str) -> str:
     if name == "None":
         return name
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def check_callback(function: object, name: str) -> None:
+    """Raise TypeError unless a call of `function` runs it to its end; None is allowed.
+
+    A plain function that returns a coroutine is not noticed here; see `check_returned`.
+    """
+    if function is None:
+        return
+    if not callable(function):
+        raise TypeError(f"{name} is {function!r}, which is not callable")
+    runs = _runs(function)
+    if inspect.iscoroutinefunction(runs):
+        kind = "a coroutine function (async def)"
+    elif inspect.isasyncgenfunction(runs):
+        kind = "an asynchronous generator function (async def)"
+    elif inspect.isgeneratorfunction(runs):
+        kind = "a generator function"
+    else:
+        return
+    raise TypeError(f"{name} {function!r} is {kind}; {_ADVICE}")
+
+
+def check_coroutine_function(function: object, name: str) -> None:
+    """Raise TypeError unless `function` is declared with `async def`; None is allowed.
+
+    The listener of an asynchronous consumer is awaited. A plain function would hold up
+    the event loop, and one that returns an awaitable cannot be told from it.
+    """
+    if function is None:
+        return
+    if not callable(function):
+        raise TypeError(f"{name} is {function!r}, which is not callable")
+    if not inspect.iscoroutinefunction(_runs(function)):
+        raise TypeError(
+            f"{name} {function!r} is not a coroutine function; declare it with async"
+            " def, or pass it to rmqcli.Consumer, which calls it in a thread"
+        )
+
+
+def check_returned(value: object, name: str) -> None:
+    """Raise TypeError if a call returned before its work was done, as coroutines do.
+
+    The coroutine is closed, so that Python does not warn that it was never awaited.
+    """
+    if isinstance(value, Coroutine):
+        value.close()
+        kind = "a coroutine"
+    elif isinstance(value, Generator):
+        value.close()
+        kind = "a generator"
+    elif isinstance(value, AsyncIterator):
+        kind = "an asynchronous generator"
+    elif isinstance(value, Awaitable):
+        kind = "an awaitable"
+    else:
+        return
+    raise TypeError(f"{name} returned {kind}, {value!r}; {_ADVICE}")
+
+
+def _runs(function: object) -> object:
+    """The function that a call of `function` runs; itself for a function or method."""
+    while not (inspect.isroutine(function) or isinstance(function, type)):
+        if isinstance(function, functools.partial):
+            function = function.func
+        else:
+            function = type(function).__call__
+    return function

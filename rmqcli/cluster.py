@@ -16,11 +16,12 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
+from rmqcli.checked import checks_arguments
 from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from rmqcli.admin.admin import Admin
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.acl import Credentials
 
 
+@checks_arguments()
 def connect(
     namesrv: str | None = None,
     *,
@@ -47,6 +49,7 @@ def connect(
     credentials: Credentials | None = None,
     tls: TlsOptions | None = None,
     plaintext: bool = False,
+    address_map: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Return a `Cluster` that is reached by its name servers or through a proxy.
 
@@ -58,8 +61,10 @@ def connect(
     raises UsageError when only a proxy is known.
 
     `timeout_ms` bounds each request. `tls` says how certificates are verified;
-    connections to name servers and brokers use TLS only when it is given. Nothing is
-    opened here: each client opens its own connections when it is started or first used.
+    connections to name servers and brokers use TLS only when it is given. `address_map`
+    maps addresses that brokers advertise to those that can be reached from here; see
+    ClientConfig. Nothing is opened here: each client opens its own connections when it
+    is started or first used.
 
     Raises ConfigError for an address list that names no server, for `namesrv` together
     with `endpoints` and `plaintext` together with `tls`, and for a `timeout_ms` that is
@@ -73,6 +78,7 @@ def connect(
         tls=tls,
         endpoints=endpoints,
         plaintext=plaintext,
+        address_map=address_map or {},
     )
     is_named = namesrv is not None or bool(os.environ.get(NAMESRV_VARIABLE))
     return Cluster(config, has_namesrv=is_named or not config.endpoints)
@@ -114,7 +120,7 @@ class Cluster:
         `backups` is the folder of the backups that resets save. Raises UsageError when
         only a proxy is known.
         """
-        self._need_namesrv("Admin")
+        self.need_namesrv("Admin")
         from rmqcli.admin.admin import Admin
 
         admin = Admin(client=self.config, backups=backups)
@@ -127,11 +133,14 @@ class Cluster:
         *,
         config: ProducerConfig | None = None,
         on_check: Callable[[Message], LocalTransactionState | None] | None = None,
+        trace: bool | str = False,
     ) -> Producer:
         """Create a Producer, to be started by `with` or `start`; see Producer."""
         from rmqcli.producer.producer import Producer
 
-        producer = Producer(group, client=self.config, config=config, on_check=on_check)
+        producer = Producer(
+            group, client=self.config, config=config, on_check=on_check, trace=trace
+        )
         self._made.callback(producer.close)
         return producer
 
@@ -152,6 +161,7 @@ class Cluster:
         on_start: Callable[[QueueStart], None] | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
+        trace: bool | str = False,
     ) -> Consumer:
         """Create a Consumer, to be started by `with` or `start`; see Consumer."""
         from rmqcli.consumer.consumer import Consumer
@@ -172,6 +182,7 @@ class Cluster:
             on_start=on_start,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
+            trace=trace,
         )
         self._made.callback(consumer.close)
         return consumer
@@ -184,6 +195,7 @@ class Cluster:
         invisible_duration_ms: int = 30_000,
         orderly: bool = False,
         consume_from: str | Position = "latest",
+        trace: bool | str = False,
     ) -> SimpleConsumer:
         """Create a SimpleConsumer, to be started by `with` or `start`.
 
@@ -198,11 +210,12 @@ class Cluster:
             orderly=orderly,
             consume_from=consume_from,
             client=self.config,
+            trace=trace,
         )
         self._made.callback(consumer.close)
         return consumer
 
-    def _need_namesrv(self, what: str) -> None:
+    def need_namesrv(self, what: str) -> None:
         """Raise UsageError when no name servers were configured.
 
         The default name server need not belong to the cluster of the proxy.

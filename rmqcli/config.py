@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +19,7 @@ from rmqcli.checked import check_int, check_type
 from rmqcli.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -30,6 +30,10 @@ ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
 _NAMESRV_PORT = 9876
 _ENDPOINTS_PORT = 8081  # of a proxy, for gRPC
 _TIMEOUT_MS_MAX = 24 * 60 * 60 * 1_000
+_MAPPING_HINT = (
+    "write ADVERTISED=REACHABLE, such as 172.18.0.3:10911=127.0.0.1:10911, or two hosts"
+    " without ports"
+)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -46,7 +50,14 @@ class ClientConfig:
     and verify the proxy, unless `plaintext` is set; `tls` says how the proxy is
     verified. Connections to name servers and brokers use TLS only when `tls` is given.
 
-    Raises ConfigError for a text that names no server, for an empty `namesrv`, for
+    `address_map` says where brokers are reached that advertise an address that cannot
+    be reached from here: `{"172.18.0.3:10911": "127.0.0.1:10911"}`, or
+    `{"172.18.0.3": "127.0.0.1"}` for all ports of a host. Brokers are still named by
+    the advertised addresses, and their certificates are verified for these. Addresses
+    of a proxy are not mapped.
+
+    Raises ConfigError for a text that names no server, for an empty `namesrv`, for an
+    address map with an entry that is no address or with two that lead to one, for
     `plaintext` together with `tls`, and for a `timeout_ms` that is not positive or
     longer than a day. Raises TypeError for values of a wrong type.
     """
@@ -57,6 +68,8 @@ class ClientConfig:
     tls: TlsOptions | None
     endpoints: tuple[str, ...]
     plaintext: bool
+    #: pairs of an advertised and a reachable address
+    address_map: tuple[tuple[str, str], ...]
 
     def __init__(
         self,
@@ -67,6 +80,7 @@ class ClientConfig:
         tls: TlsOptions | None = None,
         endpoints: str | Iterable[str] = (),
         plaintext: bool = False,
+        address_map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     ) -> None:
         if isinstance(namesrv, str):
             namesrv = _named("namesrv", parse_namesrv, namesrv)
@@ -81,6 +95,7 @@ class ClientConfig:
             "tls": tls,
             "endpoints": tuple(endpoints),
             "plaintext": plaintext,
+            "address_map": _checked_map(address_map),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -122,6 +137,7 @@ class ClientConfig:
         tls: TlsOptions | None = None,
         endpoints: str | None = None,
         plaintext: bool = False,
+        address_map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     ) -> Self:
         """Return a configuration with the addresses of the arguments or of `environ`.
 
@@ -152,6 +168,7 @@ class ClientConfig:
             tls=tls,
             endpoints=proxies,
             plaintext=plaintext,
+            address_map=address_map,
         )
 
 
@@ -199,6 +216,75 @@ def parse_endpoints(text: str) -> tuple[str, ...]:
     Raises TextError.
     """
     return _parse_addresses(text, port=_ENDPOINTS_PORT, kind="proxy")
+
+
+def parse_address_mapping(text: str) -> tuple[str, str]:
+    """Read `ADVERTISED=REACHABLE`, both `HOST:PORT` or both `HOST`.
+
+    Raises TextError.
+    """
+    advertised, sign, reachable = text.partition("=")
+    if not sign:
+        end = max(1, len(text))
+        raise TextError(text, "no = in it", start=0, end=end, hint=_MAPPING_HINT)
+    at = len(advertised) + 1
+    one = _parse_mapped(text, advertised, 0)
+    other = _parse_mapped(text, reachable, at)
+    if one[1] != other[1]:
+        what = "one side has a port and the other has none"
+        raise TextError(text, what, start=0, end=len(text), hint=_MAPPING_HINT)
+    return one[0], other[0]
+
+
+def parse_address_map(text: str) -> tuple[tuple[str, str], ...]:
+    """Read `ADVERTISED=REACHABLE[,ADVERTISED=REACHABLE]`. Raises TextError."""
+    return tuple(parse_address_mapping(part) for part in re.split("[;,]", text))
+
+
+def _parse_mapped(text: str, part: str, start: int) -> tuple[str, bool]:
+    """Return a side of a mapping, and whether it has a port."""
+    stripped = part.strip()
+    if not stripped:
+        end = max(start + len(part), start + 1)
+        raise TextError(text, "no address", start=start, end=end, hint=_MAPPING_HINT)
+    has_port = ":" in stripped and not stripped.endswith("]")
+    at = start + part.index(stripped)
+    address = _parse_address(text, stripped, at, 1)
+    return (address if has_port else address.removesuffix(":1")), has_port
+
+
+def _checked_map(
+    given: Mapping[str, str] | Iterable[tuple[str, str]],
+) -> tuple[tuple[str, str], ...]:
+    check_type(given, Iterable, "address_map")
+    pairs: list[object] = list(given.items() if isinstance(given, Mapping) else given)
+    mapped: dict[str, str] = {}
+    for pair in pairs:
+        if not (
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and all(isinstance(each, str) for each in pair)
+        ):
+            raise TypeError("address_map must map addresses, as str, to addresses")
+        try:
+            advertised, reachable = parse_address_mapping("=".join(pair))
+        except TextError as error:
+            raise ConfigError(
+                f"address_map has {error.message}", hint=error.hint
+            ) from error
+        if mapped.setdefault(advertised, reachable) != reachable:
+            raise ConfigError(f"address_map has two addresses for {advertised}")
+    # Requests for one broker would silently be answered by another one.
+    owners: dict[str, str] = {}
+    for advertised, reachable in mapped.items():
+        first = owners.setdefault(reachable, advertised)
+        if first != advertised:
+            raise ConfigError(
+                f"address_map leads {first} and {advertised} to one address,"
+                f" {reachable}",
+                hint="give each broker its own",
+            )
+    return tuple(mapped.items())
 
 
 def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:

@@ -23,8 +23,19 @@ ENV_ACCESS_KEY = "RMQ_ACCESS_KEY"
 ENV_SECRET_KEY = "RMQ_SECRET_KEY"  # noqa: S105  # the name of a variable
 ENV_SECURITY_TOKEN = "RMQ_SECURITY_TOKEN"  # noqa: S105  # the name of a variable
 
+#: Those of a schema registry. They are not the cluster's, and go to no other server.
+ENV_REGISTRY_USER = "RMQ_REGISTRY_USER"
+ENV_REGISTRY_PASSWORD = "RMQ_REGISTRY_PASSWORD"  # noqa: S105  # a variable's name
+ENV_REGISTRY_FILE = "RMQ_REGISTRY_FILE"
+
 #: Variables that no child process may inherit, because it may be any program.
-ENV_SECRETS = (ENV_ACCESS_KEY, ENV_SECRET_KEY, ENV_SECURITY_TOKEN)
+ENV_SECRETS = (
+    ENV_ACCESS_KEY,
+    ENV_SECRET_KEY,
+    ENV_SECURITY_TOKEN,
+    ENV_REGISTRY_USER,
+    ENV_REGISTRY_PASSWORD,
+)
 
 FILE_BYTES_MAX = 64 * 1024
 
@@ -60,6 +71,38 @@ def load_credentials(
     if environ.get(ENV_SECURITY_TOKEN):
         values["security_token"] = environ[ENV_SECURITY_TOKEN]
     return _credentials(values, source=f"{ENV_ACCESS_KEY}, {ENV_SECRET_KEY}")
+
+
+def load_registry_login(environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the user and the password for a schema registry, or None.
+
+    They are the two lines of the private file that RMQ_REGISTRY_FILE names, or the
+    values of RMQ_REGISTRY_USER and RMQ_REGISTRY_PASSWORD. Raises ConfigError when they
+    are given but cannot be used.
+    """
+    path = environ.get(ENV_REGISTRY_FILE)
+    if path:
+        lines = [line.strip() for line in read_private_file(path).splitlines()]
+        lines = [line for line in lines if line]
+        if len(lines) != 2:
+            raise ConfigError(
+                f"{path}: not the user and the password for a schema registry",
+                hint="write them on two lines",
+            )
+        user, password = lines
+        source = path
+    else:
+        user = environ.get(ENV_REGISTRY_USER) or ""
+        password = environ.get(ENV_REGISTRY_PASSWORD) or ""
+        source = f"{ENV_REGISTRY_USER}, {ENV_REGISTRY_PASSWORD}"
+        if not user and not password:
+            return None
+        if not user or not password:
+            missing = "password" if user else "user"
+            raise ConfigError(f"{source}: the {missing} is missing")
+    if ":" in user:
+        raise ConfigError(f"{source}: the user has a colon, which HTTP does not allow")
+    return user, password
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:

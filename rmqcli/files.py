@@ -212,12 +212,16 @@ def read_regular(path: str | Path, bytes_max: int, *, is_own: bool = False) -> b
     # Without O_NONBLOCK the open of a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags)
+    status = os.fstat(fd)
+    fault = ""
+    if not stat.S_ISREG(status.st_mode):
+        fault = "not a regular file"
+    elif is_own and status.st_uid != os.geteuid():
+        fault = "a file of another user"
+    if fault:
+        os.close(fd)
+        raise OSError(0, fault, os.fspath(path))
     with os.fdopen(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "not a regular file", os.fspath(path))
-        if is_own and status.st_uid != os.geteuid():
-            raise OSError(0, "a file of another user", os.fspath(path))
         return file.read(bytes_max)
 
 

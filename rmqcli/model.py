@@ -47,6 +47,19 @@ def retry_topic(group: str) -> str:
     return RETRY_GROUP_TOPIC_PREFIX + group
 
 
+def pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
+    """The topics in which POP keeps retries of `topic` for `group`: V2's and V1's.
+
+    Source: KeyBuilder.buildPopRetryTopicV2 and buildPopRetryTopicV1.
+    """
+    return f"{retry_topic(group)}+{topic}", f"{retry_topic(group)}_{topic}"
+
+
+def is_pop_retry(topic: str, group: str) -> bool:
+    """Return whether a topic is one in which POP keeps retries for `group`."""
+    return topic.startswith(pop_retry_topics(group, ""))
+
+
 def dlq_topic(group: str) -> str:
     """The topic that holds the messages that `group` gave up on."""
     return DLQ_GROUP_TOPIC_PREFIX + group

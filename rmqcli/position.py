@@ -14,7 +14,7 @@ Pure: a position is what was written; `rmqcli.api.positions` finds the offsets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
 from rmqcli.errors import TextError
@@ -111,11 +111,20 @@ class PlusN(Position):
 class AtTime(Position):
     """The first message stored at or after `epoch_ms`.
 
-    `echo` shows that time with its zone, and what was assumed about it.
+    `echo` shows that time with its zone, and what was assumed about it. `zoneless` is
+    the text of a time that was written without a zone, and empty for others.
     """
 
     epoch_ms: int
     echo: str
+    zoneless: str = field(default="", compare=False, repr=False)
+
+    def in_zone(self, tz: tzinfo) -> AtTime:
+        """Read the text again, as a time of `tz`; one with a zone is unchanged.
+
+        Raises TextError for a time that the clocks of `tz` never show.
+        """
+        return _parse_time(self.zoneless, tz, str(tz)) if self.zoneless else self
 
     def __str__(self) -> str:
         return f"@{self.echo}"
@@ -216,7 +225,7 @@ def _parse_long(text: str, *, start: int) -> int:
     return int(digits)
 
 
-def _parse_time(text: str, tz: tzinfo | None) -> AtTime:
+def _parse_time(text: str, tz: tzinfo | None, name: str = "local") -> AtTime:
     digits = text[1:]
     if _is_number(digits):
         return _parse_epoch(text, digits)
@@ -231,7 +240,7 @@ def _parse_time(text: str, tz: tzinfo | None) -> AtTime:
     naive = _naive_time(text, match)
     zone = match.group(8)
     if zone is None:
-        return _local_time(text, naive, tz)
+        return _local_time(text, naive, tz, name)
     moment = naive.replace(tzinfo=_parse_zone(text, match))
     return AtTime(_epoch_ms(text, moment), _iso(moment))
 
@@ -274,8 +283,8 @@ def _parse_zone(text: str, match: re.Match[str]) -> tzinfo:
     return timezone(-offset if zone[0] == "-" else offset)
 
 
-def _local_time(text: str, naive: datetime, tz: tzinfo | None) -> AtTime:
-    """Convert a time of the local clock, which may show a time twice or never."""
+def _local_time(text: str, naive: datetime, tz: tzinfo | None, name: str) -> AtTime:
+    """Convert a time of the clocks of a zone, which may show it twice or never."""
     try:
         first, second = (
             naive.replace(fold=fold, tzinfo=tz).astimezone(UTC) for fold in (0, 1)
@@ -289,11 +298,11 @@ def _local_time(text: str, naive: datetime, tz: tzinfo | None) -> AtTime:
         what = "this local time does not exist: clocks were set forward past it"
         hint = f"write it with a zone, for example @{after}"
         raise TextError(text, what, start=1, end=len(text), hint=hint)
-    echo = f"{_iso(local)} (local)"
+    echo = f"{_iso(local)} ({name})"
     if second != first:
         other = _iso(second.astimezone(tz))
-        echo = f"{_iso(local)} (local, the earlier of two; the later is {other})"
-    return AtTime(_epoch_ms(text, first), echo)
+        echo = f"{_iso(local)} ({name}, the earlier of two; the later is {other})"
+    return AtTime(_epoch_ms(text, first), echo, text)
 
 
 def _epoch_ms(text: str, moment: datetime) -> int:

@@ -53,15 +53,26 @@ class FloodLimit:
 
 
 def thread_dump() -> str:
-    """Return the stacks of all threads, the innermost call first, cut to 64 KiB."""
+    """Return the stacks of all threads, the innermost call first, in about 64 KiB.
+
+    Where there is no room for all threads, the last one is named after how many more
+    there are.
+    """
     frames = sys._current_frames()  # noqa: SLF001  # the only way to them
-    parts = []
-    for thread in threading.enumerate():
+    parts: list[str] = []
+    length = 0
+    threads = threading.enumerate()
+    for number, thread in enumerate(threads):
         frame = frames.get(thread.ident or 0)
         calls = [] if frame is None else traceback.walk_stack(frame)
         lines = [f'"{thread.name}"', *(_call(each, line) for each, line in calls)]
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)[:_DUMP_LENGTH_MAX]
+        part = "\n".join(lines) + "\n"
+        length += len(part) + 1
+        if length > _DUMP_LENGTH_MAX:
+            parts.append(f'"{len(threads) - number} more threads, for want of room"\n')
+            break
+        parts.append(part)
+    return "\n".join(parts)
 
 
 def _call(frame: FrameType, line: int) -> str:

@@ -28,7 +28,9 @@ inside the consumer's event loop, or under a virtual clock (simulation). `start`
 task and returns its `Pending`. A broker that does not answer delays only the tasks that
 wait for it.
 
-This module uses no thread, no socket and no clock.
+`run_in` runs one in another thread, for a caller that waits with a `Future`.
+
+This module starts no thread and uses no socket and no clock.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ from rmqcli.errors import RmqError, TimeLimitError
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from rmqcli.api.call import Call
 
 T = TypeVar("T")
@@ -352,3 +356,31 @@ def _start_within(step: Within, runner: Runner) -> Pending[Any]:
             ),
         )
     return pending
+
+
+class RunnerThread(Runner, Protocol):
+    """A runner of tasks that is a thread of its own."""
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` in the thread, after the actions that were posted before."""
+
+
+def run_in(thread: RunnerThread, part: Part) -> Future[Any]:
+    """Run a task in the thread; the future ends with its result or its RmqError.
+
+    The future cannot be cancelled, because a request that was sent stays sent.
+    """
+    from concurrent.futures import Future  # loaded by clients, not by commands
+
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+
+    def ended(pending: Pending[Any]) -> None:
+        outcome = pending.outcome()
+        if isinstance(outcome, RmqError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    thread.post(lambda: start(part, thread).on_done(ended))
+    return future

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rmqcli.credentials import load_credentials
+from rmqcli.credentials import load_credentials, load_registry_login
 from rmqcli.errors import ConfigError
 from rmqcli.wire.acl import Credentials
 
@@ -148,3 +148,40 @@ def test_the_secret_is_not_shown():
 def test_a_closed_stdin():
     with pytest.raises(ConfigError, match="closed"):
         load("-", stdin=None)
+
+
+def test_the_login_of_a_schema_registry(secret_file):
+    environ = {"RMQ_REGISTRY_USER": "me", "RMQ_REGISTRY_PASSWORD": CANARY}
+    assert load_registry_login(environ) == ("me", CANARY)
+    environ["RMQ_REGISTRY_FILE"] = secret_file("you\na:b c=\n")
+    assert load_registry_login(environ) == ("you", "a:b c=")
+    keys = {"RMQ_ACCESS_KEY": "me", "RMQ_SECRET_KEY": CANARY}
+    assert load_registry_login(keys) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"RMQ_REGISTRY_USER": "me"}, "the password is missing"),
+        ({"RMQ_REGISTRY_PASSWORD": CANARY}, "the user is missing"),
+        (
+            {"RMQ_REGISTRY_USER": "m:e", "RMQ_REGISTRY_PASSWORD": CANARY},
+            "the user has a colon",
+        ),
+    ],
+)
+def test_a_login_of_a_schema_registry_that_cannot_be_used(environ, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_registry_login(environ)
+    assert CANARY not in str(caught.value)
+
+
+def test_a_file_that_is_no_login_of_a_schema_registry(secret_file):
+    for text in ("me", f"me\n{CANARY}\nmore", ""):
+        with pytest.raises(
+            ConfigError, match="not the user and the password"
+        ) as caught:
+            load_registry_login({"RMQ_REGISTRY_FILE": secret_file(text)})
+        assert CANARY not in str(caught.value)
+    with pytest.raises(ConfigError, match="mode 0644"):
+        load_registry_login({"RMQ_REGISTRY_FILE": secret_file("me\nx", 0o644)})

@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 
+from rmqcli.cli.arguments.declared import all_flags, parameters_of
 from rmqcli.cli.commands import COMMANDS, GROUPS, entries_below
-from rmqcli.cli.declared import all_flags, parameters_of
 from rmqcli.cli.help import GUIDES
 from rmqcli.errors import ExitCode
 from tests.kit.documents import GUIDES_FOLDER, README, ROOT, documents, text_of

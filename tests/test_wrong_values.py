@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import TYPE_CHECKING
+
 import pytest
 
 from rmqcli import (
@@ -26,6 +29,9 @@ from rmqcli import (
     connect,
     sql,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -164,6 +170,36 @@ def test_a_value_of_a_wrong_type_is_a_type_error(make, name, value):
         make(**_given(make, name, value))
 
 
+#: What a program makes, with the arguments that it needs besides the one in question.
+MADE: dict[Callable[..., object], dict[str, object]] = {
+    ClientConfig: {},
+    connect: {},
+    Credentials: {"access_key": "key", "secret_key": "secret"},
+    TlsOptions: {},
+    ConsumerConfig: {},
+    ProducerConfig: {},
+    Producer: {},
+    Consumer: {"group": "g", "topics": "orders"},
+    SimpleConsumer: {"group": "g", "topics": "orders"},
+    Admin: {},
+    ProducerMessage: {"topic": "orders", "body": b"x"},
+}
+
+#: Every argument of these, except for the clock, which only tests give.
+EVERY_ARGUMENT_OF_WHAT_IS_MADE = [
+    pytest.param(make, name, id=f"{getattr(make, '__name__', '')}-{name}")
+    for make in MADE
+    for name in inspect.signature(make).parameters
+    if name != "clock"
+]
+
+
+@pytest.mark.parametrize(("make", "name"), EVERY_ARGUMENT_OF_WHAT_IS_MADE)
+def test_an_object_of_no_use_is_a_type_error_as_any_argument(make, name):
+    with pytest.raises(TypeError):
+        make(**{**MADE[make], name: object()})
+
+
 @pytest.mark.parametrize(
     "make", [Producer, consumer, simple, Admin], ids=lambda each: each.__name__
 )
@@ -258,6 +294,74 @@ def test_wrong_arguments_of_an_admin_s_methods(rmq_cluster, call, expected):
     rmq_cluster.create_topic("orders")
     with Admin(namesrv=rmq_cluster.namesrv) as admin, pytest.raises(expected):
         call(admin)
+
+
+#: An argument of each name that a method accepts, to reach the check of another one.
+GOOD = {
+    "backup_id": "b",
+    "execute": lambda _message, _result: None,
+    "group": "g",
+    "key": "k",
+    "message": ProducerMessage("orders", b"x"),
+    "messages": (),
+    "queue": QUEUE,
+    "queue_offset": 0,
+    "recall_handle": "h",
+    "topic": "orders",
+}
+
+
+def _methods(kind):
+    return [
+        (name, method)
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    ]
+
+
+EVERY_ARGUMENT_OF_A_METHOD = [
+    pytest.param(kind, method, name, id=f"{kind.__name__}.{method}-{name}")
+    for kind in (Admin, Consumer, Producer, SimpleConsumer)
+    for method, function in _methods(kind)
+    for name, each in list(inspect.signature(function).parameters.items())[1:]
+    if each.annotation != "object" and each.kind is not each.VAR_KEYWORD
+]
+
+
+@pytest.fixture(scope="module")
+def started_clients():
+    """One client of each kind; nothing is sent to a server before the checks."""
+    nowhere = "127.0.0.1:1"
+    with (
+        Admin(namesrv=nowhere) as admin,
+        Producer("p", namesrv=nowhere, on_check=lambda _message: None) as producer,
+        SimpleConsumer("g", "orders", namesrv=nowhere) as simple_consumer,
+    ):
+        push = Consumer("g", "orders", print, namesrv=nowhere)
+        yield {type(each): each for each in (admin, producer, simple_consumer, push)}
+
+
+@pytest.mark.parametrize(("kind", "method", "name"), EVERY_ARGUMENT_OF_A_METHOD)
+def test_an_object_of_no_use_is_a_type_error_as_any_argument_of_a_method(
+    started_clients, kind, method, name
+):
+    call = getattr(started_clients[kind], method)
+    needed = {
+        each: GOOD.get(each, "?")
+        for each, parameter in inspect.signature(call).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    with pytest.raises(TypeError):
+        call(**{**needed, name: object()})
+
+
+def test_a_text_is_no_collection_of_names():
+    with Admin(namesrv="127.0.0.1:1") as admin, pytest.raises(TypeError) as caught:
+        admin.create_topic("orders", brokers="broker-a")
+    assert str(caught.value) == (
+        "brokers is 'broker-a', a str; it must be a Collection"
+    )
 
 
 def test_errors_have_the_bases_that_python_has_for_them():

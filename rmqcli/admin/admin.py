@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from rmqcli.admin import brokers as brokers_admin
 from rmqcli.admin import groups as groups_admin
 from rmqcli.admin import topics as topics_admin
+from rmqcli.admin.recall import RecallPlan, apply_recall, plan_recall
+from rmqcli.admin.resend import ResendPlan, apply_resend, plan_resend
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.client import Client
-from rmqcli.callbacks import check_callback, check_returned
-from rmqcli.checked import check_type
+from rmqcli.checked import check_callback, check_returned, check_type, checks_arguments
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.engine.message import (
@@ -42,12 +43,15 @@ from rmqcli.errors import (
     PartialError,
     RefusedError,
     RmqError,
+    UnsupportedError,
     UsageError,
 )
 from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_topic
+from rmqcli.position import Position
+from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -55,17 +59,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
-    from rmqcli.admin.groups import GroupDetail, GroupList, GroupResult
+    from rmqcli.admin.delayed import DelayedMessages
+    from rmqcli.admin.dlq.listing import LetterList
+    from rmqcli.admin.dlq.read import DeadLetters
+    from rmqcli.admin.dlq.retries import WaitingMessages
+    from rmqcli.admin.groups import (
+        GroupDetail,
+        GroupList,
+        GroupResult,
+        GroupSettings,
+    )
     from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.message.find import FoundMessages
+    from rmqcli.admin.message.gather import MessageOutcome
+    from rmqcli.admin.message.trace import MessageTrace
+    from rmqcli.admin.producers import ProducerList
+    from rmqcli.admin.resend import ResendResult
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.admin.reset.result import QueueOutcome
     from rmqcli.admin.reset.target import Target
+    from rmqcli.admin.stacks import MemberStacks
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicResult
+    from rmqcli.admin.transactions import OpenTransactions
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.engine.message import Pulled
-    from rmqcli.position import Position
 
 ResultT = TypeVar("ResultT", "TopicResult", "GroupResult")
 
@@ -104,6 +123,17 @@ class ResetResult:
         return all(outcome.is_good for outcome in self.outcomes.values())
 
 
+#: Checks the types of a method's arguments.
+_typed = checks_arguments(
+    MessageQueue=MessageQueue,
+    PlannedReset=PlannedReset,
+    Position=Position,
+    PulledMessage=PulledMessage,
+    RecallPlan=RecallPlan,
+    ResendPlan=ResendPlan,
+)
+
+
 class Admin:
     """Queries a cluster and changes it. Only one thread at a time may use it.
 
@@ -127,6 +157,7 @@ class Admin:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client_config = client_config(client, namesrv)
+        check_type(backups, (os.PathLike, type(None)), "backups")
         self._clock = clock
         self._backups = backups
         #: made by `start`
@@ -174,6 +205,7 @@ class Admin:
 
     # --- lag ---
 
+    @_typed
     def lag(self, group: str, *, topics: Collection[str] = ()) -> GroupLag:
         """Return how far a group is behind, by topic and queue.
 
@@ -183,6 +215,7 @@ class Admin:
         """
         return self.lags([group], topics=topics)[0]
 
+    @_typed
     def lags(
         self, groups: Collection[str] = (), *, topics: Collection[str] = ()
     ) -> list[GroupLag]:
@@ -199,6 +232,7 @@ class Admin:
 
     # --- resetting offsets ---
 
+    @_typed
     def plan_reset(
         self,
         group: str,
@@ -236,6 +270,7 @@ class Admin:
             group, topic, target, queues=queues, include_retry=include_retry
         )
 
+    @_typed
     def backups(
         self, *, group: str | None = None, topic: str | None = None
     ) -> list[Backup]:
@@ -248,6 +283,7 @@ class Admin:
 
         return list_backups(self._backup_folder(), group=group, topic=topic)
 
+    @_typed
     def plan_undo(
         self,
         group: str,
@@ -297,6 +333,7 @@ class Admin:
             group, topic, Restore(found.committed), undo_of=found.backup_id
         )
 
+    @_typed
     def apply_reset(self, planned: PlannedReset, *, watch: bool = False) -> ResetResult:
         """Carry out a plan, and read back the committed offsets.
 
@@ -308,7 +345,6 @@ class Admin:
         offsets have moved since the plan was made. The result reports later failures.
         """
         from rmqcli.admin.reset.apply import ResetRun, recheck
-        from rmqcli.admin.reset.backup import save_backup
         from rmqcli.units import counted
 
         plan = planned.plan
@@ -328,21 +364,8 @@ class Admin:
         run = ResetRun(client, plan)
         if not plan.changes:
             return ResetResult(plan=plan, outcomes=run.outcomes(), backup_id=None)
-        backup_id = save_backup(
-            self._backup_folder(),
-            created_ms=client.clock.epoch_ms(),
-            namesrv=client.config.namesrv,
-            cluster=plan.cluster,
-            group=plan.group,
-            topic=plan.topic,
-            committed={each.queue: each.committed for each in plan.changes},
-            targets={
-                each.queue: each.target
-                for each in plan.changes
-                if each.target is not None
-            },
-            undo_of=planned.undo_of,
-        )
+        folder = self._backup_folder()
+        backup_id = run.save_backup(folder, undo_of=planned.undo_of)
         run.execute()
         if watch:
             run.watch()
@@ -350,6 +373,7 @@ class Admin:
             plan=plan, outcomes=run.outcomes(), backup_id=backup_id, errors=run.errors
         )
 
+    @_typed
     def undo_reset(
         self,
         group: str,
@@ -402,10 +426,12 @@ class Admin:
         """List all topics, and the brokers that did not answer."""
         return topics_admin.list_topics(self._client)
 
+    @_typed
     def topic(self, topic: str) -> TopicDetail:
         """Return one topic: its settings on each broker, its queues and its groups."""
         return topics_admin.show_topic(self._client, topic)
 
+    @_typed
     def create_topic(
         self,
         topic: str,
@@ -445,6 +471,7 @@ class Admin:
         )
         return _checked(steps, f"topic {topic}")
 
+    @_typed
     def update_topic(
         self,
         topic: str,
@@ -486,6 +513,7 @@ class Admin:
         )
         return _checked(steps, f"topic {topic}")
 
+    @_typed
     def delete_topic(self, topic: str) -> list[TopicResult]:
         """Delete a topic and its messages on every broker and name server.
 
@@ -501,83 +529,201 @@ class Admin:
         """List all consumer groups, and the brokers that did not answer."""
         return groups_admin.list_groups(self._client)
 
+    @_typed
     def group(self, group: str) -> GroupDetail:
         """Return one consumer group: its settings on each broker, members, topics."""
         return groups_admin.show_group(self._client, group)
 
+    @_typed
+    def member_stacks(
+        self, group: str, *, client_id: str | None = None
+    ) -> list[MemberStacks]:
+        """Ask the members of a group, or one of them, for the stacks of their threads.
+
+        Equal stacks are grouped, those of listeners first. A member that did not answer
+        has an error in its place. Raises NotFoundError for a group without members, and
+        for a client that is not one of them.
+        """
+        from rmqcli.admin.stacks import member_stacks
+
+        return member_stacks(self._client, group, client_id)
+
+    @_typed
+    def plan_resend(
+        self,
+        ref: str,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> ResendPlan:
+        """Find a message, and a member of a group that can be asked to consume it.
+
+        `ref` and `topic` are those of `find_messages`. Without `client_id` the first
+        member is chosen that is connected to the broker with the message. Without
+        `group` it is the group of the topic that has this client. Raises NotFoundError
+        without the message or such a member, and UsageError for several messages, for
+        a client of several groups, and for neither a group nor a client.
+        """
+        return plan_resend(
+            self._client, ref, topic=topic, group=group, client_id=client_id
+        )
+
+    @_typed
+    def apply_resend(self, planned: ResendPlan) -> ResendResult:
+        """Have the member consume the message now, and return what it answered.
+
+        Offsets do not change, and the message is not tried again. Raises PartialError
+        when no answer came: the listener may have been called.
+        """
+        return apply_resend(self._client, planned)
+
+    @_typed
+    def plan_recall(self, ref: str, *, topic: str | None = None) -> RecallPlan:
+        """Find a message that waits for its delivery time, to recall it.
+
+        `ref` is the recall handle of its SendResult, or with `topic` its id. Raises
+        NotFoundError when it does not wait, RefusedError when it waits in a delay
+        level, and UsageError when several copies wait.
+        """
+        return plan_recall(self._client, ref, topic=topic)
+
+    @_typed
+    def apply_recall(self, planned: RecallPlan) -> None:
+        """Recall the message, and check that it waits no longer.
+
+        Needs a broker of 5.3.2 or later with recallMessageEnable, and raises its error
+        otherwise. Raises PartialError when the message may still be delivered.
+        """
+        apply_recall(self._client, planned)
+
+    @_typed
+    def open_transactions(self, topic: str, *, limit: int = 100) -> OpenTransactions:
+        """Find the transactions of a topic that are neither committed nor rolled back.
+
+        Of all of them, which are counted, the `limit` oldest are returned. On each
+        broker at most 200,000 half messages are read; where there are more, its error
+        says so. A transaction that ended within the last seconds may be among them.
+        """
+        from rmqcli.admin.transactions import find_open_transactions
+
+        return find_open_transactions(self._client, topic, limit=limit)
+
+    @_typed
+    def delayed(self, topic: str, *, limit: int = 10) -> DelayedMessages:
+        """Find the messages of a topic that wait for a delay level or a delivery time.
+
+        They are counted by the time until they are due, and the next `limit` of them
+        are returned. A broker whose messages could not be read, or not all, has an
+        error.
+        """
+        from rmqcli.admin.delayed import find_delayed
+
+        return find_delayed(self._client, topic, limit=limit)
+
+    @_typed
+    def producers(
+        self, topic: str | None = None, *, group: str | None = None
+    ) -> ProducerList:
+        """List connected producers: all, those of a group, or those of a topic.
+
+        Brokers do not know which topics a producer sends to. So with `topic` the newest
+        32 messages of each queue are read, and their senders are listed, connected or
+        not. Brokers before 4.9.4 list the producers of a given `group` only.
+        """
+        from rmqcli.admin.producers import list_producers
+
+        return list_producers(self._client, topic=topic, group=group)
+
+    def dead_letters(self) -> LetterList:
+        """List the dead letters of all groups that have a topic of them: how many.
+
+        A count is None where a broker did not tell; its `reason` says why.
+        """
+        from rmqcli.admin.dlq.listing import list_letters
+
+        return list_letters(self._client)
+
+    @_typed
+    def read_dead_letters(
+        self,
+        group: str,
+        *,
+        from_: str | Position = "earliest",
+        to: str | Position = "latest",
+        last: int | None = None,
+        limit: int = 1_000,
+    ) -> DeadLetters:
+        """Read the dead letters of a group, also where their topic is write-only.
+
+        `from_` and `to` are positions as in `read`; with `last` only the last letters
+        of each queue are read. Of what is read the first `limit` letters are returned,
+        and `is_cut` says whether there are more. Nothing is changed. Raises
+        NotFoundError when the group has no topic of dead letters.
+        """
+        from rmqcli.admin.dlq.read import read_letters
+
+        return read_letters(
+            self._client,
+            group,
+            start=_position(from_),
+            end=_position(to),
+            last=last,
+            limit=limit,
+        )
+
+    @_typed
+    def retries(self, group: str, *, limit: int = 100) -> WaitingMessages:
+        """Find what waits to be delivered to a group again: failed messages.
+
+        They are counted by the place where they wait, and the next `limit` of them are
+        returned. What could not be found out is in `errors`, by broker. Raises
+        NotFoundError when no broker knows the group.
+        """
+        from rmqcli.admin.dlq.retries import find_waiting
+
+        return find_waiting(self._client, group, limit=limit)
+
+    @_typed
     def create_group(
         self,
         group: str,
         *,
         cluster: str | None = None,
         brokers: Collection[str] = (),
-        consume_enable: bool | None = None,
-        consume_from_min_enable: bool | None = None,
-        consume_broadcast_enable: bool | None = None,
-        consume_message_orderly: bool | None = None,
-        retry_queue_nums: int | None = None,
-        retry_max_times: int | None = None,
-        broker_id: int | None = None,
-        which_broker_when_consume_slowly: int | None = None,
-        notify_consumer_ids_changed_enable: bool | None = None,
+        **settings: Unpack[GroupSettings],
     ) -> list[GroupResult]:
         """Create a consumer group.
 
-        `cluster` and `brokers` choose the brokers, as in `create_topic`. The
-        settings have RocketMQ's names; None is a broker's default. Creation
-        fails on a broker where the group exists with other settings. Raises the same
-        errors as `create_topic` when brokers failed.
+        `cluster` and `brokers` choose the brokers, as in `create_topic`. A setting
+        that is not given is a broker's default. Creation fails on a broker where the
+        group exists with other settings. Raises the same errors as `create_topic` when
+        brokers failed.
         """
         check_group(group)
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
-        change = groups_admin.GroupChange(
-            consume_enable=consume_enable,
-            consume_from_min_enable=consume_from_min_enable,
-            consume_broadcast_enable=consume_broadcast_enable,
-            consume_message_orderly=consume_message_orderly,
-            retry_queue_nums=retry_queue_nums,
-            retry_max_times=retry_max_times,
-            broker_id=broker_id,
-            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
-            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
-        )
+        change = groups_admin.GroupChange(**settings)
         results = groups_admin.create_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
+    @_typed
     def update_group(
         self,
         group: str,
         *,
         cluster: str | None = None,
         brokers: Collection[str] = (),
-        consume_enable: bool | None = None,
-        consume_from_min_enable: bool | None = None,
-        consume_broadcast_enable: bool | None = None,
-        consume_message_orderly: bool | None = None,
-        retry_queue_nums: int | None = None,
-        retry_max_times: int | None = None,
-        broker_id: int | None = None,
-        which_broker_when_consume_slowly: int | None = None,
-        notify_consumer_ids_changed_enable: bool | None = None,
+        **settings: Unpack[GroupSettings],
     ) -> list[GroupResult]:
         """Change the given settings of a group on the brokers that have it."""
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
-        change = groups_admin.GroupChange(
-            consume_enable=consume_enable,
-            consume_from_min_enable=consume_from_min_enable,
-            consume_broadcast_enable=consume_broadcast_enable,
-            consume_message_orderly=consume_message_orderly,
-            retry_queue_nums=retry_queue_nums,
-            retry_max_times=retry_max_times,
-            broker_id=broker_id,
-            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
-            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
-        )
+        change = groups_admin.GroupChange(**settings)
         results = groups_admin.update_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
+    @_typed
     def delete_group(
         self,
         group: str,
@@ -614,6 +760,7 @@ class Admin:
         """
         return brokers_admin.list_brokers(self._client)
 
+    @_typed
     def broker(self, broker_name: str) -> list[BrokerDetail]:
         """Return all that a broker reports, and its settings: the master, then slaves.
 
@@ -624,10 +771,12 @@ class Admin:
 
     # --- messages ---
 
+    @_typed
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted."""
         return self._client.route(topic).read_queues()
 
+    @_typed
     def message_at(self, queue: MessageQueue, queue_offset: int) -> PulledMessage:
         """Return the message at an offset. Raises NotFoundError if there is none."""
         from rmqcli.api.calls.pull import pull_message
@@ -642,6 +791,7 @@ class Admin:
                 return message
         raise _no_message(f"{queue} has no message at offset {queue_offset}")
 
+    @_typed
     def message_by_id(self, topic: str, message_id: str) -> PulledMessage:
         """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
@@ -654,6 +804,66 @@ class Admin:
         found = find_message(self._client, topic, message_id)
         return self.message_at(found.queue, found.queue_offset)
 
+    @_typed
+    def find_messages(
+        self, ref: str, *, topic: str | None = None, pending: bool = False
+    ) -> FoundMessages:
+        """Find messages by id, place or key.
+
+        `ref` is the id of a message (its UNIQ_KEY), an offset id, its place written as
+        TOPIC@BROKER:QUEUE:OFFSET, or, with `topic`, a key. All brokers are asked side
+        by side; what was not searched is in the result, too. An id without `topic` is
+        looked up in all topics, if there are at most 200. With `pending`, half and
+        delayed messages are found by their ids and keys, too: in topics of the broker's
+        own, from which consumers do not get them yet. Raises UsageError when there are
+        more topics, and for a key without `topic`.
+        """
+        from rmqcli.admin.message.find import find_messages
+
+        return find_messages(self._client, ref, topic, pending=pending)
+
+    @_typed
+    def message_outcome(
+        self, message: PulledMessage, *, groups: Collection[str] = ()
+    ) -> MessageOutcome:
+        """Return where a message is stored, and what became of it in each group.
+
+        `message` is one that `find_messages` returned. Without `groups`, all groups of
+        its topic are asked about. A verdict says no more than its evidence; what speaks
+        against it, such as a reset in the folder of backups, makes it `unknown`.
+        """
+        from rmqcli.admin.message.gather import outcome_of
+        from rmqcli.admin.reset.backup import list_backups
+
+        backups = list_backups(self._backup_folder())
+        return outcome_of(self._client, message, groups=groups, backups=backups)
+
+    @_typed
+    def message_trace(
+        self,
+        ref: str,
+        *,
+        topic: str | None = None,
+        trace_topic: str = TRACE_TOPIC,
+        scan: bool = False,
+    ) -> list[MessageTrace]:
+        """Return what clients have reported about messages: their traces.
+
+        `ref` and `topic` are those of `find_messages`; of a key, the 20 newest messages
+        are looked up. Clients write to `trace_topic` if traces are switched on in them,
+        as with `trace=True` here. A report that is missing proves nothing, and each
+        result says what is missing. Reports are found by the index of the trace topic;
+        where a broker has none, or with `scan`, the topic is read from the message's
+        time on, and else from its beginning. Raises NotFoundError when there is no such
+        trace topic or message, and UsageError for a key without `topic`.
+        """
+        from rmqcli.admin.message.trace import traces_of
+
+        return traces_of(
+            self._client, ref, topic=topic, trace_topic=trace_topic, scan=scan
+        )
+
+    @_typed
     def messages_by_key(
         self,
         topic: str,
@@ -661,45 +871,35 @@ class Admin:
         *,
         begin_ms: int = 0,
         end_ms: int | None = None,
-        messages_max: int = 32,
+        messages_max: int = 1_000,
     ) -> list[PulledMessage]:
         """Return the messages of a topic with this key or UNIQ_KEY, by store time.
 
         `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
-        each broker searches its newest `messages_max` index entries (64 at most).
+        of each broker the newest `messages_max` are returned. Raises the error of a
+        broker that does not answer, and UnsupportedError for one whose index does not
+        even find the newest message of the topic, or that stores batches as one record.
         """
-        from rmqcli.api.calls.store import query_message
-        from rmqcli.units import DAY_MS
+        from rmqcli.admin.message.find import find_by_index
 
-        client = self._client
-        if end_ms is None:
-            end_ms = client.clock.epoch_ms() + DAY_MS
-        route = client.route(topic)
-        masters = {
-            broker.broker_name: broker.master_address
-            for broker in route.brokers
-            if broker.master_address is not None
-        }
-        call = query_message(
-            topic, key, begin_ms=begin_ms, end_ms=end_ms, max_num=messages_max
+        found = find_by_index(
+            self._client,
+            [topic],
+            key,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            found_max=messages_max,
         )
-        pendings = [client.submit(address, call) for address in masters.values()]
-        found: list[PulledMessage] = []
-        bodies: list[bytes | RmqError] = client.gather(pendings)
-        for broker_name, body in zip(masters, bodies, strict=True):
-            if isinstance(body, RmqError):
-                raise body
-            queue = MessageQueue(topic, broker_name, 0)
-            for message in _decoded(body, queue, 0):
-                if isinstance(message, UndecodableMessage) or message.topic != topic:
-                    continue
-                here = MessageQueue(topic, broker_name, message.queue_id)
-                message.origin = Origin(here, 0, 0)
-                # The index holds hashes of keys; different keys may share one.
-                if key == message.msg_id or key in (message.keys or "").split():
-                    found.append(message)
-        return sorted(found, key=lambda each: each.store_timestamp_ms)
+        for error in found.errors.values():
+            raise error
+        if found.without_index:
+            raise UnsupportedError(
+                f"{', '.join(found.without_index)} cannot find messages by key: the"
+                " index is off, or of another kind"
+            )
+        return found.messages
 
+    @_typed
     def read(
         self,
         topic: str,

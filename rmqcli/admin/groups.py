@@ -12,11 +12,13 @@ and DeleteSubscriptionGroupCommand in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
+from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
 from rmqcli.admin.topics import delete_topic
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -31,7 +33,13 @@ from rmqcli.api.calls.consumer import (
 )
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_fields
-from rmqcli.errors import NotFoundError, RefusedError, RmqError, UnsupportedError
+from rmqcli.errors import (
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UnsupportedError,
+)
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -41,17 +49,22 @@ from rmqcli.model import (
     retry_topic,
 )
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.properties import lite_topic_of
 from rmqcli.wire.version import V4_9_0, V5_0_0, version_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
 #: At most this many members of a group are asked for their subscriptions.
 _MEMBERS_ASKED_MAX = 64
+#: Why a client of gRPC is not asked about itself.
+PROXY_ONLY: Final = "only its proxy talks to it"
 #: A client that does not answer must not slow down the rest.
 _MEMBER_TIMEOUT_MS = 1_000
 #: More members than this are not listed in a message.
@@ -130,6 +143,13 @@ def list_groups(client: Client) -> GroupList:
             unknown.add(group)
         elif connection is not None:
             found.setdefault(group, []).append(connection)
+    proxied = find_proxied_members(client)
+    if proxied.errors:
+        errors = {**proxied.errors, **errors}
+        unknown.update(brokers_of)
+    for group, (connection, _) in proxied.by_group.items():
+        if group in brokers_of:
+            found.setdefault(group, []).append(connection)
     rows = [
         _row(group, names, found.get(group, []), is_known=group not in unknown)
         for group, names in sorted(brokers_of.items())
@@ -160,13 +180,18 @@ def _row(
 class GroupMember:
     """One client, and the brokers it is connected to.
 
-    `subscriptions` are those that the client itself reported; None when it did not
-    answer or was not asked.
+    `proxy` is the address of its proxy, for a client of one in cluster mode, which is
+    connected to no broker. `subscriptions` and `started_ms`, when its consumer started
+    (epoch ms, by its own clock), are what the client itself reported. They are None
+    when it did not answer or was not asked, and `reason` says why.
     """
 
     connection: Connection
     brokers: tuple[str, ...]
     subscriptions: tuple[SubscriptionData, ...] | None = None
+    proxy: str | None = None
+    started_ms: int | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +200,9 @@ class GroupDetail:
 
     `topics` are those with committed offsets or a subscription. When members subscribe
     differently, a broker keeps the subscriptions of the last heartbeat, and
-    `mismatches` describes the differences, one sentence each.
+    `mismatches` describes the differences, one sentence each. `pop` is what POP has
+    handed out to the group; None if nothing shows that it uses POP, or if a broker did
+    not answer.
     """
 
     group: str
@@ -189,6 +216,7 @@ class GroupDetail:
     topics: list[str]
     mismatches: list[str]
     errors: dict[str, RmqError] = field(hash=False)
+    pop: PopLag | None = None
 
 
 def show_group(client: Client, group: str) -> GroupDetail:
@@ -214,17 +242,25 @@ def show_group(client: Client, group: str) -> GroupDetail:
             errors[name] = answer
         elif answer is not None:
             connections[name] = answer
+    proxies: Mapping[str, str] = {}
+    of_proxies = find_proxied_members(client)
+    proxied = of_proxies.by_group.get(group)
+    errors = {**of_proxies.errors, **errors}
     topics = _topics(client, group, answering, errors)
     if not configs and not connections and not topics and not errors:
         raise not_found("group", group)
     clients = _clients(client, group, connections, addresses)
+    reported = list(connections.values())
+    if proxied is not None:
+        reported.append(proxied[0])
+        proxies = proxied[1]
     seen = Members()
-    for connection in connections.values():
+    for connection in reported:
         seen.add(connection)
-    first = next(iter(connections.values()), None)
+    first = next(iter(reported), None)
     subscriptions = {
         topic: subscription
-        for connection in connections.values()
+        for connection in reported
         for topic, subscription in sorted(connection.subscriptions.items())
     }
     return GroupDetail(
@@ -234,7 +270,16 @@ def show_group(client: Client, group: str) -> GroupDetail:
         message_model=None if first is None else first.message_model,
         consume_from_where=None if first is None else first.consume_from_where,
         configs=configs,
-        members=_members(connections, clients),
+        members=_members(connections, clients)
+        + [
+            GroupMember(
+                connection=member,
+                brokers=(),
+                proxy=proxies.get(member.client_id),
+                reason=PROXY_ONLY,
+            )
+            for member in (() if proxied is None else proxied[0].connections)
+        ],
         subscriptions=[subscriptions[topic] for topic in sorted(subscriptions)],
         topics=sorted(
             topic
@@ -243,6 +288,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
         ),
         mismatches=seen.mismatches(clients),
         errors=errors,
+        pop=None if errors else read_pop_lag(client, group),
     )
 
 
@@ -266,6 +312,7 @@ def _clients(
         {
             client_id: (at[client_id], get_consumer_running_info(group, client_id))
             for client_id in sorted(at)[:_MEMBERS_ASKED_MAX]
+            if not is_grpc_client(client_id)
         },
         timeout_ms=_MEMBER_TIMEOUT_MS,
     )
@@ -286,6 +333,7 @@ def _topics(
 ) -> set[str]:
     """Return the topics in which the group has committed offsets.
 
+    A lite topic counts as the topic that it is in.
     Brokers of 4.x can only report the offsets of all groups at once.
     """
     names: set[str] = set()
@@ -313,7 +361,8 @@ def _topics(
             errors[name] = table
         else:
             names.update(topic for owner, topic in table if owner == group)
-    return names
+    lite = {name: lite_topic_of(name) for name in names}
+    return {name if (found := lite[name]) is None else found[0] for name in names}
 
 
 def _members(
@@ -326,20 +375,126 @@ def _members(
             found.setdefault(member.client_id, member)
             brokers.setdefault(member.client_id, []).append(broker_name)
     return [
-        GroupMember(
-            connection=found[client_id],
-            brokers=tuple(brokers[client_id]),
-            subscriptions=clients[client_id].subscriptions
-            if client_id in clients and clients[client_id].failure is None
-            else None,
-        )
+        _member(found[client_id], tuple(brokers[client_id]), clients.get(client_id))
         for client_id in sorted(found)
     ]
 
 
+def _member(
+    connection: Connection, brokers: tuple[str, ...], reported: ClientQueues | None
+) -> GroupMember:
+    if reported is None:
+        reason = f"not asked: only {_MEMBERS_ASKED_MAX} members are"
+        if is_grpc_client(connection.client_id):
+            reason = PROXY_ONLY
+        return GroupMember(connection=connection, brokers=brokers, reason=reason)
+    if reported.failure is not None:
+        return GroupMember(
+            connection=connection, brokers=brokers, reason=reported.failure
+        )
+    return GroupMember(
+        connection=connection,
+        brokers=brokers,
+        subscriptions=reported.subscriptions,
+        started_ms=reported.started_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineMember:
+    """A member that is connected to a broker, which forwards requests to it."""
+
+    client_id: str
+    connection: Connection
+    broker_name: str
+    address: str
+
+
+def online_members(
+    client: Client, group: str, *, broker_name: str | None = None
+) -> dict[str, OnlineMember]:
+    """Return the members of a group by client id, each with one broker that has it.
+
+    With `broker_name`, only those that are connected to this broker.
+    A broker that does not answer is left out as long as another one has members: each
+    member is connected to all brokers of its topics. Raises the error of such a broker
+    when no member was found, and NotFoundError when the group has none.
+    """
+    addresses = reader_addresses(client.cluster_info().brokers.values())
+    if broker_name is not None:
+        addresses = {n: a for n, a in addresses.items() if n == broker_name}
+    answers = ask_each(client, addresses, get_consumer_connection_list(group))
+    found: dict[str, OnlineMember] = {}
+    errors = {n: a for n, a in answers.items() if isinstance(a, RmqError)}
+    for name, answer in answers.items():
+        if answer is None or isinstance(answer, RmqError):
+            continue
+        for each in answer.connections:
+            member = OnlineMember(
+                client_id=each.client_id,
+                connection=each,
+                broker_name=name,
+                address=addresses[name],
+            )
+            found.setdefault(each.client_id, member)
+    if found:
+        return found
+    for name, error in errors.items():
+        raise PartialError(
+            f"whether group {group} has members is not known: {name}: {error.message}",
+            hint=error.hint,
+        )
+    show_group(client, group)  # raises NotFoundError for a group that does not exist
+    raise NotFoundError(
+        f"{broker_name or 'no broker'} knows {'no' if broker_name else 'a'} member of"
+        f" group {group} that is online",
+        code=int(ResponseCode.CONSUMER_NOT_ONLINE),
+        name=ResponseCode.CONSUMER_NOT_ONLINE.name,
+        hint=Hint(
+            "members of proxies in cluster mode cannot be asked through brokers; they"
+            " are listed by: ",
+            LibraryCall("Admin.group", group),
+        ),
+    )
+
+
+def chosen_member(
+    members: Mapping[str, OnlineMember], group: str, client_id: str
+) -> OnlineMember:
+    """Return the member with this client id. Raises NotFoundError without one."""
+    if client_id in members:
+        return members[client_id]
+    shown = sorted(members)[:_MEMBERS_LISTED]
+    more = len(members) - len(shown)
+    names = ", ".join([*shown, *([f"{more} more"] if more else [])])
+    raise NotFoundError(
+        f"client {client_id} is not a member of group {group}; its members are {names}",
+        code=int(ResponseCode.CONSUMER_NOT_ONLINE),
+        name=ResponseCode.CONSUMER_NOT_ONLINE.name,
+    )
+
+
+class GroupSettings(TypedDict, total=False):
+    """The settings of a group, as arguments of `Admin.create_group` and `update_group`.
+
+    One that is None or not given keeps its value, or is a new group's default. Source:
+    SubscriptionGroupConfig in apache/rocketmq, with the same names.
+    """
+
+    consume_enable: bool | None
+    consume_from_min_enable: bool | None
+    consume_broadcast_enable: bool | None
+    consume_message_orderly: bool | None
+    retry_queue_nums: int | None
+    retry_max_times: int | None
+    broker_id: int | None
+    which_broker_when_consume_slowly: int | None
+    notify_consumer_ids_changed_enable: bool | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """Settings to change; None keeps the current value, or a new group's default."""
+    """Settings to change: a GroupSettings whose values are checked."""
 
     consume_enable: bool | None = None
     consume_from_min_enable: bool | None = None
@@ -460,7 +615,7 @@ def check_may_delete(
     online = [
         member.connection.client_id
         for member in detail.members
-        if masters.keys() & set(member.brokers)
+        if not member.brokers or masters.keys() & set(member.brokers)
     ]
     if online and not is_forced:
         shown = online[:_MEMBERS_LISTED]

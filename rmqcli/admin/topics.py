@@ -56,6 +56,7 @@ from rmqcli.tasks import Sleep
 from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.consumer import ConsumerConnection
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_0_0, version_name
 
@@ -89,6 +90,7 @@ REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 #: TopicAttributes.TOPIC_MESSAGE_TYPE_ATTRIBUTE
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
+_LITE = "LITE"
 QUEUE_NUMS_DEFAULT = 8
 PERM_DEFAULT = 6
 QUEUE_NUMS_MAX = 65_535
@@ -292,6 +294,12 @@ def show_topic(client: Client, topic: str) -> TopicDetail:
             names.update(found)
         if isinstance(config, RmqError):
             errors[broker_name] = config
+        elif config is not None and message_type([config]) == _LITE:
+            bound = _groups_of_lite_topics(client, topic, answering[broker_name])
+            if isinstance(bound, RmqError):
+                errors[broker_name] = bound
+            else:
+                names.update(bound)
     return TopicDetail(
         topic=topic,
         kind=topic_kind(topic, info),
@@ -303,6 +311,25 @@ def show_topic(client: Client, topic: str) -> TopicDetail:
         groups=sorted(names),
         errors=errors,
     )
+
+
+def _groups_of_lite_topics(
+    client: Client, topic: str, address: str
+) -> list[str] | RmqError:
+    """Return the groups that are bound to a topic, and consume its lite topics.
+
+    Brokers list no group with such a topic: offsets and subscriptions are those of the
+    lite topics.
+    """
+    try:
+        groups = client.invoke(address, get_all_subscription_group_config())
+    except RmqError as error:
+        return error
+    return [
+        name
+        for name, config in groups.items()
+        if config.attributes.get(LITE_BIND_TOPIC) == topic
+    ]
 
 
 def _groups_of_5_3(

@@ -1,5 +1,9 @@
 """Clients for programs that use asyncio: `async with` and `await`, one event loop.
 
+- `connect`: all of the following, with one configuration.
+- `AsyncAdmin`: queries a cluster and changes it, as `rmqcli.Admin` does.
+- `AsyncConsumer`: a member of a group, as `rmqcli.Consumer`, with an `async def`
+  listener or `async for`.
 - `AsyncProducer`: sends messages, as `rmqcli.Producer` does.
 - `AsyncSimpleConsumer`: receives and acknowledges messages, as `rmqcli.SimpleConsumer`.
 
@@ -9,7 +13,17 @@ loop that runs when it is started, and its methods may be called in that loop on
 Errors, settings and messages are those of `rmqcli`.
 """
 
+from rmqcli.aio.admin import AsyncAdmin
+from rmqcli.aio.cluster import AsyncCluster, connect
+from rmqcli.aio.consumer import AsyncConsumer
 from rmqcli.aio.producer import AsyncProducer
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 
-__all__ = ["AsyncProducer", "AsyncSimpleConsumer"]
+__all__ = [
+    "AsyncAdmin",
+    "AsyncCluster",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "AsyncSimpleConsumer",
+    "connect",
+]

@@ -1,4 +1,4 @@
-"""From a client's threads to the user's event loop.
+"""From a client's threads to the user's event loop; what all clients do with both.
 
 A thread that ends many futures wakes the loop up once for all of them, because a
 wake-up costs a system call and a switch of threads, which is more than the rest of the
@@ -13,7 +13,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rmqcli.errors import UsageError
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 #: Threads for the calls of one client that block; started when they are needed.
-_WORKERS_MAX: Final = 4
+_THREADS_MAX: Final = 4
 
 
 class EventLoop:
     """The event loop to which a client belongs: the one that runs now."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         #: appended by any thread, emptied by the loop
         self._actions: deque[Callable[[], None]] = deque()
         #: Whether `_run_actions` is on its way. It is reset before the actions are
@@ -40,23 +40,23 @@ class EventLoop:
 
     def check(self) -> None:
         """Raise UsageError when another event loop runs."""
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio.get_running_loop() is not self.loop:
             raise UsageError(
                 "the client belongs to another event loop",
                 hint="create and start a client in the event loop that uses it",
             )
 
-    def post(self, action: Callable[[], None]) -> None:
+    def post(self, action: Callable[[], None]) -> bool:
         """Run `action`, which must not fail, in the loop. Any thread may call this.
 
-        A loop that is closed runs nothing any more; then this has no effect.
+        A loop that is closed runs nothing any more; then this returns False.
         """
         self._actions.append(action)
-        if self._is_called:
-            return
-        self._is_called = True
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._run_actions)
+        if not self._is_called:
+            self._is_called = True
+            with suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(self._run_actions)
+        return not self.loop.is_closed()
 
     def _run_actions(self) -> None:
         self._is_called = False
@@ -68,7 +68,7 @@ class EventLoop:
 
         Cancelling the wait does not cancel the future.
         """
-        waiter = self._loop.create_future()
+        waiter = self.loop.create_future()
         future.add_done_callback(lambda _: self.post(partial(_wake, waiter)))
         # The waiter never carries an error, which asyncio would report as not retrieved
         # when the caller was cancelled in the meantime.
@@ -77,11 +77,14 @@ class EventLoop:
 
 
 class BlockingCalls:
-    """The calls of one client that block, in a few threads beside the loop."""
+    """The calls of one client that block, in a few threads beside the loop.
 
-    def __init__(self, loop: EventLoop) -> None:
+    With one thread they run one after the other.
+    """
+
+    def __init__(self, loop: EventLoop, *, threads_max: int = _THREADS_MAX) -> None:
         self._loop = loop
-        self._workers = ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="rmq-aio")
+        self._workers = ThreadPoolExecutor(threads_max, thread_name_prefix="rmq-aio")
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """Call `function` in a thread. A call that is cancelled early does not begin.
@@ -104,8 +107,8 @@ class BlockingCalls:
 
         return Closing(self._loop, run)
 
-    def close_after_start(self, close: Callable[[], None]) -> Closing:
-        """As `close`, after the end of a call that starts the client."""
+    def close_after_calls(self, close: Callable[[], None]) -> Closing:
+        """As `close`, after the end of the calls that have begun."""
 
         def run() -> None:
             self._workers.shutdown()
@@ -143,3 +146,75 @@ class Closing:
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class AsyncClient:
+    """The event loop and the life of an asynchronous client, called `kind` in errors.
+
+    It is made anywhere, started and used in one event loop, and closed once.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        #: this and the calls are made by `_enter_loop`
+        self._loop: EventLoop | None = None
+        self._calls: BlockingCalls
+        self._closing: Closing | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._loop is None:
+            await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the client in the event loop that runs now."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close the client. Idempotent."""
+        raise NotImplementedError
+
+    def _enter_loop(self, *, threads_max: int = _THREADS_MAX) -> EventLoop:
+        """Belong to the event loop that runs now, from the start on."""
+        loop = self._loop = EventLoop()
+        self._calls = BlockingCalls(loop, threads_max=threads_max)
+        return loop
+
+    async def _start(
+        self, start: Callable[[], None], close: Callable[[], None]
+    ) -> None:
+        """Call `start` in a thread; when it fails or is cancelled, `close` after it."""
+        try:
+            await self._calls.run(start)
+        except BaseException:
+            self._closing = self._calls.close_after_calls(close)
+            raise
+
+    async def _close(self, close: Callable[[], None]) -> None:
+        """Call `close` once in a thread, and wait for its end; before a start, here."""
+        if self._loop is None:
+            close()
+            return
+        self._loop.check()
+        if self._closing is None:
+            self._closing = self._calls.close(close)
+        await self._closing.wait()
+
+    async def _call(self, function: Callable[[], Result]) -> Result:
+        """Call `function` in a thread. Raises the errors of `_opened`."""
+        self._opened()
+        return await self._calls.run(function)
+
+    def _opened(self) -> EventLoop:
+        """The loop. Raises UsageError unless the client is open in this loop."""
+        if self._loop is None:
+            raise UsageError(
+                f"the {self._kind} is not started: use `async with`, or await start"
+            )
+        self._loop.check()
+        if self._closing is not None:
+            raise UsageError(f"the {self._kind} is closed")
+        return self._loop

@@ -25,11 +25,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, cast
 
-from rmqcli.aio.handover import BlockingCalls, Closing, EventLoop
-from rmqcli.callbacks import check_callback, check_returned
-from rmqcli.checked import check_int, check_type
+from rmqcli.aio.handover import AsyncClient
+from rmqcli.checked import check_callback, check_int, check_returned, check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.model import Message
     from rmqcli.producer.backend import MessageQueueSelector, SendResult
+    from rmqcli.producer.future import SendFuture
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.producer.transactions import (
         LocalTransactionState,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX: Final = 256
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncClient):
     """Sends messages. Every method must be called in the loop that started it.
 
     The arguments are those of `Producer`, and the settings of `config`, except that
@@ -76,8 +76,10 @@ class AsyncProducer:
         client: ClientConfig | None = None,
         on_check: Callable[[Message], LocalTransactionState | None] | None = None,
         in_flight_max: int = IN_FLIGHT_MAX,
+        trace: bool | str = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        super().__init__("producer")
         check_type(config, (ProducerConfig, type(None)), "config")
         in_flight_max = check_int(in_flight_max, "in_flight_max", 1, 1_000_000)
         # With as much room there as here, `submit` never blocks.
@@ -89,25 +91,14 @@ class AsyncProducer:
             config=config,
             client=client,
             on_check=on_check,
+            trace=trace,
             clock=clock,
         )
         #: one permit for each message that may still be submitted
         self._room = asyncio.Semaphore(in_flight_max)
-        #: made by start()
-        self._loop: EventLoop | None = None
-        self._calls: BlockingCalls
-        self._closing: Closing | None = None
 
     def __repr__(self) -> str:
         return f"Async{self._producer!r}"
-
-    async def __aenter__(self) -> Self:
-        if self._loop is None:
-            await self.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     @property
     def client_id(self) -> str | None:
@@ -124,13 +115,8 @@ class AsyncProducer:
             raise UsageError(
                 "a producer can be started only once", hint="create a new AsyncProducer"
             )
-        self._loop = EventLoop()
-        self._calls = BlockingCalls(self._loop)
-        try:
-            await self._calls.run(self._producer.start)
-        except BaseException:
-            self._closing = self._calls.close_after_start(self._producer.close)
-            raise
+        self._enter_loop()
+        await self._start(self._producer.start, self._producer.close)
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
         """Wait for the sends in flight, leave the group, and close. Idempotent.
@@ -140,15 +126,7 @@ class AsyncProducer:
         `send` that waits for room raises UsageError. A close that is cancelled
         continues; another call waits for its end.
         """
-        if self._loop is None:
-            self._producer.close()
-            return
-        self._loop.check()
-        if self._closing is None:
-            self._closing = self._calls.close(
-                partial(self._producer.close, timeout_ms=timeout_ms)
-            )
-        await self._closing.wait()
+        await self._close(partial(self._producer.close, timeout_ms=timeout_ms))
 
     # --- sending ---
 
@@ -177,12 +155,25 @@ class AsyncProducer:
         try:
             if selector is not None:
                 queue = await self._selected(message, queue, selector, arg)
-            future = self._producer.submit(message, timeout_ms=timeout_ms, queue=queue)
+            # Both back ends return this kind of future.
+            future = cast(
+                "SendFuture",
+                self._producer.submit(message, timeout_ms=timeout_ms, queue=queue),
+            )
         except BaseException:
             self._room.release()
             raise
-        future.add_done_callback(lambda _: loop.post(self._room.release))
-        return await loop.outcome(future)
+        waiter = loop.loop.create_future()
+        future.on_end(partial(loop.post, partial(self._answered, waiter)))
+        # The waiter never carries an error, which asyncio would report as not retrieved
+        # when the caller was cancelled in the meantime.
+        await waiter
+        return future.result()
+
+    def _answered(self, waiter: asyncio.Future[None]) -> None:
+        self._room.release()
+        if not waiter.done():
+            waiter.set_result(None)
 
     async def _selected(
         self,
@@ -259,18 +250,3 @@ class AsyncProducer:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The writable queues of a topic, sorted. Raises the errors of `send`."""
         return await self._call(partial(self._producer.queues, topic))
-
-    async def _call(self, function: Callable[[], Result]) -> Result:
-        self._opened()
-        return await self._calls.run(function)
-
-    def _opened(self) -> EventLoop:
-        """The loop. Raises UsageError unless the producer is open in this loop."""
-        if self._loop is None:
-            raise UsageError(
-                "the producer is not started: use `async with`, or await start"
-            )
-        self._loop.check()
-        if self._closing is not None:
-            raise UsageError("the producer is closed")
-        return self._loop

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rmqcli.aio.handover import BlockingCalls, Closing, EventLoop
+from rmqcli.aio.handover import AsyncClient, EventLoop
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.consumer import (
     ACK_TIMEOUT_MS,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.subscription import SubscriptionData
 
 
-class AsyncSimpleConsumer:
+class AsyncSimpleConsumer(AsyncClient):
     """A member of `group` that requests its messages, in one event loop.
 
     The arguments are those of `SimpleConsumer`. Every method must be called in the loop
@@ -68,8 +68,10 @@ class AsyncSimpleConsumer:
         namesrv: str | None = None,
         endpoints: str | None = None,
         client: ClientConfig | None = None,
+        trace: bool | str = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        super().__init__("consumer")
         self._member = _Member(
             group,
             topics,
@@ -79,24 +81,13 @@ class AsyncSimpleConsumer:
             namesrv=namesrv,
             endpoints=endpoints,
             client=client,
+            trace=trace,
             clock=clock,
         )
         self.group = group
-        #: made by start()
-        self._loop: EventLoop | None = None
-        self._calls: BlockingCalls
-        self._closing: Closing | None = None
 
     def __repr__(self) -> str:
         return f"Async{self._member!r}"
-
-    async def __aenter__(self) -> Self:
-        if self._loop is None:
-            await self.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     @property
     def client_id(self) -> str | None:
@@ -118,13 +109,8 @@ class AsyncSimpleConsumer:
                 "a consumer can be started only once",
                 hint="create a new AsyncSimpleConsumer",
             )
-        self._loop = EventLoop()
-        self._calls = BlockingCalls(self._loop)
-        try:
-            await self._calls.run(self._member.start)
-        except BaseException:
-            self._closing = self._calls.close_after_start(self._member.close)
-            raise
+        self._enter_loop()
+        await self._start(self._member.start, self._member.close)
 
     async def close(self, *, timeout_ms: int = CLOSE_MS) -> None:
         """End receives, wait for acks in progress, leave the group. Idempotent.
@@ -132,15 +118,7 @@ class AsyncSimpleConsumer:
         See `SimpleConsumer.close`. Messages of receives that were cancelled are given
         back. A close that is cancelled continues; another call waits for its end.
         """
-        if self._loop is None:
-            self._member.close()
-            return
-        self._loop.check()
-        if self._closing is None:
-            self._closing = self._calls.close(
-                partial(self._member.close, timeout_ms=timeout_ms)
-            )
-        await self._closing.wait()
+        await self._close(partial(self._member.close, timeout_ms=timeout_ms))
 
     async def receive(
         self,
@@ -196,21 +174,11 @@ class AsyncSimpleConsumer:
 
         See `SimpleConsumer.subscribe`.
         """
-        self._opened()
-        await self._calls.run(partial(self._member.subscribe, topic, expression))
+        await self._call(partial(self._member.subscribe, topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
         """Cancel the subscription of a topic. Raises ConfigError for the last one."""
         self._member.unsubscribe(topic)
-
-    def _opened(self) -> EventLoop:
-        """The loop. Raises UsageError unless the consumer is open in this loop."""
-        if self._loop is None:
-            raise UsageError("the consumer was not started")
-        self._loop.check()
-        if self._closing is not None:
-            raise UsageError("the consumer is closed")
-        return self._loop
 
 
 class _Member(SimpleConsumer):

@@ -142,6 +142,7 @@ class Client:
                 tls=config.tls,
                 credentials=config.credentials,
                 connect_timeout_ms=min(config.timeout_ms, 3_000),
+                address_map=dict(config.address_map),
             ),
             clock=clock,
         )
@@ -152,7 +153,7 @@ class Client:
         #: must not use the client
         self.on_turn: Callable[[], None] | None = None
         self._cluster_info: ClusterInfo | None = None
-        self._peers = Peers()
+        self._peers = Peers(dict(config.address_map))
 
     def __enter__(self) -> Self:
         return self
@@ -399,7 +400,8 @@ class Client:
             addresses = [a for a in broker.addresses.values() if a in silent]
             if not addresses:
                 return
-            listed.append(f"{name} ({', '.join(addresses)})")
+            shown = ", ".join(map(self._peers.shown, addresses))
+            listed.append(f"{name} ({shown})")
         more = len(listed) - _SILENT_LISTED
         also = f" and {more} more" if more > 0 else ""
         first = next(iter(silent.values()))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConnectError
+from rmqcli.hint import Argument, Hint
+from rmqcli.transport.address import map_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.errors import RmqError
     from rmqcli.model import BrokerData
@@ -23,7 +25,8 @@ class Peers:
     When the last route that names an address is gone, its entries are removed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address_map: Mapping[str, str]) -> None:
+        self._address_map = address_map
         #: address -> MQVersion ordinal of its last answer
         self.versions: dict[str, int] = {}
         #: address -> the broker that advertises it, according to the newest route
@@ -62,10 +65,20 @@ class Peers:
         if not isinstance(error, ConnectError):
             return
         broker_name = self._advertised.get(error.address)
-        if broker_name is not None and error.address not in self.versions:
-            error.hint = (
-                f"{broker_name} advertises {error.address}; if that address cannot be"
-                " reached from here (for example because the broker runs in a"
-                " container), set the broker's brokerIP1 and listenPort to a reachable"
-                " address"
-            )
+        if broker_name is None or error.address in self.versions:
+            return
+        advertises = f"{broker_name} advertises {error.address}"
+        mapped = self.shown(error.address)
+        if mapped != error.address:
+            error.hint = Hint(f"{advertises}; check ", Argument("address_map"))
+            return
+        error.hint = Hint(
+            f"{advertises}; if that address cannot be reached from here (for example"
+            " because the broker runs in a container), set the broker's brokerIP1 and"
+            " listenPort to a reachable address, or say where it is with ",
+            Argument("address_map"),
+        )
+
+    def shown(self, address: str) -> str:
+        """Return an address for a message, with where the address map leads it."""
+        return str(map_address(address, self._address_map))

@@ -16,8 +16,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmqcli.clock import Now
-from rmqcli.futures import run_in
 from rmqcli.log import get_logger
+from rmqcli.tasks import run_in
 from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TaskThread:
             self._client.remoting.wake()
 
     def run(self, part: tasks.Part) -> Future[Any]:
-        """See `futures.run_in`."""
+        """See `tasks.run_in`."""
         return run_in(self, part)
 
     def end(self) -> bool:

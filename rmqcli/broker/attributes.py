@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.broker.request import Refusal
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ BATCH_QUEUES: Final = "BatchCQ"
 #: How many of 100 POP requests read a PRIORITY topic from the highest priority on.
 PRIORITY_FACTOR: Final = "priority.factor"
 PRIORITY_FACTOR_MAX: Final = 100
+
+LITE_MODEL: Final = "lite.sub.model"
+LITE_RESET_EXCLUSIVE: Final = "lite.sub.reset.offset.exclusive"
+LITE_RESET_UNSUBSCRIBED: Final = "lite.sub.reset.offset.unsubscribe"
+LITE_QUOTA: Final = "lite.sub.client.quota"
+LITE_WILDCARD: Final = "lite.sub.wildcard"
+#: Minutes without a message after which a lite topic is deleted; -1 for never.
+LITE_EXPIRATION: Final = "lite.topic.expiration"
 
 _INT64_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = 19
@@ -77,17 +86,17 @@ TOPIC_ATTRIBUTES: Final[Attributes] = {
         )
     ),
     "reserve.time": Attribute(range(-1, _INT64_MAX + 1)),
-    "lite.topic.expiration": Attribute(range(-1, 30 * 24 * 60 + 1)),
+    LITE_EXPIRATION: Attribute(range(-1, 30 * 24 * 60 + 1)),
 }
 GROUP_ATTRIBUTES: Final[Attributes] = {
     PRIORITY_FACTOR: Attribute(range(PRIORITY_FACTOR_MAX + 1)),
-    "lite.bind.topic": Attribute(),
-    "lite.sub.model": Attribute(frozenset({"Shared", "Exclusive"})),
-    "lite.sub.reset.offset.exclusive": _BOOLEAN,
-    "lite.sub.reset.offset.unsubscribe": _BOOLEAN,
-    "lite.sub.client.quota": Attribute(range(-1, _INT64_MAX + 1)),
+    LITE_BIND_TOPIC: Attribute(),
+    LITE_MODEL: Attribute(frozenset({"Shared", "Exclusive"})),
+    LITE_RESET_EXCLUSIVE: _BOOLEAN,
+    LITE_RESET_UNSUBSCRIBED: _BOOLEAN,
+    LITE_QUOTA: Attribute(range(-1, _INT64_MAX + 1)),
     "lite.sub.client.max.event.cnt": Attribute(range(10, _INT64_MAX + 1)),
-    "lite.sub.wildcard": Attribute(),
+    LITE_WILDCARD: Attribute(),
 }
 
 

@@ -53,6 +53,7 @@ class Broker:
         self.state.holds.closed(peer)
         self.state.pop_holds.closed(peer)
         self.state.notification_holds.closed(peer)
+        self.state.lite.holds.closed(peer)
         return self.state.take_effects()
 
     def run_due(self, now: Now) -> list[Effect]:

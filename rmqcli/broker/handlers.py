@@ -25,6 +25,7 @@ from rmqcli.broker.requests import (  # noqa: F401  # each registers its handler
 from rmqcli.broker.requests.pop import (  # noqa: F401
     ack_message,
     change_invisible_time,
+    lite,
     notification,
     pop_message,
     query_assignment,

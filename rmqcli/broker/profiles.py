@@ -46,6 +46,8 @@ class VersionProfile:
     #: a message's priority chooses its queue, and POP of PRIORITY topics begins with
     #: the highest
     has_priorities: bool = True
+    #: a message with a lite topic is also put into the queue (LMQ) of that lite topic
+    has_lite_topics: bool = True
     #: the property WAIT is not stored
     strips_wait: bool = False
     #: a retry sent by a producer becomes a dead letter when reconsumeTimes reaches the
@@ -55,6 +57,8 @@ class VersionProfile:
     dead_while_group_holds_locks: bool = True
     #: permissions of a new DLQ topic
     dlq_perm: int = 6
+    #: QUERY_CONSUME_QUEUE shows the queue; otherwise its answer is always empty
+    shows_consume_queue: bool = True
     #: a dead letter also has ORIGIN_MESSAGE_ID, and DELAY with the value 0
     marks_dead_letters: bool = True
     #: SCHEDULE_TOPIC_XXXX is in the topic table
@@ -132,6 +136,7 @@ _PROFILE_4: Final = VersionProfile(
     adds_unique_key_and_region=False,
     removes_pop_handles=False,
     has_priorities=False,
+    has_lite_topics=False,
     dead_at_reconsume_times_max=True,
     dead_while_group_holds_locks=False,
     has_timer=False,
@@ -171,6 +176,7 @@ PROFILE_4_6_0: Final = replace(
     forbids_system_topics=False,
     reserves_default_topic=True,
     dlq_perm=2,
+    shows_consume_queue=False,
     marks_dead_letters=False,
     has_schedule_topic=False,
     overflow_starts_over=True,

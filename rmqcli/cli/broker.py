@@ -95,7 +95,7 @@ SHOW_COLUMNS = (
 )
 
 
-@command_options(fields=COLUMNS)
+@command_options(fields=COLUMNS, changes=False)
 def brokers(common: Common) -> None:
     """List brokers with their addresses, versions and rates.
 
@@ -120,7 +120,7 @@ def brokers(common: Common) -> None:
         )
 
 
-@command_options(fields=SHOW_COLUMNS)
+@command_options(fields=SHOW_COLUMNS, changes=False)
 def show(
     common: Common,
     name: Annotated[str, argument(metavar="NAME", help="Name of the broker.")],

@@ -39,16 +39,43 @@ def check_masters(cluster: str | None, brokers: Sequence[str] | None) -> None:
         raise UsageError("--cluster and --broker cannot be used together")
 
 
+def show_list(
+    common: Common,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    columns: Sequence[Column],
+    none: str,
+    is_complete: bool = True,
+) -> None:
+    """Write the rows of a list; in the place of an empty table, `none` on stderr.
+
+    A list that is not complete, and so may be empty for that reason, has no `none`.
+    """
+    if rows or common.output != "table":
+        write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
+    elif is_complete:
+        common.messages.info(none)
+
+
 def show_results(
     common: Common, results: Sequence[ServerResult], *, columns: Sequence[Column]
 ) -> None:
-    """Write a row for each server; raise an error if the change failed on any."""
+    """Write a row for each server; raise an error if the change failed on any.
+
+    A change that failed on all of them has no table, which would repeat the errors.
+    """
+    errors = [each.error for each in results if each.error is not None]
+    has_failed = len(errors) == len(results) > 0
+    if has_failed and common.output == "table":
+        for other in dict.fromkeys(each.message for each in errors):
+            if other != errors[0].message:
+                common.messages.warn(other)
+        raise errors[0]
     rows = [row_of(columns, each) for each in results]
     write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
-    errors = [each.error for each in results if each.error is not None]
     if not errors:
         return
-    if len(errors) == len(results):
+    if has_failed:
         raise errors[0]
     raise PartialError(
         f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",

@@ -7,11 +7,9 @@ command to run (exit code 7).
 
 from __future__ import annotations
 
-import sys
-
 from rmqcli.cli.options import Common
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.prompt import ask, is_name, this_command_with
 from rmqcli.errors import RefusedError
 
 
@@ -32,27 +30,16 @@ def confirm_by_name(common: Common, question: str, *, name: str) -> None:
     if common.assume_yes:
         return
     answer = _ask(common, f"{question}\nType {safe(name)} to confirm: ")
-    # Only the end of the line is removed: the name must match exactly.
-    if answer.removesuffix("\n").removesuffix("\r") != name:
+    if not is_name(answer, name):
         raise RefusedError(
             f"not confirmed: {name!r} was not typed, nothing was changed"
         )
 
 
 def _ask(common: Common, prompt: str) -> str:
-    if common.no_input or not is_terminal(sys.stdin):
-        raise RefusedError(
-            "not confirmed: nothing was changed", hint=f"run: {_command_with_yes()}"
-        )
-    sys.stderr.write(safe(prompt, keep_newlines=True))
-    sys.stderr.flush()
-    return sys.stdin.readline()
-
-
-def _command_with_yes() -> str:
-    import shlex  # only when a command is refused
-
-    arguments = [a for a in sys.argv[1:] if a != "--no-input"]
-    split_at = arguments.index("--") if "--" in arguments else len(arguments)
-    arguments.insert(split_at, "--yes")
-    return shlex.join(["rmq", *arguments])
+    # Another shell, or another folder, may have another profile.
+    profile = [] if "profile" in common.typed else common.profile_words
+    if common.profile is not None:
+        prompt = f"{common.profile.title} ({common.profile.servers}): {prompt}"
+    hint = f"run: {this_command_with([*profile, '--yes'])}"
+    return ask(prompt, no_input=common.no_input, hint=hint)

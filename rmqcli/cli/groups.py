@@ -1,4 +1,4 @@
-"""`rmq groups`, and `rmq group show`, `create`, `update` and `delete`.
+"""`rmq groups`, and `rmq group show`, `members`, `stack`, `create`, `update`, `delete`.
 
 Each command calls `rmqcli.admin.groups` and shows the result as tables or JSON. This
 module decides what the user must confirm, and the exit code if only some brokers
@@ -19,6 +19,7 @@ from rmqcli.cli.by_broker import (
     raise_if_silent,
     rows_of_silent,
     show_detail,
+    show_list,
     show_results,
 )
 from rmqcli.cli.confirm import confirm_by_name
@@ -32,10 +33,12 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
-from rmqcli.errors import UsageError
+from rmqcli.errors import PartialError, UsageError
+from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
     from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
+    from rmqcli.admin.stacks import MemberStacks
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 
 
@@ -115,6 +118,17 @@ MEMBER_COLUMNS = (
         priority=40,
     ),
     Column(
+        "proxy",
+        "address of its proxy, in cluster mode",
+        priority=15,
+    ),
+    Column(
+        "since",
+        "when its consumer started, by its own clock; null if unknown",
+        value=lambda member: member.started_ms and format_rfc3339(member.started_ms),
+        priority=35,
+    ),
+    Column(
         "subscriptions",
         "its subscriptions; null if unknown",
         title=None,
@@ -127,6 +141,24 @@ MEMBER_COLUMNS = (
             ]
         ),
     ),
+    Column("reason", "why something is not known", title=None),
+)
+#: The same, with what members say about themselves in the table.
+_OWN_COLUMNS = tuple(
+    each._replace(title="SUBSCRIBES", shown=lambda row: _shown_subscriptions(row))
+    if each.name == "subscriptions"
+    else each._replace(title="REASON", priority=60)
+    if each.name == "reason"
+    else each
+    for each in MEMBER_COLUMNS
+)
+STACK_COLUMNS = (
+    Column("client_id", "ID of the client"),
+    Column("listener", "frame of the listener that the threads run; null for none"),
+    Column("threads", "names of the threads that have this stack"),
+    Column("state", "Java's Thread.State; null for a client in another language"),
+    Column("frames", "the calls, the innermost first"),
+    Column("error", "why the stacks of the client are not known"),
 )
 #: Settings of a group, under the same names as in `group show`.
 _SETTINGS = (
@@ -341,7 +373,7 @@ class GroupDeleteOptions:
         return f"This deletes {' and '.join(what)} on {safe(', '.join(masters))}."
 
 
-@command_options(fields=COLUMNS)
+@command_options(fields=COLUMNS, changes=False)
 def groups(
     common: Common,
     show_all: Annotated[
@@ -360,14 +392,14 @@ def groups(
     shown = [row for row in found.groups if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
     rows += rows_of_silent(found.errors, columns=COLUMNS)
-    write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+    show_list(common, rows, columns=COLUMNS, none="no consumer groups")
     hidden = len(found.groups) - len(shown)
     if hidden:
         common.messages.info(f"not shown: {hidden} system groups; --all shows them")
     raise_if_silent(found.errors)
 
 
-@command_options(fields=MEMBER_COLUMNS)
+@command_options(fields=MEMBER_COLUMNS, changes=False)
 def show(
     common: Common,
     group: Annotated[str, argument(help="Group to show.")],
@@ -390,11 +422,118 @@ def show(
         columns=MEMBER_COLUMNS,
         write_tables=lambda: _write_tables(common, detail, data),
     )
-    for mismatch in detail.mismatches:
-        common.messages.warn(
-            f"members have different subscriptions, so messages are lost: {mismatch}"
-        )
+    _warn_of_mismatches(common, detail)
     raise_if_silent(detail.errors)
+
+
+@command_options(fields=_OWN_COLUMNS, changes=False)
+def members(
+    common: Common,
+    group: Annotated[str, argument(help="Group whose members to list.")],
+) -> None:
+    """List the members of a group that are online.
+
+    Example: rmq group members billing
+
+    Each member is asked for its subscriptions and its start. Members that subscribe
+    differently are named on stderr: such a group loses messages.
+    """
+    from rmqcli.admin.groups import show_group
+
+    with common.open_client() as client:
+        detail = show_group(client, group)
+    rows = [row_of(_OWN_COLUMNS, each) for each in detail.members]
+    show_list(
+        common,
+        rows,
+        columns=_OWN_COLUMNS,
+        none="no member is online",
+        is_complete=not detail.errors,
+    )
+    _warn_of_mismatches(common, detail)
+    raise_if_silent(detail.errors)
+
+
+@command_options(fields=STACK_COLUMNS, changes=False)
+def stack(
+    common: Common,
+    group: Annotated[str, argument(help="Group whose members to ask.")],
+    client_id: Annotated[
+        str | None,
+        argument(metavar="CLIENT", help="Only this member (default: all of them)."),
+    ] = None,
+    show_all: Annotated[
+        bool, option("--all", help="Include threads that do not call listeners.")
+    ] = False,
+) -> None:
+    """Show what the threads of a group's members are doing.
+
+    Example: rmq group stack billing
+
+    Threads with the same stack are shown once, those in a listener first: where many of
+    them are in the same call, the listener waits for it. rmq group members lists the
+    IDs of clients. The exit code is 6 if a member did not answer.
+    """
+    from rmqcli.admin.stacks import member_stacks
+
+    with common.open_client() as client:
+        found = member_stacks(client, group, client_id)
+    rows = [
+        {**row_of(STACK_COLUMNS[1:5], stacks), "client_id": member.client_id}
+        | {"threads": list(stacks.threads), "frames": list(stacks.frames)}
+        | {"error": None}
+        for member in found
+        for stacks in member.stacks
+        if show_all or stacks.is_consuming
+    ]
+    empty = dict.fromkeys(column.name for column in STACK_COLUMNS)
+    rows += [
+        {**empty, "client_id": each.client_id, "error": each.error.message}
+        for each in found
+        if each.error is not None
+    ]
+    if common.output == "table":
+        sys.stdout.write("\n".join(map(_stack_text, rows)))
+    else:
+        write_rows(rows, columns=STACK_COLUMNS, fmt=common.output)
+    for member in found:
+        if member.stacks and not show_all:
+            _warn_of_hidden(common, member)
+    silent = [each for each in found if each.error is not None]
+    if silent and silent[0].error is not None:
+        raise PartialError(
+            f"the stacks of {len(silent)} of {len(found)} members are not known:"
+            f" {silent[0].error.message}",
+            hint=silent[0].error.hint,
+        )
+
+
+def _stack_text(row: dict[str, Any]) -> str:
+    """Return one stack as text, or the error of a client."""
+    if row["error"] is not None:
+        return f"{safe(row['client_id'])}: not known: {safe(row['error'])}\n"
+    names = row["threads"]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    state = f" {row['state']}" if row["state"] else ""
+    threads = f"{counted(len(names), 'thread')}{state} ({', '.join(names[:3])}{more})"
+    lines = [
+        f"{row['client_id']}: {threads}",
+        f"  listener: {row['listener']}" if row["listener"] else "  in no listener",
+        *(f"    at {frame}" for frame in row["frames"]),
+    ]
+    return "".join(f"{safe(line)}\n" for line in lines)
+
+
+def _warn_of_hidden(common: Common, member: MemberStacks) -> None:
+    """Say which threads are left out, and when none is shown at all."""
+    hidden = sum(len(each.threads) for each in member.stacks if not each.is_consuming)
+    if all(not each.is_consuming for each in member.stacks):
+        common.messages.info(f"{member.client_id} has no thread that calls listeners")
+    if hidden:
+        common.messages.info(
+            f"{member.client_id}: {counted(hidden, 'other thread')} not shown; --all"
+            " shows them"
+        )
 
 
 @command_options(GroupSettingsOptions, fields=RESULT_COLUMNS)
@@ -480,6 +619,8 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
 
 
 def _data(detail: GroupDetail) -> dict[str, Any]:
+    from rmqcli.cli.lag.view import POP_KEYS
+
     return {
         "group": detail.group,
         "kind": detail.kind,
@@ -492,6 +633,7 @@ def _data(detail: GroupDetail) -> dict[str, Any]:
         ],
         "topics": detail.topics,
         "mismatches": detail.mismatches,
+        "pop": detail.pop and row_of(POP_KEYS, detail.pop),
         "configs": [
             {"broker_name": name, **row_of(_CONFIG_COLUMNS, _Configured(config))}
             for name, config in detail.configs.items()
@@ -504,6 +646,27 @@ class _Configured(NamedTuple):
     """The settings of a group in a form that the columns of `_setting` can read."""
 
     config: SubscriptionGroupConfig
+
+
+def _warn_of_mismatches(common: Common, detail: GroupDetail) -> None:
+    for mismatch in detail.mismatches:
+        common.messages.warn(
+            f"members have different subscriptions, so messages are lost: {mismatch}"
+        )
+
+
+def _shown_subscriptions(row: Any) -> object:
+    """Return topics with their filters, unless they are not known."""
+    found = row["subscriptions"]
+    if found is None:
+        return None
+    return ", ".join(
+        each["topic"]
+        if each["sub_string"] in (None, "", "*")
+        else f"{each['topic']} ({each['sub_string']})"
+        for each in found
+        if not each["topic"].startswith("%RETRY%")
+    )
 
 
 def _language_name(code: int | None) -> str:
@@ -524,6 +687,12 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
         lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
+    if detail.pop is not None:
+        inflight, waiting = detail.pop.inflight, detail.pop.retry_lag
+        lines.append(
+            f"POP: {'?' if inflight is None else inflight} handed out and not"
+            f" acknowledged, {'?' if waiting is None else waiting} in retry topics\n"
+        )
     sys.stdout.write("".join(lines))
     for columns, rows in (
         (MEMBER_COLUMNS, data["members"]),

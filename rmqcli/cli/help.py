@@ -1,4 +1,4 @@
-"""The help: of `rmq`, of groups of commands, of each command; and the guides.
+"""`rmq help`, `rmq version`, and the help of `rmq` and of its commands; the guides.
 
 It is made of our declarations, so that it does not depend on Typer. In the help
 of a command the first paragraph of its docstring and the example come first, then its
@@ -23,17 +23,17 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from rmqcli.cli.arguments.habits import hint_for_command
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
-from rmqcli.cli.options import COMMON_SECTION
+from rmqcli.cli.options import COMMON_SECTION, argument, command_options
 from rmqcli.cli.ui.messages import color_is_on, is_screen, screen_size
 from rmqcli.errors import UsageError
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
-    from rmqcli.cli.declared import Parameter
+    from rmqcli.cli.arguments.declared import Parameter
 
 _WIDTH_MAX = 100
 #: The greatest width of the left column; a longer entry has a line of its own.
@@ -55,20 +55,24 @@ _FOLDER = Path(__file__).parents[1] / "docs"
 #: The names of the guides, in the order of `rmq help`.
 GUIDES = (
     "reading",
+    "messages",
     "positions",
     "consuming",
     "sending",
     "measuring",
     "resetting",
+    "dead-letters",
     "administration",
     "exporting",
     "lakehouse",
     "querying",
     "dataframes",
     "clusters",
+    "profiles",
     "offline",
     "proxies",
     "library",
+    "asyncio",
     "testing",
     "embedded-broker",
     "security",
@@ -134,7 +138,7 @@ def group_help(prefix: str, table: Sequence[CommandEntry] = COMMANDS) -> str:
 
 def command_help(entry: CommandEntry) -> str:
     """Return the help of a command."""
-    from rmqcli.cli.declared import parameters_of
+    from rmqcli.cli.arguments.declared import parameters_of
 
     command = entry.load()
     parameters = parameters_of(command)
@@ -251,7 +255,7 @@ def _lines(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def _options_page() -> str:
-    from rmqcli.cli.declared import common_parameters, parameters_of
+    from rmqcli.cli.arguments.declared import common_parameters, parameters_of
 
     parts = [
         _paragraph(
@@ -348,6 +352,13 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
     below = entries_below(f"{first} ", table=table)
     if rest and below:
         word = rest.partition(" ")[0]
+        if hint := hint_for_command(f"{first} {word}"):
+            return UsageError(f"command {word} does not exist", hint=hint)
+        if first == "message" and not similar(word, below):
+            return UsageError(
+                f"command {word} does not exist",
+                hint=f"write: rmq message show {shlex.quote(word)}",
+            )
         return unknown_name("command", word, below, help_command=f"rmq {first}")
     hint = hint_for_command(first)
     if hint:
@@ -431,3 +442,38 @@ def _pager() -> list[str]:
         return shlex.split(os.environ.get("PAGER", "less"))
     except ValueError:  # a quote that is not closed
         return []
+
+
+@command_options(has_common=False)
+def help_(
+    words: Annotated[
+        list[str] | None,
+        argument(
+            metavar="[TOPIC|COMMAND]...",
+            help="A guide, a command or its group, or options.",
+        ),
+    ] = None,
+) -> None:
+    """Show a guide, or the help of a command.
+
+    Example: rmq help reading
+
+    Without a topic, the guides are listed. On a terminal a long guide is shown by the
+    program in PAGER, less by default.
+    """
+    topic = " ".join(words or [])
+    if topic in GUIDES:
+        show_guide(topic)
+    else:
+        show(help_of_topic(topic))
+
+
+@command_options(has_common=False)
+def version() -> None:
+    """Show the version of rmq.
+
+    Example: rmq version
+    """
+    from rmqcli import __version__
+
+    show(f"rmq {__version__}\n")

@@ -43,7 +43,7 @@ def _run(arguments: Sequence[str], table: Sequence[CommandEntry]) -> object:
     words = arrange(arguments, [entry.path for entry in table])
     parsed = parse(words, os.environ) if table is COMMANDS else None
     if parsed is None:
-        from rmqcli.cli.unusual import run_unusual
+        from rmqcli.cli.arguments.unusual import run_unusual
 
         return run_unusual(words, table)
     entry = next(each for each in table if each.path == parsed.path)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: The parameters of options about connections, which a folder does not need.
 _OF_CLUSTERS: Final = (
     "namesrv",
+    "profile",
+    "address_map",
     "acl_file",
     "tls",
     "tls_ca",
@@ -64,6 +66,8 @@ def read_from(common: Common, store: str | None) -> Iterator[Common]:
             common,
             namesrv=(server.namesrv,),
             tls=None,
+            address_map=(),
             acl_file=None,
+            profile=None,
             store=str(folder),
         )

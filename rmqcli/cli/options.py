@@ -9,8 +9,8 @@ is shown and parsed:
 
     count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
 
-Such annotations stay unevaluated strings until `rmqcli.cli.declared` reads them, which
-an ordinary run does not need (`rmqcli.cli.arguments.parse`).
+Such annotations stay unevaluated strings until `rmqcli.cli.arguments.declared` reads
+them, which an ordinary run does not need (`rmqcli.cli.arguments.parse`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from rmqcli.cli.configuration.places import NO_PROFILE, has_config
 from rmqcli.cli.ui.messages import Messages, color_is_on
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
-from rmqcli.config import ClientConfig, parse_endpoints, parse_namesrv
+from rmqcli.config import (
+    ClientConfig,
+    parse_address_mapping,
+    parse_endpoints,
+    parse_namesrv,
+)
 from rmqcli.errors import NotFoundError, TextError, TransportError, UsageError
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
+    from rmqcli.cli.configuration.profile import Profile
     from rmqcli.errors import RmqError
     from rmqcli.transport.tls import TlsOptions
 
@@ -47,6 +54,26 @@ def show_times(messages: Messages, values: Mapping[str, object]) -> None:
             echo = getattr(position, "echo", "")
             if echo:
                 messages.info(f"--{name.rstrip('_').replace('_', '-')}: {echo}")
+
+
+def in_time_zone(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a command's parameters with times without a zone as those of a zone.
+
+    The values are those of `show_times`. Raises TextError for a time that the clocks of
+    the zone never show, and ConfigError for an unknown zone.
+    """
+    from rmqcli.cli.configuration.profile import find_zone
+
+    zone = find_zone(name)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, list):
+            return [convert(each) for each in value]
+        if isinstance(value, tuple) and value and hasattr(value[-1], "in_zone"):
+            return (*value[:-1], convert(value[-1]))
+        return value.in_zone(zone) if hasattr(value, "in_zone") else value
+
+    return {key: convert(value) for key, value in values.items()}
 
 
 COLORS = ("auto", "always", "never")
@@ -97,7 +124,13 @@ class Common:
     no_input: bool = False
     color: str = "auto"
     tls: TlsOptions | None = None
+    #: pairs of an advertised and a reachable address; see ClientConfig
+    address_map: tuple[tuple[str, str], ...] = ()
     acl_file: str | None = None
+    #: the profile whose cluster the command uses; None without one
+    profile: Profile | None = None
+    #: the protected profile whose cluster may be changed; None to ask
+    confirm: str | None = None
     #: parameters of the options that were typed (not those from the environment)
     typed: frozenset[str] = frozenset()
     #: the folder that `namesrv` serves (`--store`); None for a cluster
@@ -117,18 +150,62 @@ class Common:
         """The name servers as the user types them, for hints."""
         return ";".join(self.namesrv)
 
+    def flags_to_repeat(self) -> list[str]:
+        """The flags with which another command reaches the same cluster or folder.
+
+        They hold no secrets: credentials of the environment have to be there again.
+        """
+        words = self.profile_words or ["-n", self.namesrv_text]
+        if self.store is not None:
+            words = ["--store", self.store]
+        known: tuple[tuple[str, str], ...] = ()
+        if self.profile is not None and self.profile_words:
+            known = self.profile.address_map
+        for advertised, reachable in self.address_map:
+            if (advertised, reachable) not in known:
+                words += ["--address-map", f"{advertised}={reachable}"]
+        if self.acl_file is not None:
+            words += ["--acl-file", self.acl_file]
+        typed_tls = any(name.startswith("tls") for name in self.typed)
+        if self.tls is not None and (typed_tls or not self.profile_words):
+            named = {
+                "--tls-ca": self.tls.ca_file,
+                "--tls-cert": self.tls.cert_file,
+                "--tls-key": self.tls.key_file,
+                "--tls-server-name": self.tls.server_hostname,
+            }
+            words.append("--tls-insecure" if self.tls.insecure else "--tls")
+            for name, value in named.items():
+                words += [name, value] if value is not None else []
+        return words
+
+    @property
+    def profile_words(self) -> list[str]:
+        """The option that names the profile, for hints; empty if no option does."""
+        if self.profile is None or self.profile.is_project:
+            return []
+        return ["--profile", self.profile.name]
+
     def client_config(self) -> ClientConfig:
         """Return how to reach the cluster, with the credentials.
 
         Call it only once, because `--acl-file -` reads all of stdin. Raises ConfigError
-        if the credentials cannot be read. Raises UsageError if only ROCKETMQ_ENDPOINTS
-        in the environment says where the cluster is, and the command cannot use a
-        proxy: the default name server may belong to another cluster.
+        if the credentials cannot be read. Raises UsageError if the profile names a
+        proxy, or if only ROCKETMQ_ENDPOINTS in the environment says where the cluster
+        is, and the command cannot use a proxy: the default name server may belong to
+        another cluster.
         """
         if self.store is not None:  # served by this process, without access control
             return ClientConfig(namesrv=self.namesrv, timeout_ms=self.timeout_ms)
+        if self.profile is not None and self.profile.endpoints and not self.endpoints:
+            raise UsageError(
+                f"this command needs a name server, and {self.profile.title} names a"
+                " proxy",
+                hint="give the --profile of a cluster's name servers, or --namesrv",
+            )
         if (
             not self.endpoints
+            and self.profile is None
             and "namesrv" not in self.typed
             and not os.environ.get("NAMESRV_ADDR")
             and os.environ.get("ROCKETMQ_ENDPOINTS")
@@ -140,9 +217,12 @@ class Common:
             )
         from rmqcli.credentials import load_credentials
 
-        credentials = load_credentials(
-            self.acl_file, environ=os.environ, stdin=sys.stdin
-        )
+        if self.profile is not None and self.acl_file is None:
+            credentials = self.profile.load_credentials()
+        else:
+            credentials = load_credentials(
+                self.acl_file, environ=os.environ, stdin=sys.stdin
+            )
         return ClientConfig(
             namesrv=self.namesrv,
             timeout_ms=self.timeout_ms,
@@ -150,6 +230,7 @@ class Common:
             tls=self.tls,
             endpoints=self.endpoints,
             plaintext=self.plaintext,
+            address_map=self.address_map,
         )
 
     def with_endpoints(
@@ -183,7 +264,7 @@ class Common:
         environment has no NAMESRV_ADDR.
         """
         is_typed = "endpoints" in self.typed or plaintext
-        if not is_typed and os.environ.get("NAMESRV_ADDR"):
+        if not is_typed and self.profile is None and os.environ.get("NAMESRV_ADDR"):
             endpoints = None
         return self.with_endpoints(endpoints, plaintext=plaintext)
 
@@ -305,6 +386,13 @@ def read_int(text: str, least: int | None, most: int | None) -> int:
     raise TextError(text, what, start=0, end=len(text))
 
 
+def parse_profile_name(text: str) -> str:
+    """Read the name of a profile, or `none`. Raises UsageError."""
+    from rmqcli.cli.configuration.profile import check_name
+
+    return text if text == NO_PROFILE else check_name(text)
+
+
 def queue_option(*, section: str = "") -> Declaration:
     """`--queue`, repeatable: a list of `QueueSelector`."""
     from rmqcli.queue_selector import parse_queue_selector
@@ -379,6 +467,16 @@ def make_common(
             help="Name servers.",
         ),
     ] = NAMESRV_DEFAULT,
+    profile: Annotated[
+        Any,
+        _common(
+            "--profile",
+            envvar="RMQ_PROFILE",
+            parser=parse_profile_name,
+            metavar="PROFILE",
+            help="Use the cluster of this profile; none: of no profile.",
+        ),
+    ] = None,
     output: Annotated[str, _common("--output", "-o", help="Output format.")] = "table",
     quiet: Annotated[
         bool, _common("--quiet", "-q", help="Only warnings and errors.")
@@ -415,6 +513,26 @@ def make_common(
             help="Use colours; auto honours NO_COLOR and TERM=dumb.",
         ),
     ] = "auto",
+    confirm: Annotated[
+        str | None,
+        _common(
+            "--confirm",
+            metavar="PROFILE",
+            help="Confirm a change of the cluster of this protected profile.",
+        ),
+    ] = None,
+    address_map: Annotated[
+        list[Any] | None,
+        _common(
+            "--address-map",
+            parser=parse_address_mapping,
+            metavar="HOST:PORT=HOST:PORT",
+            help=(
+                "Reach the broker that advertises the first address at the second;"
+                " repeatable. Without ports: all brokers of a host."
+            ),
+        ),
+    ] = None,
     acl_file: Annotated[
         str | None,
         _common(
@@ -462,7 +580,8 @@ def make_common(
 ) -> Common:
     """Combine the values of the common options into a `Common`.
 
-    Any `--tls-...` option implies `--tls`. `typed` names the options that were typed.
+    Any `--tls-...` option implies `--tls`. `typed` names the options that were typed,
+    and `profile` is the Profile that `rmqcli.cli.configuration.choose` found.
     """
     tls_options = None
     if tls_key and not tls_cert:
@@ -489,7 +608,10 @@ def make_common(
         no_input=no_input,
         color=color,
         tls=tls_options,
+        address_map=tuple(address_map or ()),
         acl_file=acl_file,
+        profile=profile,
+        confirm=confirm,
         typed=typed,
         messages=Messages(quiet=quiet, color=color),
     )
@@ -511,6 +633,10 @@ class Command(NamedTuple):
     has_common: bool
     #: returns the JSON Schema of its records, for `-o schema`
     schema: Callable[[], str] | None = None
+    #: whether it uses a cluster, and so a profile
+    connects: bool = True
+    #: whether it changes the cluster, or which of its options do
+    changes: bool | Callable[[Any], bool] = True
 
     @property
     def own_names(self) -> list[str]:
@@ -520,22 +646,107 @@ class Command(NamedTuple):
         names = self.function.__annotations__
         return [name for name in names if name not in ("common", "return")]
 
+    def _with_profile(
+        self, given: dict[str, Any], own: dict[str, Any], typed: frozenset[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the common and the own options with those of the profile, if any."""
+        name = given.get("profile")
+        if not self.connects and "profile" in typed:
+            raise UsageError(
+                "--profile has no effect: this command connects to no cluster"
+            )
+        if (
+            not self.connects
+            or own.get("store") is not None
+            or (name is None and not has_config(os.environ))
+        ):
+            return {**given, "profile": None}, own
+        from rmqcli.cli.configuration.choose import with_profile
+
+        messages = Messages(
+            quiet=given.get("quiet", False), color=given.get("color", "auto")
+        )
+        return with_profile(
+            given,
+            own,
+            typed,
+            formats=self.formats,
+            may_use_proxy="endpoints" in self.own_names,
+            warn=messages.warn,
+        )
+
+    def _changes_with(self, own: Mapping[str, Any]) -> bool:
+        """Whether the command changes the cluster, with these of its options."""
+        if isinstance(self.changes, bool):
+            return self.changes
+        if self.options_type is None:
+            raise TypeError("only options can say whether a command changes anything")
+        return self.changes(self.options_type(**own))
+
+    def _is_guarded(self, named: str | None, own: Mapping[str, Any]) -> bool:
+        """Whether a profile of its servers may forbid the command, which has none."""
+        return (
+            self.connects
+            and own.get("store") is None
+            and named != NO_PROFILE  # how to do what a profile forbids
+            and has_config(os.environ)
+            and self._changes_with(own)
+        )
+
     def run(self, values: Mapping[str, Any], typed: Iterable[str]) -> Any:
         """Call the function with `values`, the options and arguments by parameter.
 
         Parameters that are missing in `values` have their defaults; `typed` are the
         parameters that were typed. Raises UsageError for common options that cannot be
-        used together.
+        used together, and ConfigError for a profile that cannot be used.
         """
         own = {name: values[name] for name in self.own_names if name in values}
         if not self.has_common:
             return self.function(**own)
         given = {name: value for name, value in values.items() if name not in own}
         given.setdefault("output", self.formats[0])
-        common = make_common(typed=frozenset(typed), **given)
+        typed = frozenset(typed)
+        named = given.get("profile")
+        given, own = self._with_profile(given, own, typed)
+        common = make_common(typed=typed, **given)
         from rmqcli.cli.ui import log
 
         log.configure(verbose=common.verbose, quiet=common.quiet)
+        if common.profile is not None and common.profile.project is not None:
+            from rmqcli.cli.configuration.project import check_trust
+
+            check_trust(
+                common.profile,
+                acl_file=common.acl_file,
+                certificate=None if common.tls is None else common.tls.cert_file,
+                no_input=common.no_input,
+                warn=common.messages.warn,
+            )
+            common.messages.info(
+                f"{common.profile.project.path} chooses {common.profile.title}"
+                f" ({common.profile.servers})"
+            )
+        guard = common.profile
+        if guard is None and self._is_guarded(named, own):
+            from rmqcli.cli.configuration.guard import profile_of_servers
+
+            uses_proxy = bool(own.get("endpoints")) and "namesrv" not in typed
+            guard = profile_of_servers(
+                () if uses_proxy else common.namesrv,
+                tuple(own["endpoints"]) if uses_proxy else (),
+                os.environ,
+            )
+        if guard is not None or common.confirm is not None:
+            from rmqcli.cli.configuration.guard import check_profile
+
+            check_profile(
+                guard,
+                changes=self._changes_with(own),
+                confirmed=common.confirm,
+                no_input=common.no_input,
+            )
+        if common.profile is not None and common.profile.time_zone is not None:
+            own = in_time_zone(own, common.profile.time_zone)
         show_times(common.messages, own)
         try:
             if self.options_type is not None:
@@ -548,6 +759,8 @@ class Command(NamedTuple):
                 raise  # a proxy lists no names
             raise common.explain_missing(error) from error
         except TransportError as error:
+            if common.profile is not None and "namesrv" in error.hint:
+                error.hint = f"check the servers of {common.profile.title}"
             raise common.explain_endpoints(error, own.get("endpoints") or ()) from error
 
 
@@ -558,6 +771,8 @@ def command_options(
     fields: Sequence[Column] = (),
     schema: Callable[[], str] | None = None,
     has_common: bool = True,
+    connects: bool = True,
+    changes: bool | Callable[[Any], bool] = True,
 ) -> Callable[[Callable[..., Any]], Command]:
     """Turn a function into a `Command`.
 
@@ -566,7 +781,11 @@ def command_options(
     keyword parameters. The first parameter of the function is `common`, with the common
     options, unless `has_common` is False. `formats` are the values of `--output`, the
     first one being the default; `fields` are the fields that `-o help` lists, and
-    `schema` returns the JSON Schema that `-o schema` prints.
+    `schema` returns the JSON Schema that `-o schema` prints. `connects` is False for a
+    command with common options that uses no cluster, and `changes` for one that never
+    changes the cluster; it may be a function of the options. Profiles that are
+    read-only refuse commands that change anything, so a new command is refused until it
+    says that it only reads.
     """
 
     def make(function: Callable[..., Any]) -> Command:
@@ -576,7 +795,14 @@ def command_options(
                 f"{function.__qualname__}: the first parameter is not `common`"
             )
         return Command(
-            function, options_type, tuple(formats), tuple(fields), has_common, schema
+            function,
+            options_type,
+            tuple(formats),
+            tuple(fields),
+            has_common,
+            schema,
+            connects,
+            changes,
         )
 
     return make

@@ -10,15 +10,17 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.cli.options import option
-from rmqcli.errors import BrokerError, FilterError, RmqError, UsageError
+from rmqcli.errors import BrokerError, FilterError, RmqError, TextError, UsageError
 from rmqcli.units import format_duration
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from rmqcli.admin.tail.where import Where
     from rmqcli.api.client import Client
     from rmqcli.cli.options import Common, Declaration
+    from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
 
 
@@ -45,11 +47,11 @@ def sql_option(*, section: str = "") -> Declaration:
 def refuse_empty(**given: str | None) -> None:
     """Raise UsageError for the first option with an empty text, named by its argument.
 
-    An empty text would select every message. Most often it comes from a variable of the
-    shell that is not set.
+    A text of blanks is empty, too. It would select every message. Most often it comes
+    from a variable of the shell that is not set.
     """
     for name, text in given.items():
-        if text == "":
+        if text is not None and not text.strip(" "):
             raise UsageError(f"--{name} is empty", hint="leave it out for all messages")
 
 
@@ -83,15 +85,39 @@ def format_option() -> Declaration:
 
 def decode_option() -> Declaration:
     """`--decode`: gives a `rmqcli.decode.Decode`."""
-    from rmqcli.decode import DECODERS, parse_decode
+    from rmqcli.cli.schema_registry import read_decode
+    from rmqcli.decode import FORMATS
 
     return option(
         "--decode",
         section=SHOW_SECTION,
-        parser=parse_decode,
+        parser=read_decode,
         metavar="FORMAT",
-        help=f"Add the value of each body to its record: {', '.join(DECODERS)}.",
+        help=f"Add the value of each body: {', '.join(FORMATS)}, gzip+FORMAT.",
     )
+
+
+def where_option(*, section: str = "") -> Declaration:
+    """`--where`: a text, which `read_where` parses."""
+    return option(
+        "--where",
+        section=section,
+        metavar="EXPR",
+        help="Only messages for which this is true, e.g. 'value.a > 5'.",
+    )
+
+
+def read_where(text: str | None, decode: Decode | None) -> Where | None:
+    """Parse `--where`. Raises TextError, which names the option."""
+    if text is None:
+        return None
+    from rmqcli.admin.tail.where import parse_where
+
+    try:
+        return parse_where(text, decode=decode)
+    except TextError as error:
+        error.option = "--where"
+        raise
 
 
 #: Formats of `--output` that show bodies as they are, without their values.

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.producer.lane import SendOutcome
     from rmqcli.producer.remoting.target import PublishTarget
+    from rmqcli.producer.remoting.trace import SentTraces
     from rmqcli.producer.send import Sender
     from rmqcli.queue_selector import QueueSelector
 
@@ -375,6 +376,14 @@ class SendCommandOptions:
             section=_WHERE,
         ),
     ] = None
+    trace: Annotated[
+        bool,
+        option(
+            "--trace",
+            help="Write message traces, which rmq message trace shows.",
+            section=_EACH,
+        ),
+    ] = False
     endpoints: Annotated[Any, endpoints_option()] = None
     plaintext: Annotated[bool, plaintext_option()] = False
 
@@ -404,6 +413,11 @@ class SendCommandOptions:
                     else "a proxy chooses the queue; use --message-group to keep an"
                     " order",
                 )
+        if self.trace:
+            raise UsageError(
+                "--trace and --endpoints cannot be used together",
+                hint="traces are written over name servers only",
+            )
         if self.delay is not None and self.delay.level is not None:
             raise UsageError(
                 "a proxy has no delay levels", hint="give a time, e.g. --delay 10s"
@@ -499,13 +513,32 @@ def send(common: Common, options: SendCommandOptions) -> None:
         with _proxy_sender(common, options) as by_proxy:
             job.run(messages, by_proxy)
         return
-    with common.open_client() as client:
-        sender, target = _broker_sender(client, options)
+    with common.open_client() as client, _traces(common, options) as traces:
+        sender, target = _broker_sender(client, options, traces)
         try:
             job.run(messages, sender, client=client if target.is_new else None)
         except TransportError as error:
             client.raise_if_none_answers([error])
             raise
+
+
+@contextmanager
+def _traces(common: Common, options: SendCommandOptions) -> Iterator[SentTraces | None]:
+    """What writes traces with --trace; they are written when the block ends."""
+    if not options.trace:
+        yield None
+        return
+    from rmqcli.producer.remoting.publisher import PRODUCER_GROUP
+    from rmqcli.producer.remoting.trace import SentTraces, TraceDispatcher
+    from rmqcli.trace.setting import TRACE_TOPIC
+
+    config = common.client_config()
+    dispatcher = TraceDispatcher(config, TRACE_TOPIC, clock=SYSTEM_CLOCK)
+    dispatcher.start()
+    try:
+        yield SentTraces(dispatcher, PRODUCER_GROUP, clock=SYSTEM_CLOCK)
+    finally:
+        dispatcher.close()
 
 
 @contextmanager
@@ -541,7 +574,7 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
 
 
 def _broker_sender(
-    client: Client, options: SendCommandOptions
+    client: Client, options: SendCommandOptions, traces: SentTraces | None
 ) -> tuple[Sender, PublishTarget]:
     """A sender that uses the brokers, and the topic's queues to which it sends."""
     import random
@@ -572,6 +605,7 @@ def _broker_sender(
         ),
         ids=UniqueIds(ip, clock=client.clock, rng=rng),
         rng=rng,
+        traces=traces,
     )
     return Sender(network), target
 
@@ -631,8 +665,10 @@ class _Job:
             self._write(sender.abandon())
             self._finish(client, is_cut_short=True)
             raise
-        except RmqError:
+        except RmqError as error:
             self._finish(client, is_cut_short=True)
+            if isinstance(error, UsageError) and self.stored:
+                raise self._cut_short(error) from error
             raise
         self._finish(client)
         self._raise_failures(sender.given_up)
@@ -669,11 +705,11 @@ class _Job:
         self._writer.write(rows)
 
     def _row(self, outcome: SendOutcome) -> dict[str, object]:
-        """The row of an outcome. A table leaves out the error that ends the command."""
+        """The row of an outcome. A table does not repeat the error that ends it."""
         row = row_of(COLUMNS, outcome)
         is_last_word = self._errors and row["error"] == self._errors[0].message
         if self._common.output == "table" and is_last_word:
-            row["error"] = None
+            row["error"] = "see below"
         return row
 
     def _hold_back(self, rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -753,6 +789,15 @@ class _Job:
         self._common.messages.info(
             f"topic {self._options.topic} did not exist; "
             + (created or "its broker created it, and no name server shows it yet")
+        )
+
+    def _cut_short(self, error: UsageError) -> PartialError:
+        """The error for an input of which the first messages are sent."""
+        verb = "is" if self.stored == 1 else "are"
+        return PartialError(
+            f"{error.message}; {counted(self.stored, 'message')} before it {verb} sent,"
+            " and nothing from there on",
+            hint=error.hint or "correct it, then send the rest of the input",
         )
 
     def _raise_failures(self, given_up: RmqError | None) -> None:

@@ -47,7 +47,7 @@ _ACCOUNT_EXAMPLE = (
 )
 
 
-@command_options(fields=COLUMNS)
+@command_options(fields=COLUMNS, connects=False)
 def serve(
     common: Common,
     listen: Annotated[

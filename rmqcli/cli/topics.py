@@ -21,6 +21,7 @@ from rmqcli.cli.by_broker import (
     raise_if_silent,
     rows_of_silent,
     show_detail,
+    show_list,
     show_results,
 )
 from rmqcli.cli.confirm import confirm, confirm_by_name
@@ -37,7 +38,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import Column, row_of, write_table
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import counted, format_rfc3339
 
@@ -183,7 +184,8 @@ STEP_COLUMNS = (
     ),
 )
 
-_PERMS = {"rw": 6, "wr": 6, "r": 4, "w": 2}
+#: The numbers are those of mqadmin.
+_PERMS = {"rw": 6, "wr": 6, "6": 6, "r": 4, "4": 4, "w": 2, "2": 2}
 
 
 def _parse_perm(text: str) -> int:
@@ -201,7 +203,7 @@ def _parse_attribute(text: str) -> tuple[str, str]:
     return name, value
 
 
-@command_options(fields=COLUMNS)
+@command_options(fields=COLUMNS, changes=False)
 def topics(
     common: Common,
     show_all: Annotated[
@@ -222,7 +224,7 @@ def topics(
     shown = [row for row in found.topics if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
     rows += rows_of_silent(found.errors, columns=COLUMNS)
-    write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+    show_list(common, rows, columns=COLUMNS, none="no topics")
     hidden = Counter(row.kind for row in found.topics) if not show_all else Counter()
     hidden.pop("normal", None)
     if hidden:
@@ -231,7 +233,7 @@ def topics(
     raise_if_silent(found.errors)
 
 
-@command_options(fields=QUEUE_COLUMNS)
+@command_options(fields=QUEUE_COLUMNS, changes=False)
 def show(
     common: Common,
     topic: Annotated[str, argument(help="Topic to show.")],

@@ -90,6 +90,10 @@ class ConsumerBackend(Protocol):
         """The id under which servers know this member; None before it is known."""
 
     @property
+    def is_confirmed(self) -> bool:
+        """False after a close whose commits or acks were not all confirmed."""
+
+    @property
     def has_begun(self) -> bool:
         """Whether its threads run; then they carry out a close."""
 

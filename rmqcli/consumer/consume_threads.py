@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume.request import run_at_once
 from rmqcli.log import get_logger
-from rmqcli.process_end import end_child
+from rmqcli.process.end import end_child
 
 if TYPE_CHECKING:
     from rmqcli.clock import Clock

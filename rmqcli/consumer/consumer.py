@@ -43,9 +43,9 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
-from rmqcli.checked import check_int, check_type
+from rmqcli.checked import check_callback, check_int, check_type, checks_arguments
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
@@ -59,8 +59,10 @@ from rmqcli.engine.config import RANGES, ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import Listener
 from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
 from rmqcli.names import check_group
-from rmqcli.process_end import OPEN_CONSUMERS
+from rmqcli.process.end import OPEN_CONSUMERS
+from rmqcli.trace.setting import trace_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.backend import ConsumerBackend, JobRunner, MakeBackend
+    from rmqcli.consumer.iteration import Offered
     from rmqcli.consumer.subscriptions import Topics
     from rmqcli.engine.listener import (
         ConsumeConcurrentlyContext,
@@ -77,8 +80,9 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.engine.reports import FailedDelivery, QueueStart
-    from rmqcli.model import Message, MessageQueue
+    from rmqcli.model import Message
     from rmqcli.position import Position
+    from rmqcli.producer.remoting.trace import TraceDispatcher
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     OnMessage: TypeAlias = Callable[[Message], ListenerResult]
@@ -93,6 +97,8 @@ logger = get_logger(__name__)
 #: How long `close` waits after the back end's time for it, before it logs an error.
 _END_MS: Final = 2_000
 _LOOK_MS: Final = 500
+#: How much longer a close may take that waits for traces.
+_TRACES_MS: Final = 6_000
 _LATEST: Final = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
@@ -135,6 +141,10 @@ class Consumer:
     - A FIFO group is consumed in order: one message of each message group at a time,
       and a failed message is retried in its place. `orderly` needs such a group.
 
+    With `trace=True` the consumer reports each delivery to the topic
+    RMQ_SYS_TRACE_TOPIC, before and after the call of the listener; see `Producer`.
+    `trace="TOPIC"` names another topic. Through a proxy this raises UnsupportedError.
+
     `on_undecodable` is called in a consume thread with a message that cannot be
     decoded; if it raises, it is called again later. The other functions are called in
     the thread that owns the engine (rmq-engine or one of the consume threads), so they
@@ -173,6 +183,7 @@ class Consumer:
         on_start: Callable[[QueueStart], None] | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
+        trace: bool | str = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if on_message is not None and on_batch is not None:
@@ -181,12 +192,13 @@ class Consumer:
         check_type(orderly, bool, "orderly")
         check_type(config, (ConsumerConfig, type(None)), "config")
         self._client_config = client_config(client, namesrv, endpoints)
+        topic = trace_topic(trace, self._client_config)
         self.group = group
         self.config = _settings(
             config or ConsumerConfig(), consume_from, consume_threads, batch
         )
         self._clock = clock
-        self._hand_over: HandOver | None = None
+        self._hand_over: Offered | None = None
         #: why the listener is of no use; then the consumer closes
         self._misuse: TypeError | None = None
         call: Callable[..., object] | None
@@ -199,6 +211,9 @@ class Consumer:
             self.config = dataclasses.replace(
                 self.config, consume_threads=1, consume_message_batch_max_size=1
             )
+        self._traces: TraceDispatcher | None = None
+        if topic is not None:
+            call = self._traced(call, topic, one_message=on_batch is None)
         self._listener = Listener(
             call=call,
             is_orderly=orderly,
@@ -224,6 +239,26 @@ class Consumer:
         self._is_close_asked = False
         #: taken by the call of `_release` that gives threads and sockets back
         self._release_token = deque((True,))
+
+    def _traced(
+        self, call: Callable[..., object], topic: str, *, one_message: bool
+    ) -> Callable[..., Any]:
+        """Make the dispatcher of traces, and a listener that reports its calls."""
+        from rmqcli.consumer.trace import DeliveryTraces, traced_listener
+        from rmqcli.producer.remoting.trace import TraceDispatcher
+
+        if not self._is_async:
+            check_callback(call, "the listener")
+        self._traces = TraceDispatcher(self._client_config, topic, clock=self._clock)
+        traces = DeliveryTraces(
+            self._traces,
+            self.group,
+            clock=self._clock,
+            consume_timeout_ms=self.config.consume_timeout_ms,
+        )
+        return traced_listener(
+            call, traces, one_message=one_message, is_async=self._is_async
+        )
 
     #: the back end without `endpoints`; tests use others
     _remoting_backend: ClassVar[MakeBackend] = RemotingConsumerBackend
@@ -251,7 +286,7 @@ class Consumer:
             on_end=self._release,
         )
 
-    def _make_hand_over(self) -> HandOver:
+    def _make_hand_over(self) -> Offered:
         return HandOver(self._clock)
 
     def _make_runner(self) -> JobRunner:
@@ -278,8 +313,9 @@ class Consumer:
     def __exit__(self, kind: object, *exc_info: object) -> None:
         self.close()
         if kind is None:
-            self._raise_misuse()
+            self.raise_misuse()
 
+    @checks_arguments()
     def start(
         self, *, timeout_ms: int = 30_000, wait_for_cluster: bool = False
     ) -> None:
@@ -309,6 +345,8 @@ class Consumer:
         self._starter = threading.get_ident()
         try:
             OPEN_CONSUMERS.add(self)
+            if self._traces is not None:
+                self._traces.start()
             self._backend.start(
                 timeout_ms=timeout_ms,
                 wait_for_cluster=wait_for_cluster,
@@ -333,6 +371,7 @@ class Consumer:
         else:
             self._release()
 
+    @checks_arguments()
     def close(self, *, timeout_ms: int | None = None) -> None:
         """Leave the group: finish current work, commit, unregister. Idempotent.
 
@@ -354,6 +393,8 @@ class Consumer:
             if is_starting or self._backend.is_inside():
                 return
             limit_ms = wait_ms + GOODBYE_MS + _END_MS
+            if self._traces is not None:
+                limit_ms += _TRACES_MS
             if not self._closed.wait(limit_ms):
                 logger.error(
                     "consumer of group %s is not closed after %d ms: thread rmq-engine"
@@ -364,6 +405,7 @@ class Consumer:
                 return
         self._backend.join()
 
+    @checks_arguments()
     def begin_close(self, *, timeout_ms: int | None = None) -> int:
         """Begin to close without waiting; return how long it waits for listeners (ms).
 
@@ -388,7 +430,8 @@ class Consumer:
             logger.error("consumer of group %s closes: %s", self.group, error)
         self.begin_close()
 
-    def _raise_misuse(self) -> None:
+    def raise_misuse(self) -> None:
+        """Raise the TypeError because of which the consumer has closed, if any."""
         if self._misuse is not None:
             raise self._misuse
 
@@ -405,6 +448,8 @@ class Consumer:
             if self._hand_over is not None:
                 self._hand_over.leave()
             self._backend.release()
+            if self._traces is not None:
+                self._traces.close()
         finally:
             self._closed.set()
             OPEN_CONSUMERS.discard(self)
@@ -414,10 +459,13 @@ class Consumer:
         self._release_token.clear()
         self._is_close_asked = True
         self._listener.is_orphaned = True
+        if self._traces is not None:
+            self._traces.forget_after_fork()
         self._backend.forget_after_fork()
         self._closed = Latch()
         self._closed.set()
 
+    @checks_arguments()
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until the consumer is closed or time is up; return whether it is closed.
 
@@ -432,13 +480,14 @@ class Consumer:
             while not self._closed.wait(_LOOK_MS):
                 pass  # in turns: an endless wait cannot be interrupted everywhere
         if is_closed:
-            self._raise_misuse()
+            self.raise_misuse()
         return is_closed
 
     def __iter__(self) -> Iterator[Message]:
         """Iterate over the messages without an idle timeout; see `messages`."""
         return self.messages()
 
+    @checks_arguments()
     def messages(self, *, idle_timeout_ms: int | None = None) -> Iterator[Message]:
         """Iterate over the messages as they arrive, for a consumer without a listener.
 
@@ -458,10 +507,11 @@ class Consumer:
         """
         if not self._is_started:
             raise not_started()
-        if self._hand_over is None:
+        if not isinstance(self._hand_over, HandOver):
             raise UsageError("a consumer with a listener cannot be iterated")
         return MessageIterator(self._hand_over, idle_timeout_ms)
 
+    @checks_arguments()
     def commit(self, *, timeout_ms: int = 10_000) -> None:
         """Commit the offsets of this member's queues, and wait until they are stored.
 
@@ -476,6 +526,7 @@ class Consumer:
         """
         self._backend.offsets_for("commit").commit(timeout_ms)
 
+    @checks_arguments()
     def lag(self, *, timeout_ms: int = 10_000) -> tuple[QueueLag, ...]:
         """Return how far this member is behind in each of its queues, sorted.
 
@@ -497,6 +548,7 @@ class Consumer:
         """Continue to pull after `pause`."""
         self._backend.resume()
 
+    @checks_arguments(MessageQueue=MessageQueue)
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Consume one of this member's queues from another offset, for the whole group.
 

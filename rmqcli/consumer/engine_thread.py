@@ -20,7 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.log import get_logger
-from rmqcli.process_end import end_child
+from rmqcli.process.end import end_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable

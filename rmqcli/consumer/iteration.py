@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rmqcli.engine.listener import LeaveRest
 
@@ -24,8 +24,24 @@ if TYPE_CHECKING:
 _WAIT_MS = 500
 
 
+class Offered(Protocol):
+    """The listener of a consumer that is iterated: it offers messages to the loop."""
+
+    def __call__(self, message: Message) -> object:
+        """Offer a message, and wait until it is consumed. Else raise LeaveRest."""
+
+    def begin_close(self) -> None:
+        """Offer no more messages. A loop in another thread may finish its message."""
+
+    def leave(self) -> None:
+        """Give up the message that the loop has; it is not consumed. Idempotent."""
+
+
 class HandOver:
-    """The listener of a consumer that is iterated. One consume thread calls it."""
+    """The listener of a consumer that is iterated. One consume thread calls it.
+
+    Implements `Offered`.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +55,7 @@ class HandOver:
         self._is_closed = False
 
     def __call__(self, message: Message) -> None:
-        """Offer a message to the loop, and wait until it is consumed."""
+        """See Offered."""
         if self._is_closing:
             raise LeaveRest
         self._offered.put(message)
@@ -77,7 +93,7 @@ class HandOver:
         return None
 
     def begin_close(self) -> None:
-        """Offer no more messages. A loop in another thread may finish its message."""
+        """See Offered."""
         self._is_closing = True
         is_with_other = self._current is not None and (
             self._looper != threading.get_ident()
@@ -87,7 +103,7 @@ class HandOver:
         self._offered.put(None)
 
     def leave(self) -> None:
-        """Give up the message that the loop has; it is not consumed. Idempotent."""
+        """See Offered."""
         self._is_closing = self._is_closed = True
         self._verdicts.put(False)
 

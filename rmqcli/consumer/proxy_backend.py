@@ -229,6 +229,7 @@ class ProxyConsumerBackend:
         self._jobs = 0
         self._is_paused = False
         self._is_closing = False
+        self.is_confirmed = True
         #: whether the proxy has answered the settings, and the consume threads run
         self._is_ready = False
         #: ends when all brokers have answered SQL expressions, or one refuses its own
@@ -413,8 +414,11 @@ class ProxyConsumerBackend:
             raise failures[0]
         for topic, outcome in zip(topics, outcomes, strict=True):
             if isinstance(outcome, RmqError):
-                logger.warning(
-                    "assignment not refreshed topic=%s error=%s", topic, outcome.message
+                logger.log(
+                    session.level_of(session.access_point, outcome),
+                    "assignment not refreshed topic=%s error=%s",
+                    topic,
+                    outcome.message,
                 )
             else:
                 self._assign(topic, outcome)
@@ -569,7 +573,8 @@ class ProxyConsumerBackend:
         is_news = source.failures == 1 or now_ms - source.warned_ms >= _WARN_AGAIN_MS
         if is_news and not self._is_closing and not source.is_dropped:
             source.warned_ms = now_ms
-            logger.warning(
+            logger.log(
+                self._session.level_of(source.queue.endpoints, error),
                 "receive failed topic=%s broker=%s failures=%d error=%s; next attempt"
                 " in %d ms",
                 source.queue.queue.topic,
@@ -924,6 +929,7 @@ class ProxyConsumerBackend:
         self._note_end()
         yield tasks.All([tasks.Within(self._settled, _SETTLE_MS)])
         if unsettled := self._held.count(HeldState.SETTLING):
+            self.is_confirmed = False
             logger.warning(
                 "close ends with requests unanswered group=%s messages=%d; each that"
                 " was not acknowledged will be delivered again",

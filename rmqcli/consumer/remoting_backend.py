@@ -286,6 +286,11 @@ class RemotingConsumerBackend:
         """See ConsumerBackend."""
         self._post(self._need_engine().resume)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """See ConsumerBackend."""
+        return self.engine is None or self.engine.is_confirmed
+
     def queues(self) -> list[MessageQueue]:
         """See ConsumerBackend. Includes retry queues."""
         member = self._need_engine().member

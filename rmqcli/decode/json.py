@@ -1,6 +1,6 @@
 """Reads JSON as RFC 8259 defines it: `NaN` and `Infinity` are not JSON.
 
-`value_json` reads a body. Of a name that occurs twice in an object the last value
+`body_value` reads a body. Of a name that occurs twice in an object the last value
 counts, and numbers with a fraction or an exponent are doubles, as for most readers of
 JSON. A value is refused if some readers of the record could not read it: a lone
 surrogate, a number beyond all doubles, deep nesting.
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 #: jq 1.6 reads at most 256 levels, and the record is one of them.
 DEPTH_MAX: Final = 200
-_TOO_LARGE: Final = "a number is too large for a double"
+TOO_DEEP: Final = f"the JSON is nested deeper than {DEPTH_MAX} levels"
+TOO_LARGE: Final = "a number is too large for a double"
 
 _encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False
@@ -48,7 +49,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _double(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(_TOO_LARGE)
+        raise ValueError(TOO_LARGE)
     return number
 
 
@@ -67,23 +68,23 @@ def compact_json(value: object) -> str:
     return _encode(value)
 
 
-def value_json(body: bytes) -> str:
-    """Return a JSON body as JSON on one line. Raises DecodeError."""
+def body_value(body: bytes) -> object:
+    """Return the value of a JSON body. Raises DecodeError."""
     try:
         value = _read_value(body.decode())
-        found = _encode(value)
-        found.encode()
+        if b"\\u" in body:  # nothing else can be half of a character
+            compact_json(value).encode()
     except UnicodeDecodeError as error:
         raise DecodeError(f"not JSON: not UTF-8 at byte {error.start}") from None
     except UnicodeEncodeError:
         raise DecodeError("not JSON: a \\u escape is half of a character") from None
     except RecursionError:
-        raise _too_deep() from None
+        raise DecodeError(TOO_DEEP) from None
     except ValueError as error:
         raise DecodeError(f"not JSON: {_reason(error)}") from None
-    if found.count("{") + found.count("[") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
-        raise _too_deep()
-    return found
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+        raise DecodeError(TOO_DEEP)
+    return value
 
 
 def _reason(error: ValueError) -> str:
@@ -95,10 +96,6 @@ def _reason(error: ValueError) -> str:
     if error.doc.startswith("\ufeff"):
         return "the body begins with a byte order mark"
     return text[:1].lower() + text[1:]
-
-
-def _too_deep() -> DecodeError:
-    return DecodeError(f"the JSON is nested deeper than {DEPTH_MAX} levels")
 
 
 def _depth(value: object) -> int:

@@ -111,7 +111,7 @@ def read_settings(
                 f"{names.decode}: {text!r} names no schema file",
                 hint="write avro:FILE",
             )
-        return _checked(kind, _read(rest, names.decode), names.decode, _avro)
+        return _checked(kind, read_file(rest, names.decode), names.decode, _avro)
     file, _, message = rest.rpartition(":")
     if not file or not message:
         raise UsageError(
@@ -125,7 +125,7 @@ def read_settings(
 
         return canonical(content, message)
 
-    return _checked(kind, _read(file, names.decode), names.decode, canonical)
+    return _checked(kind, read_file(file, names.decode), names.decode, canonical)
 
 
 def _json(schema_file: str | None, infer: int | None, names: Names) -> Decoding:
@@ -144,7 +144,7 @@ def _json(schema_file: str | None, infer: int | None, names: Names) -> Decoding:
         if not 1 <= infer <= INFER_MAX:
             raise UsageError(f"{names.infer}: {infer} is not between 1 and {INFER_MAX}")
         return Decoding("json", None, infer)
-    content = _read(schema_file or "", names.schema)
+    content = read_file(schema_file or "", names.schema)
     return _checked("json", content, names.schema, _ddl)
 
 
@@ -183,7 +183,8 @@ def _utf8(content: bytes) -> str:
         raise UsageError(f"not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _read(path: str, name: str) -> bytes:
+def read_file(path: str, name: str) -> bytes:
+    """Read a schema, given as `name`. Raises ConfigError if that is not possible."""
     try:
         with open(path, "rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)

@@ -178,6 +178,8 @@ class Tour:
         self._environ = {
             **os.environ,
             "NAMESRV_ADDR": namesrv,
+            # The user's profiles belong to other clusters.
+            "RMQ_PROFILE": "none",
             # The backups of the tour are removed with it.
             "XDG_STATE_HOME": state_home,
         }

@@ -15,7 +15,7 @@ import hashlib
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
-from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.checked import check_callback, check_int, check_returned
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 _PARTS = 2
+_VIRTUAL_NODES_MAX = 1_000_000
 
 
 class AllocateMessageQueueStrategy(Protocol):
@@ -165,7 +166,8 @@ def queue_key(queue: MessageQueue) -> str:
 class AllocateMessageQueueConsistentHash:
     """Consistent hashing with `virtual_node_count` points on the ring for each member.
 
-    All members must use the same `hash_of`. Raises UsageError for a negative count.
+    All members must use the same `hash_of`. Raises ConfigError for a count below 0 or
+    above 1,000,000.
     """
 
     name = "CONSISTENT_HASH"
@@ -173,10 +175,7 @@ class AllocateMessageQueueConsistentHash:
     def __init__(
         self, virtual_node_count: int = 10, hash_of: Callable[[str], int] = md5_hash
     ) -> None:
-        if virtual_node_count < 0:
-            raise UsageError(
-                f"virtual_node_count is {virtual_node_count}; it must not be negative"
-            )
+        check_int(virtual_node_count, "virtual_node_count", 0, _VIRTUAL_NODES_MAX)
         check_callback(hash_of, "hash_of")
         self.virtual_node_count = virtual_node_count
         self.hash_of = hash_of

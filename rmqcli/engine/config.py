@@ -13,8 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmqcli.callbacks import check_callback
-from rmqcli.checked import check_fields
+from rmqcli.checked import check_callback, check_fields
 from rmqcli.engine.allocate import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,

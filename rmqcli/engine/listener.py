@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.checked import check_callback, check_returned
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -78,6 +78,9 @@ class OffsetStore(Protocol):
     def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
         """Do the same as `persist`, but wait until every broker answered or failed."""
 
+    def unconfirmed(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """The queues whose present offset may not be the one that is stored."""
+
 
 class RemoteBrokerOffsetStore:
     """Implements `OffsetStore`: brokers keep the offsets of the group.
@@ -90,10 +93,14 @@ class RemoteBrokerOffsetStore:
         self.table = OffsetTable()
         self._group = group
         self._network = network
+        #: the offset that the broker last confirmed, or answered to a question
+        self._confirmed: dict[MessageQueue, int | None] = {}
 
     def read(self, queue: MessageQueue) -> Task[int | None]:
         """Ask the queue's broker."""
-        return self._network.query_offset(self._group, queue)
+        stored = yield from self._network.query_offset(self._group, queue)
+        self._confirmed[queue] = stored
+        return stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send one-way requests, as Java does; the next round commits again."""
@@ -122,11 +129,23 @@ class RemoteBrokerOffsetStore:
         self, commits: Sequence[tuple[MessageQueue, int]]
     ) -> Task[None]:
         group, network = self._group, self._network
-        first, *others = [
+        parts = [
             network.update_offset(group, queue, offset) for queue, offset in commits
         ]
-        yield All([first])
-        yield All(others)
+        outcomes = yield All(parts[:1])
+        outcomes += yield All(parts[1:])
+        for (queue, offset), outcome in zip(commits, outcomes, strict=True):
+            if not isinstance(outcome, RmqError):
+                self._confirmed[queue] = offset
+
+    def unconfirmed(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """The queues whose offset no broker has confirmed; one without any is fine."""
+        offsets = self.table.all()
+        return [
+            queue
+            for queue in queues
+            if queue in offsets and offsets[queue] != self._confirmed.get(queue)
+        ]
 
 
 class OffsetFile(Protocol):
@@ -171,3 +190,7 @@ class LocalFileOffsetStore:
         """Do the same as `persist`, because writing the file stores the offsets."""
         yield from ()  # a task like any other, although it never waits
         self.persist(queues)
+
+    def unconfirmed(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """None: a failure to write the file is logged."""
+        return []

@@ -130,6 +130,8 @@ class PushConsumer:
         self.start_error: RmqError | None = None
         #: until when a close waits for listeners
         self._close_by_ms = 0
+        #: False after a close whose commits got no answer
+        self.is_confirmed = True
 
     def next_due_ms(self) -> int | None:
         """When to call `run_due` (monotonic); None when no timer is set."""
@@ -508,10 +510,24 @@ class PushConsumer:
                 " notice later that this member left brokers=%d",
                 len(brokers),
             )
+        self._note_unconfirmed()
         for process_queue in member.process_queues.values():
             process_queue.drop("the consumer closed")
         report_revoked(member.listener, sorted(member.process_queues))
         member.process_queues.clear()
+
+    def _note_unconfirmed(self) -> None:
+        """Log the queues whose last commit got no answer."""
+        member = self.member
+        live = [q for q, each in member.process_queues.items() if not each.dropped]
+        unconfirmed = sorted(member.offsets.unconfirmed(live))
+        if unconfirmed:
+            self.is_confirmed = False
+            logger.warning(
+                "the last commit is not confirmed, so messages may be consumed again"
+                " queues=%s",
+                ", ".join(map(str, unconfirmed)),
+            )
 
     def _leave(self, broker_name: str) -> Task[None]:
         """Commit to one broker, unlock its queues, and unregister from it."""

@@ -2,6 +2,9 @@
 
     lag = max - clamp(committed, min, max)
 
+and, in a group that consumes by POP, the messages before that offset which were handed
+out and not acknowledged: POP moves the offset when it hands a message out.
+
 The caller reads committed offsets before max offsets: in the other order, a busy group
 would seem to be ahead of its queue. A number that is not known is None with a reason,
 never 0 or -1.
@@ -31,6 +34,8 @@ from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.wire.bodies.stats import QueueTimeSpan
 
 NEVER_COMMITTED = (
@@ -91,6 +96,9 @@ class QueueReading:
     inflight: int | None = None
     time_span: QueueTimeSpan | None = None
     failure: str | None = None
+    #: offset -> when it is visible again (epoch ms by the broker's clock), of messages
+    #: that POP has handed out and that are not acknowledged; None without POP
+    handed_out: Mapping[int, int] | None = None
 
     def known_lag(self) -> int | None:
         """Return max minus the clamped committed offset; None when it is not known."""
@@ -101,7 +109,13 @@ class QueueReading:
             # In an empty queue nothing waits, wherever a member starts. In a retry
             # topic all messages wait.
             return max(0, high - low) if high <= low or is_retry(self.topic) else None
-        return high - min(max(self.committed, low), high)
+        at = min(max(self.committed, low), high)
+        return high - at + self.unacknowledged_before(at)
+
+    def unacknowledged_before(self, end: int) -> int:
+        """Return how many stored messages before `end` are not acknowledged (POP)."""
+        low = self.min_offset or 0
+        return sum(low <= offset < end for offset in self.handed_out or ())
 
 
 @fast_dataclass
@@ -110,8 +124,11 @@ class QueueLag:
 
     A number that is not known is None, and `reason` says why. `expired` counts the
     messages that were deleted unread; `inflight` those that members have pulled and not
-    yet consumed. `age_ms` is the age of the oldest unread message by the broker's
-    clock. `client_id` names the members that hold the queue, separated by commas.
+    yet consumed, with POP those that were handed out and not acknowledged. Of these,
+    `unacknowledged` lie before the committed offset, and the first is visible again at
+    `visible_ms` (epoch ms by the broker's clock); both are None without POP. `age_ms`
+    is the age of the oldest unread message by the broker's clock. `client_id` names the
+    members that hold the queue, separated by commas.
     """
 
     topic: str | None
@@ -127,6 +144,8 @@ class QueueLag:
     state: LagState
     reason: str | None = None
     client_id: str | None = None
+    unacknowledged: int | None = None
+    visible_ms: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -161,19 +180,30 @@ def queue_lag(
         min_offset=item.min_offset,
         max_offset=item.max_offset,
         lag=lag,
-        # A broker keeps the pull offsets of members that have left.
-        inflight=item.inflight if has_members else None,
+        inflight=_inflight(item, has_members=has_members),
         expired=expired,
         age_ms=_age_ms(item, lag),
         state=state,
         reason=reason,
         client_id=client_id,
+        unacknowledged=None
+        if item.handed_out is None or item.committed is None
+        else item.unacknowledged_before(item.committed),
+        visible_ms=min((item.handed_out or {}).values(), default=None),
     )
+
+
+def _inflight(item: QueueReading, *, has_members: bool) -> int | None:
+    if item.handed_out is not None:
+        low = item.min_offset or 0
+        return sum(offset >= low for offset in item.handed_out)
+    # A broker keeps the pull offsets of members that have left.
+    return item.inflight if has_members else None
 
 
 def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | None]:
     if item.failure is not None:
-        return LagState.UNKNOWN, item.failure
+        return LagState.UNKNOWN, item.failure + _at_least(item)
     if item.min_offset is None or item.max_offset is None:
         return LagState.UNKNOWN, "the broker did not report the queue's ends"
     if is_broadcast:
@@ -187,8 +217,16 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
     if item.committed > item.max_offset:
         beyond = item.committed - item.max_offset
         return LagState.AHEAD, f"committed {beyond} beyond the end of the queue"
-    is_read = item.committed == item.max_offset
+    is_read = item.known_lag() == 0
     return LagState.OK if is_read else LagState.KNOWN, None
+
+
+def _at_least(item: QueueReading) -> str:
+    """Say how many wait when only what POP has handed out is not known."""
+    known = dataclasses.replace(item, failure=None).known_lag()
+    if item.handed_out is None or item.committed is None or not known:
+        return ""
+    return f"; at least {known} wait"
 
 
 def _lag(item: QueueReading, state: LagState) -> int | None:
@@ -209,6 +247,8 @@ def _age_ms(item: QueueReading, lag: int | None) -> int | None:
     """
     if not lag:
         return lag
+    if item.handed_out and item.unacknowledged_before(item.committed or 0):
+        return None  # older than the next one, of which brokers report the time
     span = item.time_span
     if span is None:
         return None

@@ -37,7 +37,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmqcli.callbacks import check_returned
+from rmqcli.checked import check_returned
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.engine.pull_from_where import compute_pull_from_where
@@ -345,10 +345,14 @@ class Rebalance:
         if not errors:
             self._without_offsets.discard((topic, broker_name))
         else:
-            is_known = (topic, broker_name) in self._without_offsets
-            self._without_offsets.add((topic, broker_name))
+            place = (topic, broker_name)
+            is_said = (
+                place in self._without_offsets or broker_name in member.lost_brokers
+            )
+            if not is_said:
+                self._without_offsets.add(place)
             logger.log(
-                logging.DEBUG if is_known else logging.WARNING,
+                logging.DEBUG if is_said else logging.WARNING,
                 "offsets unknown, queues cannot begin yet; retrying topic=%s broker=%s"
                 " queues=%d: %s",
                 topic,

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.callbacks import check_returned
+from rmqcli.checked import check_returned
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:

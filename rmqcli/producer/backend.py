@@ -11,13 +11,15 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rmqcli.errors import ConfigError, UsageError
+from rmqcli.errors import ConfigError, DeniedError, SendUnknownError, UsageError
+from rmqcli.hint import Hint, LibraryCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from rmqcli.api.calls.send import SendStatus
+    from rmqcli.errors import TransportError
     from rmqcli.model import MessageQueue
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.producer.transactions import LocalTransactionState
@@ -166,18 +168,17 @@ class SendsInFlight:
             if self._is_closed:
                 self._ended.notify_all()
 
-    def begin_async(self, async_max: int | None) -> None:
+    def begin_async(self, async_max: int, may_wait: Callable[[], bool]) -> None:
         """Count a submitted send, once fewer than `async_max` are in flight.
 
-        None does not wait. Raises UsageError after `close`, which ends the wait.
+        Does not wait unless `may_wait`. Raises UsageError after `close`, which ends the
+        wait.
         """
         with self._lock:
-            while (
-                async_max is not None
-                and self._async_count >= async_max
-                and not self._is_closed
-            ):
-                self._ended.wait()
+            if self._async_count >= async_max and may_wait():
+                self._ended.wait_for(
+                    lambda: self._async_count < async_max or self._is_closed
+                )
             if self._is_closed:
                 raise closed()
             self._count += 1
@@ -201,6 +202,43 @@ class SendsInFlight:
 def closed() -> UsageError:
     """The error of a call to a producer that is closed."""
     return UsageError("the producer is closed")
+
+
+def no_writable_queue(topic: str, *, code: int, name: str) -> DeniedError:
+    """The error of a send to a topic without a writable queue."""
+    return DeniedError(
+        f"topic {topic} has no writable queue: no master is online, or its permissions"
+        " do not allow it",
+        code=code,
+        name=name,
+        hint=Hint(
+            "read the topic's permissions with ", LibraryCall("Admin.topic", topic)
+        ),
+    )
+
+
+def what_is_sent(topic: str, msg_ids: Sequence[str]) -> str:
+    """The subject of an error about a request."""
+    if len(msg_ids) == 1:
+        return f"message {msg_ids[0]} to topic {topic}"
+    return f"batch of {len(msg_ids)} messages to topic {topic}"
+
+
+def unknown_send(
+    topic: str, msg_ids: tuple[str, ...], unanswered: TransportError
+) -> SendUnknownError:
+    """The error of a request that was not answered."""
+    return SendUnknownError(
+        f"{what_is_sent(topic, msg_ids)} may or may not be stored:"
+        f" {unanswered.message}",
+        address=unanswered.address,
+        msg_ids=msg_ids,
+        hint=Hint(
+            "search its id with ",
+            LibraryCall("Admin.messages_by_key"),
+            " before sending it again, or let consumers drop duplicates",
+        ),
+    )
 
 
 def check_queue(queue: MessageQueue, topic: str) -> None:

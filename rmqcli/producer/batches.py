@@ -166,7 +166,7 @@ class BatchSender:
                 if deadline.is_over() or not self._may_help(topic, error):
                     raise
                 logger.warning("batch sent again topic=%s error=%s", topic, error)
-                wait_ms = min(_RETRY_EVERY_MS, max(1, deadline.left_ms()))
+                wait_ms = min(_RETRY_EVERY_MS, deadline.left_ms())
                 self._clock.wait_ms(never, wait_ms)
             else:
                 self._known.add(topic)

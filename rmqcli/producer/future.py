@@ -5,14 +5,17 @@ them, and to let the garbage collector visit them, costs more than all else that
 `submit` does. Here they are made when a thread waits or a callback is added before the
 end; most messages end without that. The result is made when it is asked for.
 
-No lock guards this. Of the two threads that want `_made`, the one that ends the future
-and the one that needs the condition, `dict.setdefault` lets one be the first:
+No lock guards this. The thread that ends the future sets `_state` and then looks for
+`_made`; a thread that needs the condition sets `_made` and then looks at `_state`. So
+at least one of them sees what the other one did:
 
-- The end is first. `_state` was set before, so a thread that comes later sees the end,
-  and no thread has to be notified.
-- The condition is first. The end then takes it, notifies, and calls back, as in the
-  standard library. A callback is either in the list by then, or its thread, which
-  looks under the condition, sees the end and runs the callback itself.
+- The end does not see a condition. A thread that comes later sees the end, and no
+  thread has to be notified.
+- The end sees a condition. It takes it, notifies, and calls back, as in the standard
+  library. A callback is either in the list by then, or its thread, which looks under
+  the condition, sees the end and runs the callback itself.
+
+For `on_end` both may see each other; the one that takes the call out makes it.
 
 Source: concurrent.futures._base.
 """
@@ -23,7 +26,7 @@ import threading
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.checked import check_callback, check_returned
 from rmqcli.producer.backend import SendResult
 
 if TYPE_CHECKING:
@@ -31,8 +34,20 @@ if TYPE_CHECKING:
 
 _RUNNING: Final = "RUNNING"
 _FINISHED: Final = "FINISHED"
-#: in place of a condition, for a future that ended before one was needed
-_ENDED: Final = object()
+
+
+class _OnEnd(list["Callable[[], object]"]):
+    """In place of a condition, what `on_end` was given, until a thread takes it."""
+
+    __slots__ = ()
+
+    def make(self) -> None:
+        """Call it, unless another thread does."""
+        try:
+            call = self.pop()
+        except IndexError:
+            return
+        call()
 
 
 class SendFuture(Future[SendResult]):
@@ -42,6 +57,8 @@ class SendFuture(Future[SendResult]):
     #: after the end (function, index) until the result is asked for
     _result: Any = None
     _exception: BaseException | None = None
+    #: a condition or an _OnEnd, once a thread needs it
+    _made: Any = None
 
     def __init__(self) -> None:
         """Make nothing; see the module."""
@@ -85,6 +102,15 @@ class SendFuture(Future[SendResult]):
             return super().exception(timeout)
         return self._exception
 
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Call `call` at the end, in any thread, and now if that has been.
+
+        It must not fail. Nothing may wait for this future or add a callback to it.
+        """
+        made = self._made = _OnEnd((call,))
+        if self._state is _FINISHED:
+            made.make()
+
     def set_stored(self, make: Callable[[int], SendResult], index: int) -> None:
         """End with the result `make(index)`, which is made when it is asked for."""
         self._result = (make, index)
@@ -104,8 +130,11 @@ class SendFuture(Future[SendResult]):
         if self._state is _FINISHED:
             raise InvalidStateError(f"{self._state}: {self!r}")
         self._state = _FINISHED
-        made: Any = self.__dict__.setdefault("_made", _ENDED)
-        if made is _ENDED:
+        made = self._made
+        if made is None:
+            return
+        if type(made) is _OnEnd:
+            made.make()
             return
         with made:
             for waiter in self._waiters:
@@ -120,12 +149,11 @@ class SendFuture(Future[SendResult]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        fields = self.__dict__
-        made = fields.get("_made")
-        if made is None:
-            made = fields.setdefault("_made", threading.Condition())
-        if made is _ENDED:
-            made = fields.setdefault("_made_later", threading.Condition())
+        made = self._made
+        if made is None:  # of several threads that make one, all use the first
+            made = self.__dict__.setdefault("_made", threading.Condition())
+        elif type(made) is _OnEnd:
+            made = self.__dict__.setdefault("_made_later", threading.Condition())
         return made  # type: ignore[no-any-return]  # a Condition
 
     @property

@@ -36,7 +36,9 @@ class UniqueIds:
         self._clock = clock
         self._tz = datetime.now(UTC).astimezone().tzinfo or UTC
         self._counter = 0
-        self._now_ms = -1
+        self._now_ms = self._second = -1
+        #: of the month of `_second`; months begin with a whole second
+        self._month_start_ms = 0
         #: all of an id but its counter, in the millisecond `_now_ms`
         self._head = ""
         self._prefix = encode_unique_id(
@@ -54,7 +56,11 @@ class UniqueIds:
         now_ms = self._clock.epoch_ms()
         if now_ms != self._now_ms:
             self._now_ms = now_ms
-            since_ms = since_month_start_ms(now_ms, tz=self._tz) & _UINT32_MAX
+            if now_ms // 1_000 != self._second:
+                self._second = now_ms // 1_000
+                since_ms = since_month_start_ms(now_ms, tz=self._tz)
+                self._month_start_ms = now_ms - since_ms
+            since_ms = (now_ms - self._month_start_ms) & _UINT32_MAX
             self._head = f"{self._prefix}{since_ms:08X}"
         self._counter = (self._counter + 1) & _COUNTER_MASK
         return f"{self._head}{self._counter:04X}"

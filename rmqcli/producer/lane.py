@@ -136,17 +136,17 @@ class Lane(Generic[M]):
     def take(self) -> list[M]:
         """Remove and return the messages of the next request: one alone, or a batch."""
         slots: list[M] = []
-        size = 0
-        while self._backlog and len(slots) < BATCH_MESSAGES_MAX:
-            slot = self._backlog[0]
-            size += slot.cost_bytes
-            if slots and (slot.is_alone or size > BATCH_BYTES_MAX):
+        backlog, size = self._backlog, 0
+        while backlog and len(slots) < BATCH_MESSAGES_MAX:
+            slot = backlog[0]
+            with_slot = size + slot.cost_bytes
+            if slots and (slot.is_alone or with_slot > BATCH_BYTES_MAX):
                 break
-            self._backlog.popleft()
-            self._backlog_bytes -= slot.cost_bytes
-            slots.append(slot)
+            slots.append(backlog.popleft())
+            size = with_slot
             if slot.is_alone:
                 break
+        self._backlog_bytes -= size
         return slots
 
     def take_one(self) -> M:

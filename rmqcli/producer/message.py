@@ -121,7 +121,8 @@ class ProducerMessage:
                 f"body is a {type(self.body).__name__}; it must be bytes, for example"
                 " text.encode()"
             )
-        check_user_properties(self.properties)
+        if self.properties:
+            check_user_properties(self.properties)
         if self.flag != 0:
             check_int(self.flag, "flag", -_INT32_MAX - 1, _INT32_MAX)
         if self.message_group is not None and not self.message_group:

@@ -23,6 +23,7 @@ chooses queues, and `message_group` keeps messages in order.
 | thread | runs | ended by |
 |---|---|---|
 | that of the back end | sockets, timers, callbacks of futures | close() |
+| rmq-trace | sockets and timers for traces, with `trace` | close() |
 | rmq-check-N | `on_check`, once a broker has asked; see `transactions` | close() |
 | rmq-close | a close that a callback began | the end of the close |
 
@@ -40,13 +41,13 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from rmqcli.api.calls.send import SendStatus
-from rmqcli.callbacks import check_callback
-from rmqcli.checked import check_int, check_type
+from rmqcli.checked import check_callback, check_int, check_type, checks_arguments
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.errors import ConfigError, RmqError, UsageError
+from rmqcli.model import MessageQueue
 from rmqcli.names import check_group
-from rmqcli.process_end import OPEN_CLIENTS
+from rmqcli.process.end import OPEN_CLIENTS
 from rmqcli.producer.backend import (
     ANY_QUEUE,
     QueueChoice,
@@ -55,6 +56,7 @@ from rmqcli.producer.backend import (
     closed,
 )
 from rmqcli.producer.config import TIMEOUT_MS_MAX, ProducerConfig
+from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.transactions import (
     LocalTransactionState,
     TransactionSendResult,
@@ -62,6 +64,7 @@ from rmqcli.producer.transactions import (
     transaction_result,
     warn_of_end,
 )
+from rmqcli.trace.setting import trace_topic
 from rmqcli.wire.ids import java_string_hash
 
 if TYPE_CHECKING:
@@ -70,9 +73,8 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.model import Message, MessageQueue
+    from rmqcli.model import Message
     from rmqcli.producer.backend import MessageQueueSelector, ProducerBackend
-    from rmqcli.producer.message import ProducerMessage
 
 
 def select_by_hash(
@@ -105,6 +107,13 @@ class Producer:
     `plaintext=True` or `tls=TlsOptions(...)`. With a proxy `group` has no meaning:
     `on_check` receives the half messages of topics to which this producer has sent.
 
+    With `trace=True` the producer reports each message that a broker has answered for,
+    and how its transactions ended, to the topic RMQ_SYS_TRACE_TOPIC, from which
+    `Admin.message_trace`, `rmq message trace`, `mqadmin queryMsgTraceById` and the
+    dashboard read it; `trace="TOPIC"` names another topic. A trace never delays a
+    message and never makes it fail: traces that cannot be written are dropped, with a
+    line in the log. Through a proxy this raises UnsupportedError.
+
     Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
     In a forked child process the producers of the parent are closed.
     """
@@ -118,9 +127,11 @@ class Producer:
         config: ProducerConfig | None = None,
         client: ClientConfig | None = None,
         on_check: Callable[[Message], LocalTransactionState | None] | None = None,
+        trace: bool | str = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client_config = client_config(client, namesrv, endpoints)
+        self._trace_topic = trace_topic(trace, self._client_config)
         check_type(config, (ProducerConfig, type(None)), "config")
         check_callback(on_check, "on_check")
         self.group = group
@@ -196,8 +207,10 @@ class Producer:
             in_flight=in_flight,
             clock=clock,
             rng=rng,
+            trace_topic=self._trace_topic,
         )
 
+    @checks_arguments()
     def close(self, *, timeout_ms: int | None = None) -> None:
         """Wait for the sends in flight, leave the group, and close. Idempotent.
 
@@ -257,6 +270,7 @@ class Producer:
         support the delay, ConfigError when the message is too large or malformed.
         """
         backend = self._waited_for()
+        _check_message(message)
         choice = _choice(queue, selector, arg)
         return backend.send(message, choice, self._timeout_ms(timeout_ms))
 
@@ -280,12 +294,12 @@ class Producer:
         callback. The future cannot be cancelled.
         """
         backend = self._opened()
+        _check_message(message)
         choice = _choice(queue, selector, arg)
         timeout_ms = self._timeout_ms(timeout_ms)
         # In the back end's own thread a wait would never end.
-        is_inside = backend.in_own_thread()
         self._in_flight.begin_async(
-            None if is_inside else self.config.async_messages_max
+            self.config.async_messages_max, lambda: not backend.in_own_thread()
         )
         try:
             return backend.submit(message, choice, timeout_ms)
@@ -308,7 +322,11 @@ class Producer:
         of `send`.
         """
         backend = self._waited_for()
-        return backend.send_batch(list(messages), queue, self._timeout_ms(timeout_ms))
+        batch = list(messages)
+        for each in batch:
+            _check_message(each)
+        _choice(queue, None, None)
+        return backend.send_batch(batch, queue, self._timeout_ms(timeout_ms))
 
     def send_oneway(
         self,
@@ -324,7 +342,9 @@ class Producer:
         topic or an unreachable name server. Raises UnsupportedError with endpoints,
         because the gRPC protocol has no such call.
         """
-        self._waited_for().send_oneway(message, _choice(queue, selector, arg))
+        _check_message(message)
+        choice = _choice(queue, selector, arg)
+        self._waited_for().send_oneway(message, choice)
 
     def send_in_transaction(
         self,
@@ -351,6 +371,7 @@ class Producer:
         """
         if self._on_check is None:
             raise UsageError("a transaction needs a producer with group and on_check")
+        _check_message(message)
         if message.is_delayed:
             raise ConfigError("a message of a transaction cannot be delayed")
         check_callback(execute, "execute")
@@ -369,6 +390,7 @@ class Producer:
                     warn_of_end(half.result, state, error)
             return transaction_result(half.result, state)
 
+    @checks_arguments()
     def recall(self, topic: str, recall_handle: str) -> str:
         """Recall a delayed message that has not been delivered yet; return its id.
 
@@ -379,6 +401,7 @@ class Producer:
         """
         return self._waited_for().recall(topic, recall_handle)
 
+    @checks_arguments()
     def queues(self, topic: str) -> list[MessageQueue]:
         """The writable queues of a topic, sorted. Raises the errors of `send`."""
         return self._waited_for().queues(topic)
@@ -409,9 +432,15 @@ class Producer:
         return backend
 
 
+def _check_message(message: ProducerMessage) -> None:
+    if type(message) is not ProducerMessage:  # in a time that sends do not notice
+        check_type(message, ProducerMessage, "message")
+
+
 def _choice(
     queue: MessageQueue | None, selector: MessageQueueSelector | None, arg: object
 ) -> QueueChoice:
     if queue is None and selector is None:
         return ANY_QUEUE
+    check_type(queue, (MessageQueue, type(None)), "queue")
     return QueueChoice(queue, selector, arg)

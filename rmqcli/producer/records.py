@@ -5,9 +5,10 @@ compactly); null is the same as absent. `tags`, `keys`, `properties` and `flag` 
 optional. All other fields are ignored, because they say where the record was read, and
 so are the properties in `SYSTEM_PROPERTIES`.
 
-A record that was read with `--decode json` has both a body, which `body_encoding`
+A record that was read with values has both a body, which `body_encoding`
 names, and the value of that body. Its body is sent, and its value must still be the
-same: whoever changed it meant to send the change.
+same: whoever changed it meant to send the change. A value that `value_format` says was
+read from another format cannot be compared, nor sent, and is ignored.
 """
 
 from __future__ import annotations
@@ -70,6 +71,12 @@ def _body(record: dict[str, object]) -> bytes:
         raise _RecordError(f"body_encoding {encoding!r} is not one of utf-8, base64")
     names = ("body", "body_b64", "value")
     given = {name: record[name] for name in names if record.get(name) is not None}
+    kind = record.get("value_format")
+    is_of_another = kind not in (None, "json") and "value" in given
+    if is_of_another and len(given) == 1 and not record.get("error"):
+        raise _RecordError(f"value was read from {kind}, and there is no body")
+    if is_of_another:
+        del given["value"]
     if list(given) == ["value"]:
         return _value_bytes(given["value"])
     value = given.pop("value", None) if encoding is not None else None

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.callbacks import check_returned
+from rmqcli.checked import check_returned
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.log import get_logger
 from rmqcli.producer.backend import SendResult

@@ -9,7 +9,7 @@ lists what the consumers and the producer use.
 
 import os
 
-import rmqcli.grpc_forks  # noqa: F401  # before gRPC is loaded
+import rmqcli.process.grpc  # noqa: F401  # before gRPC is loaded
 
 # gRPC reads this variable when it is loaded. Otherwise its C code prints each failed
 # handshake to stderr, in addition to the error that reports it.

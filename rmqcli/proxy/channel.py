@@ -1,9 +1,9 @@
 """The channels to one proxy server, and two ways to make calls over them.
 
-A caller that waits for the answer makes the call in its own thread (`invoke`,
-`receive_now`), because a hand-over to another thread and back costs more than the call.
-Other calls run in the I/O thread (`submit`, `receive`, telemetry). Each way has its own
-connection, which is opened on first use.
+A caller that waits for the answer makes the call in its own thread (`invoke`), because
+a hand-over to another thread and back costs more than the call. Other calls run in the
+I/O thread (`submit`, `receive`, telemetry). Each way has its own connection, which is
+opened on first use.
 
 After a failed connection attempt, gRPC answers calls with that failure until its
 back-off is over. Here the next call reconnects at once, so that it finds a proxy that
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 import grpc.aio
-import grpc.experimental
 
 from rmqcli.errors import ConnectError, DisconnectedError, RmqError, UsageError
 from rmqcli.proxy.rpc import TELEMETRY, ReceiveParser
@@ -60,7 +59,6 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.enable_http_proxy", 0),  # brokers are reached directly, too
 )
-_ONE_THREAD: Final = (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)
 #: How long calls may still run on a connection that was replaced.
 KEEP_OLD_S: Final = 30.0
 #: Numbers that keep gRPC from sharing connections that must be separate.
@@ -70,9 +68,9 @@ _NUMBERS: Final = itertools.count(1)
 class ProxyChannel:
     """The channels to the server at some endpoints.
 
-    `invoke` and `receive_now` may be called from any thread, the other methods only
-    from the I/O thread. In a forked child the channels remain its parent's: calls are a
-    UsageError, and `close` leaves them alone.
+    `invoke` may be called from any thread, the other methods only from the I/O thread.
+    In a forked child the channels remain its parent's: calls are a UsageError, and
+    `close` leaves them alone.
     """
 
     def __init__(
@@ -137,27 +135,6 @@ class ProxyChannel:
             raise self._error(error, rpc.what, timeout_ms) from None
         self.has_answered = True
         return rpc.parse(data, self.address)
-
-    def receive_now(self, rpc: ReceiveRpc, timeout_ms: int | None = None) -> Received:
-        """Receive messages; wait for `rpc.polling_ms` when there is none."""
-        timeout_ms = timeout_ms or rpc.polling_ms + RECEIVE_SLACK_MS
-        parser = ReceiveParser(rpc, self.endpoints)
-        call = self._blocking(rpc.method, is_stream=True)(
-            rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
-        )
-        try:
-            for data in call:
-                self.has_answered = True
-                parser.feed(data)
-        except grpc.RpcError as error:
-            return parser.end(self._error(error, rpc.what, timeout_ms))
-        except RmqError as error:
-            call.cancel()
-            return parser.end(error)
-        except BaseException:  # after an interrupt the messages are delivered again
-            call.cancel()
-            raise
-        return parser.end()
 
     # --- in the I/O thread ---
 
@@ -250,7 +227,7 @@ class ProxyChannel:
 
     # --- channels ---
 
-    def _blocking(self, method: str, *, is_stream: bool = False) -> Callable[..., Any]:
+    def _blocking(self, method: str) -> Callable[..., Any]:
         if self._pid != os.getpid():
             raise UsageError("the client belongs to the process that was forked")
         made = self._blocking_made
@@ -260,7 +237,7 @@ class ProxyChannel:
                 made = self._blocking_made
                 if made is None:
                     made = self._blocking_made = _Made(self._open(grpc, secured))
-        return made.method(method, "unary_stream" if is_stream else "unary_unary")
+        return made.method(method, "unary_unary")
 
     async def _async(
         self, method: str, kind: str = "unary_unary"
@@ -277,8 +254,6 @@ class ProxyChannel:
 
     def _open(self, module: Any, secured: Secured | None) -> Any:  # noqa: ANN401
         options = [*_OPTIONS, ("rmqcli.connection", self._connection)]
-        if module is grpc:
-            options.append(_ONE_THREAD)
         if secured is None:
             return module.insecure_channel(self.endpoints.target, options)
         name = ("grpc.ssl_target_name_override", secured.host_name)

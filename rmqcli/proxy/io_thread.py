@@ -18,9 +18,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import RmqError
-from rmqcli.futures import run_in
-from rmqcli.grpc_forks import use_grpc
 from rmqcli.log import get_logger
+from rmqcli.process.grpc import is_of_another_loop, use_grpc
+from rmqcli.tasks import run_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -57,7 +57,7 @@ class IoThread:
         self.loop.call_soon_threadsafe(action)
 
     def run(self, part: tasks.Part) -> Future[Any]:
-        """See `futures.run_in`."""
+        """See `tasks.run_in`."""
         return run_in(self, part)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -77,15 +77,12 @@ class IoThread:
 
 
 def _loop_failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    if isinstance(error, BlockingIOError):
-        # Another event loop of the process has taken the event that woke this one.
-        return
-    logger.error(
-        "the proxy thread continues after an error: %s",
-        context.get("message"),
-        exc_info=error,
-    )
+    if not is_of_another_loop(context):
+        logger.error(
+            "the proxy thread continues after an error: %s",
+            context.get("message"),
+            exc_info=context.get("exception"),
+        )
 
 
 _lock: Final = threading.Lock()

@@ -7,7 +7,6 @@ The producer and the consumers are built on it and use:
 | `Session(config, client_type=..., ...)` | creates a client; opens no connection |
 | `open(topics)` | gets routes and opens telemetry, which a receive needs |
 | `invoke(endpoints, rpc)` | makes a call of `rpc` in the caller's thread |
-| `receive_now(endpoints, rpc)` | receives in the caller's thread |
 | `submit(endpoints, rpc)`, `receive(...)` | do so in the I/O thread, as `Pending` |
 | `run(task)`, `post(action)` | run something in the I/O thread, from any thread |
 | `in_caller(task)` | runs a task in the caller's thread |
@@ -25,6 +24,7 @@ Source: ClientImpl in apache/rocketmq-clients.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import random
@@ -37,10 +37,12 @@ from rmqcli.client_id import new_proxy_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import (
     BodyError,
+    ConnectError,
     DeadlineError,
     DisconnectedError,
     RmqError,
     TimeLimitError,
+    TransportError,
     UsageError,
 )
 from rmqcli.log import get_logger
@@ -210,17 +212,6 @@ class Session:
         channel = self._server(endpoints).channel
         return channel.invoke(rpc, timeout_ms or self.config.timeout_ms)
 
-    def receive_now(
-        self, endpoints: Endpoints, rpc: ReceiveRpc, timeout_ms: int | None = None
-    ) -> Received:
-        """Receive in the caller's thread. Raises the errors of `invoke`.
-
-        The default of `timeout_ms` is 3 s more than the time for which the server may
-        hold the call. Must not be called from the I/O thread.
-        """
-        self._refuse_in_thread()
-        return self._server(endpoints).channel.receive_now(rpc, timeout_ms)
-
     def submit(
         self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
     ) -> tasks.Pending[T]:
@@ -244,6 +235,18 @@ class Session:
             failed.fail(error)
             return failed
         return channel.receive(rpc, timeout_ms)
+
+    def level_of(self, endpoints: Endpoints, error: RmqError) -> int:
+        """The level at which to log that a call failed. Runs in the I/O thread.
+
+        WARNING, or INFO where the server does not answer: that is logged once.
+        """
+        server = self._servers.get(endpoints)
+        if server is None or not isinstance(error, TransportError):
+            return logging.WARNING
+        if isinstance(error, (ConnectError, DisconnectedError)):
+            server.lose(error)
+        return logging.INFO if server.is_lost else logging.WARNING
 
     def end_receives(self) -> None:
         """Cancel the receives that wait for messages, and begin none from now on.
@@ -399,7 +402,10 @@ class Session:
             if not isinstance(outcome, RmqError):
                 self._learn(topic, outcome)
             elif not self._is_closed:
-                logger.warning("route not refreshed topic=%s error=%s", topic, outcome)
+                level = self.level_of(self.access_point, outcome)
+                logger.log(
+                    level, "route not refreshed topic=%s error=%s", topic, outcome
+                )
         used = {each.endpoints for queues in self._routes.values() for each in queues}
         for endpoints in self._servers.keys() - used - {self.access_point}:
             self._servers.pop(endpoints).close()

@@ -11,6 +11,7 @@ Source: ClientSessionImpl in apache/rocketmq-clients; ClientActivity in apache/r
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,6 +75,8 @@ class Telemetry:
         self._limit = FloodLimit()
         self._is_closed = False
         self._silent = 0
+        #: the level at which the loss of the server was logged; None while it answers
+        self._lost_level: int | None = None
 
     def start(self) -> None:
         """Open the stream, and keep it open until `close`."""
@@ -122,6 +125,39 @@ class Telemetry:
         if self._stream is not None:
             self._stream.cancel()
 
+    # --- whether the server answers ---
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was logged that the server does not answer, and it still does not.
+
+        What fails meanwhile is a consequence of that, and no news.
+        """
+        return self._lost_level is not None
+
+    def lose(self, error: RmqError, *, level: int = logging.WARNING) -> None:
+        """Log once that the server does not answer; each further error only as INFO."""
+        address = self.channel.address
+        if self._is_closed:
+            return
+        if not self.is_lost:
+            self._lost_level = level
+            if isinstance(error, DeadlineError):
+                logger.log(level, "proxy %s does not answer; retrying", address)
+            else:
+                what = "connection to proxy %s is lost; retrying"
+                logger.log(level, what, address)
+        logger.info("proxy failed address=%s error=%s", address, error)
+
+    def _is_back(self) -> None:
+        if self._lost_level is not None:
+            logger.log(
+                self._lost_level,
+                "proxy %s is back; continuing",
+                self.channel.address,
+            )
+            self._lost_level = None
+
     # --- the stream ---
 
     async def _keep_open(self) -> None:
@@ -158,16 +194,11 @@ class Telemetry:
                 self._backoff.succeeded()
                 failures = 0
             delay_ms = self._backoff.failed()
-            # The error of the first stream is raised in `open`, so it is not logged.
+            # The error of the first stream is raised in `open`. One that ends each time
+            # soon after it was opened is reported once.
             is_news = was_known and not failures
-            log = logger.warning if is_news else logger.info
             failures += 1
-            log(
-                "telemetry lost address=%s; reopening it in %d ms: %s",
-                address,
-                delay_ms,
-                error,
-            )
+            self.lose(error, level=logging.WARNING if is_news else logging.INFO)
             await asyncio.sleep(delay_ms / 1_000)
 
     async def _talk(self) -> None:
@@ -219,6 +250,7 @@ class Telemetry:
             raise error_of(command.status, what="telemetry", address=address)
         if kind == "settings":
             self.is_known = True
+            self._is_back()
             session.take_settings(command.settings)
             self.opened.succeed(None)
         elif kind == "recover_orphaned_transaction_command":
@@ -292,6 +324,8 @@ class Telemetry:
                 self._unanswered(outcome)
             else:
                 self._silent = 0
+                if self.is_known:
+                    self._is_back()
                 if not outcome:
                     self.send_settings()
             self._io.call_later(HEARTBEAT_MS, self._beat)
@@ -301,10 +335,13 @@ class Telemetry:
     def _unanswered(self, error: RmqError) -> None:
         if self._is_closed:
             return
-        logger.warning(
-            "heartbeat failed address=%s error=%s", self.channel.address, error
-        )
-        self._silent += isinstance(error, TransportError)
+        if isinstance(error, TransportError):
+            self._silent += 1
+            self.lose(error)
+        else:
+            logger.warning(
+                "heartbeat failed address=%s error=%s", self.channel.address, error
+            )
         if self._silent >= _SILENT_MAX:
             self._silent = 0
             self.reconnect()

@@ -120,6 +120,8 @@ def _shown(endpoints: Endpoints, *, timeout_ms: int) -> tuple[bytes, str]:
         ) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
+        if isinstance(error, TimeoutError):
+            reason = "timed out"  # of a handshake, ssl names a line of its source, too
         raise ConnectError(
             f"cannot connect to {endpoints}: {reason}",
             address=str(endpoints),

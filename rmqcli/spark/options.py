@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rmqcli.config import ClientConfig
+from rmqcli.config import ClientConfig, parse_address_map
 from rmqcli.errors import TextError, UsageError
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.units import parse_duration_ms
@@ -31,6 +31,7 @@ CONNECTION_NAMES: Final = (
     "tlsServerName",
     "tlsCert",
     "tlsKey",
+    "addressMap",
 )
 
 
@@ -149,6 +150,7 @@ def connection(given: Given, *, environ: Mapping[str, str]) -> ClusterConnection
         namesrv=given.text("namesrv"),
         timeout_ms=given.read("timeout", positive_ms, 5_000),
         tls=_tls(given),
+        address_map=given.read("addressMap", parse_address_map, ()),
     )
     return ClusterConnection(config, acl_file)
 

@@ -20,19 +20,17 @@ from rmqcli.store.checkpoint import (
     write_abort,
     write_checkpoint,
 )
-from rmqcli.store.commit_log import CommitLog
-from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.folder import FolderLock, check_layout
-from rmqcli.store.index import KeyIndex
 from rmqcli.store.message_store import (
     Appended,
     StoreError,
     StoreFullError,
+    lmq_place,
     message_count,
 )
-from rmqcli.store.queue_table import QueueTable
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
+from rmqcli.store.store_files import StoreFiles
 from rmqcli.wire.message.encode import encode_placed
 from rmqcli.wire.message.layout import RECORD_BYTES_MAX
 from rmqcli.wire.message.properties import KEYS, UNIQ_KEY, parse_properties
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from rmqcli.store.message_store import QueueUnit
     from rmqcli.store.queue_table import Queue
     from rmqcli.wire.message.encode import MessageFields
 
@@ -58,18 +55,16 @@ _CHECKPOINT_MS: Final = 5_000
 _PENDING_MAX: Final = 100_000
 
 
-class DiskStore:
+class DiskStore(StoreFiles):
     """A `MessageStore` on disk, for one process; other processes use `ReadOnlyStore`.
 
     Raises StoreError when the folder is in use, or of a kind that cannot be read.
     """
 
     def __init__(self, folder: Path, settings: StoreSettings | None = None) -> None:
-        self.folder = folder
-        self.settings = settings or StoreSettings()
+        super().__init__(folder, settings or StoreSettings(), writable=True)
         check_layout(folder)
         self._lock = FolderLock(folder)
-        self._opened = OpenFiles(writable=True)
         self._is_closed = False
         self._pending = 0  # messages whose queue entries were not written out
         self._unsafe = 0  # messages since the checkpoint
@@ -88,16 +83,7 @@ class DiskStore:
         settings, folder = self.settings, self.folder
         aborted = read_abort(folder)
         (folder / "commitlog").mkdir(exist_ok=True)  # so readers recognise a store
-        files = FixedFiles(
-            folder / "commitlog", settings.commit_log_file_bytes, self._opened
-        )
-        self._log = CommitLog(files)
-        self._queues = QueueTable(
-            folder / "consumequeue", settings.consume_queue_file_units, self._opened
-        )
-        self._index = KeyIndex(
-            str(folder / "index"), settings.index_slots, self._opened
-        )
+        self._open_files()
         self._checkpoint = read_checkpoint(folder)
         if aborted is None:
             write_abort(folder)
@@ -134,11 +120,12 @@ class DiskStore:
             self._write_out()
         self._index.need_room()
         targets = [self._queue(fields) for fields in messages]
+        lmqs = [self._lmq(fields) for fields in messages]
         places, parts, end = self._placed(messages, targets)
         self._log.write(parts, end)
         add = self._queues.add
-        for fields, queue, place, code in zip(
-            messages, targets, places, tags_codes, strict=True
+        for fields, queue, lmq, place, code in zip(
+            messages, targets, lmqs, places, tags_codes, strict=True
         ):
             if queue is not None:
                 add(
@@ -149,6 +136,9 @@ class DiskStore:
                     count=message_count(fields),
                     store_timestamp_ms=fields.store_timestamp_ms,
                 )
+                if lmq is not None and lmq[0].max_offset == lmq[1]:
+                    when = fields.store_timestamp_ms
+                    add(lmq[0], place[0], place[1], code, store_timestamp_ms=when)
             if fields.sys_flag & _TRANSACTION_BITS != _ROLLBACK:
                 self._add_keys(fields, place[0])
         self._last_ms = messages[-1].store_timestamp_ms
@@ -162,11 +152,19 @@ class DiskStore:
             self._move_checkpoint_back(fields.store_timestamp_ms)
         if fields.sys_flag & _TRANSACTION_BITS in (_PREPARED, _ROLLBACK):
             return None
-        key = (fields.topic, fields.queue_id)
+        return self._open_queue(fields.topic, fields.queue_id)
+
+    def _lmq(self, fields: MessageFields) -> tuple[Queue, int] | None:
+        """Return the second queue of a lite topic's message, and the offset there."""
+        place = lmq_place(fields)
+        return None if place is None else (self._open_queue(place[0], 0), place[1])
+
+    def _open_queue(self, topic: str, queue_id: int) -> Queue:
+        key = (topic, queue_id)
         queue = self._queues.queues.get(key) or self._queues.make(key)
         if queue.pending_count > 2 * _PENDING_MAX:
             raise StoreFullError(
-                f"queue {fields.queue_id} of topic {fields.topic} cannot be written: "
+                f"queue {queue_id} of topic {topic} cannot be written: "
                 f"{queue.pending_count} entries are only in memory",
             )
         return queue
@@ -292,10 +290,6 @@ class DiskStore:
             raise StoreFullError(error.message) from error
         self._checkpoint = checkpoint
 
-    @property
-    def batch_topics(self) -> set[str]:
-        return self._queues.batch_topics
-
     def queues(self) -> Iterable[tuple[str, int]]:
         return list(self._queues.queues)
 
@@ -303,36 +297,8 @@ class DiskStore:
         queue = self._queues.queues.get((topic, queue_id))
         return None if queue is None else (queue.min_offset, queue.max_offset)
 
-    def units(
-        self, topic: str, queue_id: int, start: int, count_max: int
-    ) -> Sequence[QueueUnit]:
-        queue = self._queues.queues.get((topic, queue_id))
-        return [] if queue is None else queue.units(start, count_max)
-
-    def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
-        return self._log.read(commit_log_offset, size_bytes)
-
-    def read_units(self, units: Sequence[QueueUnit]) -> bytes:
-        return self._log.read_units(units)
-
-    def message_at(self, commit_log_offset: int) -> bytes | None:
-        return self._log.message_at(commit_log_offset)
-
     def log_bounds(self) -> tuple[int, int]:
         return self._log.start, self._log.end
-
-    def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        units = self.units(topic, queue_id, queue_offset, 1)
-        return self._log.store_time_ms(units[0].commit_log_offset) if units else None
-
-    def query_index(
-        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
-    ) -> list[int]:
-        start = self._log.start
-        found = self._index.find(
-            topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
-        )
-        return [offset for offset in found if offset >= start]
 
     def delete_topic(self, topic: str) -> None:
         self._queues.delete_topic(topic)

@@ -27,6 +27,11 @@ from rmqcli.wire.message.layout import (
     read_head,
     store_timestamp_ms,
 )
+from rmqcli.wire.message.properties import (
+    INNER_MULTI_DISPATCH,
+    lmq_of,
+    parse_properties,
+)
 from rmqcli.wire.message.system_flag import (
     INNER_BATCH,
     TRANSACTION_PREPARED,
@@ -47,6 +52,7 @@ _NAMES: Final = re.compile(
 )
 #: INNER_NUM, by which a real broker knows the size of an inner batch
 _BATCH_COUNT: Final = re.compile(rb"(?:\A|\x02)INNER_NUM\x01([0-9]{1,5})(?=\x02|\Z)")
+_DISPATCH: Final = INNER_MULTI_DISPATCH.encode()
 _SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
 _KEPT_MAX: Final = 65_536
 
@@ -70,6 +76,18 @@ class ScannedRecord(NamedTuple):
             return 0
         found = _BATCH_COUNT.search(self.properties)
         return min(int(found[1]), MESSAGES_MAX) if found else 0
+
+    def places(self, topic: str) -> list[tuple[tuple[str, int], int]]:
+        """Return the queues of the record, one of `topic` and its LMQ if it has one.
+
+        Each with the offset there.
+        """
+        places = [((topic, self.queue_id), self.queue_offset)]
+        if _DISPATCH in self.properties:
+            lmq = lmq_of(topic, parse_properties(self.properties))
+            if lmq is not None:
+                places.append(((lmq[0], 0), lmq[1]))
+        return places
 
 
 def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:

@@ -13,6 +13,7 @@ from rmqcli.store.message_store import (
     Appended,
     QueueUnit,
     StoreFullError,
+    lmq_place,
     message_count,
 )
 from rmqcli.wire.message.encode import encode_placed
@@ -80,19 +81,22 @@ class MemoryStore:
         ):
             self._records[place.commit_log_offset] = record
             if not _is_in_log_only(fields.sys_flag):
-                self._add_unit(fields, place, code)
+                unit = QueueUnit(place.commit_log_offset, place.size_bytes, code)
+                key = fields.topic, fields.queue_id
+                self._add_units(key, [unit] * message_count(fields))
+                lmq = lmq_place(fields)
+                if lmq is not None and lmq[1] == self._max_offset((lmq[0], 0)):
+                    self._add_units((lmq[0], 0), [unit])
             if transaction_type(fields.sys_flag) != TRANSACTION_ROLLBACK:
                 self._add_keys(fields, place.commit_log_offset)
         self._end = at
         return places
 
-    def _add_unit(self, fields: MessageFields, place: Appended, tags_code: int) -> None:
-        key = fields.topic, fields.queue_id
+    def _add_units(self, key: tuple[str, int], units: list[QueueUnit]) -> None:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue()
-        unit = QueueUnit(place.commit_log_offset, place.size_bytes, tags_code)
-        queue.units += [unit] * message_count(fields)
+        queue.units += units
 
     def _add_keys(self, fields: MessageFields, commit_log_offset: int) -> None:
         properties = fields.properties

@@ -11,7 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqcli.errors import RmqError
-from rmqcli.wire.message.properties import INNER_NUM, parse_properties
+from rmqcli.wire.message.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_NUM,
+    lmq_of,
+    parse_properties,
+)
 from rmqcli.wire.message.system_flag import INNER_BATCH
 
 if TYPE_CHECKING:
@@ -39,6 +44,20 @@ def message_count(fields: MessageFields) -> int:
     if isinstance(properties, (str, bytes)):
         properties = parse_properties(properties)
     return int(properties.get(INNER_NUM) or 1)
+
+
+def lmq_place(fields: MessageFields) -> tuple[str, int] | None:
+    """Return the LMQ that a message is also in, and its offset there, or None."""
+    properties = fields.properties
+    if isinstance(properties, str):
+        properties = properties.encode()
+    if isinstance(properties, bytes):
+        if INNER_MULTI_DISPATCH.encode() not in properties:
+            return None
+        properties = parse_properties(properties)
+    if INNER_MULTI_DISPATCH not in properties:
+        return None
+    return lmq_of(fields.topic, properties)
 
 
 class QueueUnit(NamedTuple):
@@ -140,7 +159,9 @@ class MessageStore(StoreReader, Protocol):
         The store sets `queue_offset` and `commit_log_offset`, all other fields are the
         caller's. `tags_codes` (one for each message) go into the consume queue. A half
         or rolled-back message (sysFlag's transaction bits) is in the log only and takes
-        no queue offset; an inner batch takes one for each of its messages. Keys (KEYS,
+        no queue offset; an inner batch takes one for each of its messages. A message of
+        a lite topic (see `lmq_of`) is in two queues; in the second one it must be the
+        next. Keys (KEYS,
         UNIQ_KEY) are put into the index, except those of rolled-back messages.
         Raises StoreFullError, and then the store is unchanged.
         """

@@ -11,25 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.store.commit_log import CommitLog
 from rmqcli.store.config_files import ConfigFolder
-from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.folder import check_layout
-from rmqcli.store.index import KeyIndex
 from rmqcli.store.log_scan import EntryMaker, scan
 from rmqcli.store.message_store import StoreError
-from rmqcli.store.queue_table import QueueTable
 from rmqcli.store.settings import StoreSettings
+from rmqcli.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rmqcli.store.log_scan import ScannedRecord
-    from rmqcli.store.message_store import QueueUnit
 
 
-class ReadOnlyStore:
+class ReadOnlyStore(StoreFiles):
     """A `StoreReader` of a folder. Bounds are those of the last call that read them.
 
     Raises StoreError for a folder that is not a broker's, or of a kind that cannot be
@@ -37,7 +33,7 @@ class ReadOnlyStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder, StoreSettings(), writable=False)
         check_layout(folder)
         # A broker creates its lock at its start, and its log at the first message.
         is_new = (folder / "lock").exists() and not (folder / "consumequeue").exists()
@@ -46,25 +42,13 @@ class ReadOnlyStore:
                 f"{folder} is not a broker's store: it has no commitlog folder",
                 hint="name the broker's storePathRootDir",
             )
-        settings = StoreSettings()
-        self._opened = OpenFiles(writable=False)
         self.config = ConfigFolder(folder / "config")
         try:
-            self._log = CommitLog(
-                FixedFiles(
-                    folder / "commitlog", settings.commit_log_file_bytes, self._opened
-                )
-            )
-            self._queues = QueueTable(
-                folder / "consumequeue", settings.consume_queue_file_units, self._opened
-            )
-            self._index = KeyIndex(
-                str(folder / "index"), settings.index_slots, self._opened
-            )
+            self._open_files()
         except BaseException:
             self._opened.close()
             raise
-        self._entries = EntryMaker(settings.delay_levels_ms)
+        self._entries = EntryMaker(self.settings.delay_levels_ms)
         self._end = 0  # where the last scan ended
         self.refresh()
 
@@ -79,10 +63,6 @@ class ReadOnlyStore:
             queue.min_offset = queue.lower_bound(files.start)
         self._add_from_log()
         self._index.refresh()
-
-    @property
-    def batch_topics(self) -> set[str]:
-        return self._queues.batch_topics
 
     def queues(self) -> Iterable[tuple[str, int]]:
         self._queues.load()
@@ -104,21 +84,6 @@ class ReadOnlyStore:
             return None
         queue.min_offset = queue.lower_bound(files.start)
         return queue.min_offset, queue.max_offset
-
-    def units(
-        self, topic: str, queue_id: int, start: int, count_max: int
-    ) -> Sequence[QueueUnit]:
-        queue = self._queues.queues.get((topic, queue_id))
-        return [] if queue is None else queue.units(start, count_max)
-
-    def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
-        return self._log.read(commit_log_offset, size_bytes)
-
-    def read_units(self, units: Sequence[QueueUnit]) -> bytes:
-        return self._log.read_units(units)
-
-    def message_at(self, commit_log_offset: int) -> bytes | None:
-        return self._log.message_at(commit_log_offset)
 
     def log_bounds(self) -> tuple[int, int]:
         """Read the log from the queues' last message on; return the current bounds."""
@@ -142,16 +107,21 @@ class ReadOnlyStore:
         code = self._entries.tags_code(record)
         if code is None:
             return
-        key = self._entries.topic(record), record.queue_id
+        for key, queue_offset in record.places(self._entries.topic(record)):
+            self._add_entry(record, key, queue_offset, code)
+
+    def _add_entry(
+        self, record: ScannedRecord, key: tuple[str, int], queue_offset: int, code: int
+    ) -> None:
         count = record.batch_count
-        queue = self._queues.make_for(key, record.queue_offset, is_batch=count > 0)
+        queue = self._queues.make_for(key, queue_offset, is_batch=count > 0)
         if queue is None:
             return
-        if queue.max_offset < record.queue_offset:
+        if queue.max_offset < queue_offset:
             queue.refresh()
         if queue.max_offset == 0:
-            queue.start_at(record.queue_offset)
-        if queue.max_offset == record.queue_offset:
+            queue.start_at(queue_offset)
+        if queue.max_offset == queue_offset:
             queue.add(
                 record.commit_log_offset,
                 record.size_bytes,
@@ -160,19 +130,13 @@ class ReadOnlyStore:
                 store_timestamp_ms=record.store_timestamp_ms,
             )
 
-    def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        units = self.units(topic, queue_id, queue_offset, 1)
-        return self._log.store_time_ms(units[0].commit_log_offset) if units else None
-
     def query_index(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
         self._index.refresh()
-        start = self._log.start
-        found = self._index.find(
+        return super().query_index(
             topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
         )
-        return [offset for offset in found if offset >= start]
 
     def close(self) -> None:
         """Close the files. Idempotent."""

@@ -142,11 +142,7 @@ class Recovery:
         self._log.end = end
 
     def _dispatch(self, record: ScannedRecord, *, is_indexed: bool) -> None:
-        offset, queue_id, queue_offset = (
-            record.commit_log_offset,
-            record.queue_id,
-            record.queue_offset,
-        )
+        offset = record.commit_log_offset
         self.last_store_ms = record.store_timestamp_ms
         topic = self._entries.topic(record)
         if transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK and not is_indexed:
@@ -156,25 +152,32 @@ class Recovery:
         code = self._entries.tags_code(record)
         if code is None:
             return
-        count = record.batch_count
-        queue = self._queues.make_for(
-            (topic, queue_id), queue_offset, is_batch=count > 0
-        )
+        is_new = [
+            self._add_entry(record, key, queue_offset, code)
+            for key, queue_offset in record.places(topic)
+        ]
+        self.dispatched += any(is_new)
+
+    def _add_entry(
+        self, record: ScannedRecord, key: tuple[str, int], queue_offset: int, code: int
+    ) -> bool:
+        """Add a record to one of its queues; False if it is there already."""
+        offset, count = record.commit_log_offset, record.batch_count
+        queue = self._queues.make_for(key, queue_offset, is_batch=count > 0)
         if queue is None:
-            return
+            return False
         at = queue.max_offset
         if queue_offset < at:
             known = queue.entry(queue_offset)
             if known is not None and known.commit_log_offset >= offset:
-                return
+                return False
             # The topic was deleted and created again, so its queues start again.
             queue.cut(queue_offset)
         if queue_offset != queue.max_offset:
             if queue.max_offset > queue.min_offset:
                 logger.warning(
                     "gap in queue topic=%s queue=%d from=%d to=%d",
-                    topic,
-                    queue_id,
+                    *key,
                     queue.max_offset,
                     queue_offset,
                 )
@@ -187,4 +190,4 @@ class Recovery:
             count=count or 1,
             store_timestamp_ms=record.store_timestamp_ms,
         )
-        self.dispatched += 1
+        return True

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError, ConnectError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: family and the socket module's own address tuple
 Endpoint = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
@@ -20,14 +24,32 @@ _HINT = "write it as host:port, or [IPv6 address]:port"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a peer. `host` has no brackets; `text` is the parsed text."""
+    """The address of a peer. `host` has no brackets; `text` is the parsed text.
+
+    With an address map, `text` is the advertised address, by which the peer is known,
+    and connections are made to `host` and `port`.
+    """
 
     host: str
     port: int
     text: str
+    #: the host in `text` if an address map replaced it, else empty
+    advertised_host: str = ""
 
     def __str__(self) -> str:
-        return self.text
+        if not self.advertised_host:
+            return self.text
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.text} (mapped to {host}:{self.port})"
+
+    @property
+    def certificate_host(self) -> str:
+        """The host name that the peer's certificate must have.
+
+        It is the advertised one: who changes where a connection goes must not change
+        whom it trusts.
+        """
+        return self.advertised_host or self.host
 
 
 def parse_address(text: str) -> Address:
@@ -51,6 +73,24 @@ def parse_address(text: str) -> Address:
     if not 0 < port < 65536:
         raise ConfigError(f"port {port_text!r} of {text!r} is not in 1..65535")
     return Address(host, port, text)
+
+
+def map_address(text: str, address_map: Mapping[str, str]) -> Address:
+    """Return the address in `text`, with the place where `address_map` says it is.
+
+    An entry is `host:port` to `host:port`, or `host` to `host` for all its ports; the
+    first kind comes first. Raises ConfigError as `parse_address` does.
+    """
+    parsed = parse_address(text)
+    target = address_map.get(text)
+    if target is None:
+        host, _, port = text.rpartition(":")
+        found = address_map.get(host)
+        target = None if found is None else f"{found}:{port}"
+    if target is None or target == text:
+        return parsed
+    reached = parse_address(target)
+    return Address(reached.host, reached.port, text, parsed.host)
 
 
 def is_literal(host: str, family: int) -> bool:

@@ -517,7 +517,7 @@ class RemotingConnection:
         address, timeout_ms = self.address.text, reply.timeout_ms
         if self._stream is not None:
             return DeadlineError(
-                f"no answer from {address} to {_request_name(reply.code)} in"
+                f"no answer from {self.address} to {_request_name(reply.code)} in"
                 f" {timeout_ms} ms",
                 address=address,
             )
@@ -526,7 +526,7 @@ class RemotingConnection:
         if self._dial is None and self._failure is not None:
             return _copy(self._failure)
         return ConnectError(
-            f"cannot connect to {address}: no answer in {timeout_ms} ms",
+            f"cannot connect to {self.address}: no answer in {timeout_ms} ms",
             address=address,
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.wire.frame import SerializeType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
 
@@ -18,7 +20,7 @@ class TransportOptions:
 
     Without `tls` connections are plaintext. With `credentials` every request is signed;
     name servers ignore that. `queued_bytes_max` bounds the bytes that wait to be sent
-    to one peer.
+    to one peer. `address_map` is that of `ClientConfig`.
     """
 
     tls: TlsOptions | None = None
@@ -26,6 +28,7 @@ class TransportOptions:
     connect_timeout_ms: int = 3_000  # NettyClientConfig.connectTimeoutMillis
     serialize_type: SerializeType = SerializeType.JSON
     queued_bytes_max: int = 64 * 1024 * 1024
+    address_map: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from weakref import WeakSet
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import DisconnectedError
 from rmqcli.log import get_logger
-from rmqcli.transport.address import parse_address
+from rmqcli.transport.address import map_address
 from rmqcli.transport.connection import RemotingConnection
 from rmqcli.transport.loop import Loop, PendingReply
 from rmqcli.transport.options import TransportOptions
@@ -262,7 +262,7 @@ class RemotingClient:
             )
         connection = self._connections.get(address)
         if connection is None:
-            parsed = parse_address(address)
+            parsed = map_address(address, self._options.address_map)
             with self._lock:
                 connection = self._connections.setdefault(
                     address, RemotingConnection(parsed, self._loop)

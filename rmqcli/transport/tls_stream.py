@@ -47,7 +47,7 @@ class TlsDialer:
 
     def open(self, sock: socket.socket, address: Address) -> TlsStream:
         """Wrap a connected socket in TLS; the handshake is still to be done."""
-        name = self._options.server_hostname or address.host
+        name = self._options.server_hostname or address.certificate_host
         try:
             wrapped = self._context.wrap_socket(
                 sock,

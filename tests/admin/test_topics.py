@@ -1,9 +1,10 @@
-"""The kinds of topics and groups, and the texts for permissions and message types."""
+"""Topics: their kinds, the texts for permissions and message types, their groups."""
 
 from __future__ import annotations
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.admin.groups import group_kind
 from rmqcli.admin.topics import message_type, perm_text, topic_kind
 from rmqcli.model import BrokerData
@@ -55,3 +56,16 @@ def test_message_type_is_unknown_where_no_broker_says_it():
     fifo = TopicConfig(topic_name="T", attributes={"message.type": "FIFO"})
     assert message_type([plain]) is None
     assert message_type([plain, fifo]) == "FIFO"
+
+
+def test_the_groups_of_a_topic_are_also_those_of_its_lite_topics(rmq_cluster):
+    rmq_cluster.create_topic("chats", attributes={"message.type": "LITE"})
+    rmq_cluster.create_group("readers", attributes={"lite.bind.topic": "chats"})
+    rmq_cluster.create_group("others", attributes={"lite.bind.topic": "calls"})
+    rmq_cluster.create_group("plain")
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        found = admin.topic("chats")
+        assert (found.groups, found.errors) == (["readers"], {})
+        offsets = rmq_cluster.broker().state.offsets
+        rmq_cluster.call(lambda: offsets.commit("readers", "%LMQ%$chats$a", 0, 1))
+        assert admin.group("readers").topics == ["chats"]

@@ -7,6 +7,15 @@ import pytest
 from rmqcli import ClientConfig
 from tests.kit.waiting import PATIENCE_S
 
+TIMEOUT_MS = PATIENCE_S * 1_000
+
+
+def proxy_of(cluster):
+    """How clients reach the proxy of a cluster."""
+    return ClientConfig(
+        endpoints=(cluster.endpoints,), plaintext=True, timeout_ms=TIMEOUT_MS
+    )
+
 
 @pytest.fixture(params=["remoting", "proxy"])
 def protocol(request):
@@ -24,9 +33,6 @@ def cluster(rmq_cluster_factory, protocol):
 @pytest.fixture
 def client(cluster, protocol):
     """How clients reach it: the name server or the proxy."""
-    timeout_ms = PATIENCE_S * 1_000
     if protocol == "proxy":
-        return ClientConfig(
-            endpoints=(cluster.endpoints,), plaintext=True, timeout_ms=timeout_ms
-        )
-    return ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms)
+        return proxy_of(cluster)
+    return ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=TIMEOUT_MS)

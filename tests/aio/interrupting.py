@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
+
+_POLL_S = 0.005
 
 
 class Interruption(NamedTuple):
@@ -55,6 +57,13 @@ def _driven(coroutine, interruption):
             yield awaited
         except BaseException as caught:  # noqa: BLE001  # thrown into the coroutine
             error = caught
+
+
+async def eventually(claim):
+    """Let the loop run until `claim()` is true; see `wait_until`."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not claim():
+            await asyncio.sleep(_POLL_S)
 
 
 @contextmanager

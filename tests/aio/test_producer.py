@@ -23,6 +23,7 @@ from rmqcli import (
 )
 from rmqcli.aio import AsyncProducer
 from rmqcli.testing import faults
+from tests.aio.conftest import proxy_of
 from tests.aio.interrupting import interrupted, interruptions, run_clean
 from tests.kit.waiting import PATIENCE_S
 from tests.producer.stored import bodies, stored
@@ -279,3 +280,19 @@ def test_a_loop_that_ends_without_a_close_does_not_hang(rmq_cluster):
     assert send.cancelled()
     producer._producer.close()
     assert bodies(rmq_cluster, "orders") == [b"1"]
+
+
+def test_a_delayed_message_is_recalled_through_a_proxy(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(proxy=True, settings={"recall_message_enable": True})
+    cluster.create_topic("later", attributes={"message.type": "DELAY"})
+    late = ProducerMessage("later", b"x", delay_ms=600_000)
+
+    async def main():
+        async with AsyncProducer(client=proxy_of(cluster), config=PATIENT) as producer:
+            result = await producer.send(late)
+            assert result.recall_handle is not None
+            recalled = await producer.recall("later", result.recall_handle)
+            return result.msg_id, recalled
+
+    sent, recalled = asyncio.run(main())
+    assert recalled == sent

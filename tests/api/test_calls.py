@@ -167,15 +167,31 @@ def test_holding_pull_sets_the_suspend_flag_and_never_commits():
     assert fields["suspendTimeoutMillis"] == "15000"
 
 
-def test_topic_attributes_are_written_as_changes():
+def test_a_topic_has_all_its_settings_and_attributes_as_changes():
     from rmqcli.wire.bodies.config import TopicConfig
 
-    config = TopicConfig(topic_name="T", attributes={"message.type": "FIFO"})
+    config = TopicConfig(
+        topic_name="T",
+        read_queue_nums=3,
+        write_queue_nums=2,
+        perm=4,
+        topic_filter_type="MULTI_TAG",
+        topic_sys_flag=1,
+        order=True,
+        attributes={"message.type": "FIFO"},
+    )
 
-    fields = calls_config.update_and_create_topic(config).ext_fields
-
-    assert fields["attributes"] == "+message.type=FIFO"
-    assert fields["defaultTopic"] == "TBW102"
+    assert calls_config.update_and_create_topic(config).ext_fields == {
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "3",
+        "writeQueueNums": "2",
+        "perm": "4",
+        "topicFilterType": "MULTI_TAG",
+        "topicSysFlag": "1",
+        "order": "true",
+        "attributes": "+message.type=FIFO",
+    }
 
 
 def test_deleting_a_group_says_so_in_both_spellings():

@@ -206,6 +206,13 @@ def test_a_hidden_message_gets_a_handle_of_its_own():
 
 def test_an_assignment_that_the_broker_cannot_tell_is_empty():
     call = query_assignment("g", "orders", client_id="c")
+    assert json.loads(call.body) == {
+        "topic": "orders",
+        "consumerGroup": "g",
+        "clientId": "c",
+        "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+    }
     body = b'{"messageQueueAssignments":null}'
     assert call.parse(RemotingCommand(0, body=body)) == []
     text = (

@@ -24,9 +24,12 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.model import MessageQueue
+from rmqcli.transport.tls import TlsOptions
+from rmqcli.wire.acl import Credentials
 from rmqcli.wire.bodies.route import parse_topic_route
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, free_port, silent
+from tests.transport.test_tls import CA, server_context
 
 TOPICS = b'{"topicList":["T"]}'
 
@@ -53,6 +56,23 @@ def answering(**fields):
 
 def client_of(*addresses, timeout_ms=5000):
     return Client(ClientConfig(namesrv=addresses, timeout_ms=timeout_ms))
+
+
+def test_settings_of_tls_and_credentials_reach_the_connection():
+    def script(connection):
+        for request in connection.requests():
+            assert request.ext_fields["AccessKey"] == "reader"
+            assert "Signature" in request.ext_fields
+            connection.answer(request, ext_fields={}, body=TOPICS)
+
+    with Peer(script, tls=server_context()) as peer:
+        config = ClientConfig(
+            namesrv=(peer.address,),
+            tls=TlsOptions(ca_file=CA),
+            credentials=Credentials("reader", "secret-of-reader"),
+        )
+        with Client(config) as client:
+            assert client.namesrv(get_all_topic_list()) == ["T"]
 
 
 def test_a_dead_name_server_is_passed_over():

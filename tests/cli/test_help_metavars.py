@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rmqcli.cli.arguments.declared import parameters_of
 from rmqcli.cli.commands import COMMANDS
-from rmqcli.cli.declared import parameters_of
 from rmqcli.cli.main import run
 from rmqcli.cli.options import COMMON_SECTION
 
@@ -13,6 +13,7 @@ from rmqcli.cli.options import COMMON_SECTION
 NOUNS = {
     "BODY",
     "BROKER",
+    "CLIENT",
     "CLUSTER",
     "COMMAND",
     "DIR",
@@ -23,6 +24,7 @@ NOUNS = {
     "FORMAT",
     "GLOB",
     "GROUP",
+    "HANDLE",
     "HOST",
     "ID",
     "KEY",
@@ -31,7 +33,9 @@ NOUNS = {
     "NAME",
     "POSITION",
     "PORT",
+    "PROFILE",
     "RATE",
+    "REF",
     "REGEX",
     "SHELL",
     "SIZE",

@@ -96,6 +96,7 @@ def test_json_has_the_keys_of_the_contract():
             "state": "KNOWN",
             "reason": None,
             "client_id": None,
+            "visible_at": None,
         }
     ]
     assert (row["topics"][0]["topic"], row["topics"][0]["lag"]) == ("T", 4)
@@ -155,7 +156,7 @@ def test_a_group_without_queues_is_not_a_blank(capsys):
     LagView(groups=lags).write(Common(output="csv"))
     assert capsys.readouterr().out.splitlines()[1] == (
         'G,,,,,,,,,,,NO_COMMIT,"no committed offset, and no member subscribes to a'
-        ' topic",'
+        ' topic",,'
     )
 
 

@@ -74,6 +74,25 @@ def test_namesrv_comes_from_the_flag_then_the_environment(common_line, monkeypat
     assert common_line()[0].startswith("('127.0.0.1:9876',) ")
 
 
+@pytest.mark.parametrize(
+    ("variable", "command"),
+    [("NAMESRV_ADDR", ["lag"]), ("ROCKETMQ_ENDPOINTS", ["tail", "T"])],
+)
+def test_an_error_in_a_variable_of_the_environment_names_it(
+    capfd, monkeypatch, variable, command
+):
+    monkeypatch.setenv(variable, ";")
+    assert run(command) == 2
+    assert f"error: {variable}: ';': no " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("typed", [["-n", ";"], ["-n;"], ["--namesrv=;"]])
+def test_an_error_in_a_typed_value_names_the_option(capfd, monkeypatch, typed):
+    monkeypatch.setenv("NAMESRV_ADDR", ";")
+    assert run(["lag", *typed]) == 2
+    assert "error: --namesrv: ';': no name server" in capfd.readouterr().err
+
+
 def test_values_are_parsed(common_line):
     assert common_line("--timeout", "1m30s")[0].split()[1] == "90000"
     second = common_line(
@@ -223,6 +242,25 @@ def test_endpoints_of_the_environment_do_not_say_where_the_name_server_is(
         "error: this command needs a name server, and ROCKETMQ_ENDPOINTS names a proxy",
         "hint: give --namesrv HOST:PORT, or set NAMESRV_ADDR",
     ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "what"),
+    [
+        ("NAMESRV_ADDR", ";", "no name server in it"),
+        ("ROCKETMQ_ENDPOINTS", "a:b", "the port is not a number"),
+    ],
+)
+def test_an_error_in_a_variable_names_the_variable(
+    capfd, monkeypatch, variable, value, what
+):
+    for each in ("NAMESRV_ADDR", "ROCKETMQ_ENDPOINTS"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(variable, value)
+    assert run(["tail", "orders"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == f"error: {variable}: '{value}': {what}"
 
 
 @pytest.mark.parametrize("is_typed", [True, False])

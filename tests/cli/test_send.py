@@ -162,7 +162,7 @@ def test_a_bad_line_is_named_after_what_was_sent(rmq, real_cluster, new_topic):
         *("send", topic, "--jsonl", "-", "-o", "jsonl"),
         stdin=b'{"body":"a"}\n\n{"body":\n{"body":"never"}\n',
     )
-    assert code == 2
+    assert code == 6
     assert [row["source"] for row in sent_rows(out)] == ["stdin line 1"]
     assert "1 sent, 0 failed" in err
     assert "stdin line 3: not JSON" in err

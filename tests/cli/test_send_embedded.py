@@ -123,8 +123,19 @@ def test_when_no_broker_is_left_the_line_is_named_from_which_to_send_again(
 def test_a_bad_record_is_named_with_the_number_of_those_before_it(rmq, rmq_topic):
     records = b'{"body": "a"}\nnot json\n{"body": "c"}\n'
     code, out, err = rmq("send", rmq_topic, "--jsonl", "-", "-o", "csv", stdin=records)
-    assert (code, out.count("SEND_OK")) == (2, 1)
+    assert (code, out.count("SEND_OK")) == (6, 1)
     assert err.startswith("1 sent, 0 failed\nerror: stdin line 2: not JSON: ")
+    assert err.endswith(
+        "; 1 message before it is sent, and nothing from there on\n"
+        "hint: correct it, then send the rest of the input\n"
+    )
+
+
+def test_a_bad_first_record_sends_nothing(rmq, rmq_topic):
+    records = b'{"no_body": 1}\n{"body": "c"}\n'
+    code, out, err = rmq("send", rmq_topic, "--jsonl", "-", "-o", "csv", stdin=records)
+    assert (code, out.count("SEND_OK")) == (2, 0)
+    assert "before it" not in err
 
 
 def test_a_dash_is_the_lines_of_stdin(rmq, rmq_topic):
@@ -222,6 +233,7 @@ def test_a_body_above_the_limit_is_named_with_its_size_and_the_limit_once(
     code, out, err = rmq("send", "orders", kind, str(tmp_path / "large"))
     assert code == 1
     assert "MESSAGE_ILLEGAL" in out
+    assert out.endswith("  see below\n")
     assert err.splitlines()[-2:] == [
         "error: the body has 5,000,000 bytes; the limit of the broker is 4,194,304",
         "hint: raise maxMessageSize on the broker, or send a smaller body",

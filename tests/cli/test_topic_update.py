@@ -50,6 +50,22 @@ def test_create_does_not_change_an_existing_topic(rmq, rmq_cluster, words, said)
     assert queues_of(rmq_cluster) == (4, 4)
 
 
+def test_a_topic_that_no_broker_creates_is_one_sentence_for_each(
+    rmq_cluster_factory, capsys
+):
+    """It was in a table, and then once more as the error."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("T", queues=4)
+    code = run(["topic", "create", "T", "--queues", "8", "-n", cluster.namesrv])
+    out, err = capsys.readouterr()
+    assert (code, out) == (7, "")
+    assert err == (
+        "warning: topic T exists on broker-b with other settings: 4 queues, not 8\n"
+        "error: topic T exists on broker-a with other settings: 4 queues, not 8\n"
+        "hint: change them with: rmq topic update T\n"
+    )
+
+
 @pytest.mark.parametrize("words", [[], ["--queues", "4"], ["--perm", "rw"]])
 def test_create_of_an_equal_topic_is_a_success_that_says_so(rmq, words):
     code, rows, err = rmq("topic", "create", "T", *words)

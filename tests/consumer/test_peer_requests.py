@@ -10,8 +10,10 @@ import pytest
 
 from rmqcli.api.calls.offset import invoke_broker_to_reset_offset
 from rmqcli.consumer.peer_requests import PeerRequests
+from rmqcli.engine.consume.request import run_at_once
+from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult
 from rmqcli.wire.bodies.offset import ResetOffsetBody
-from rmqcli.wire.body import encode_body
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
@@ -182,6 +184,23 @@ def test_only_messages_of_subscribed_topics_are_consumed_directly(
     if not is_shown:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark == "topic payments is not subscribed by this consumer"
+
+
+def test_the_broker_gets_the_result_of_a_message_consumed_directly(asked):
+    assert asked.show() is None, "the answer follows when the listener has returned"
+    (consume,) = asked.called
+    run_at_once(consume())
+    (answer,) = asked.answered
+    assert answer.code == ResponseCode.SUCCESS
+    assert decode_body(
+        ConsumeMessageDirectlyResult, answer.body
+    ) == ConsumeMessageDirectlyResult(
+        order=False,
+        auto_commit=True,
+        consume_result="CR_SUCCESS",
+        remark=None,
+        spent_time_mills=0,
+    )
 
 
 def test_a_reset_that_a_broker_sends_takes_effect(rmq_cluster_factory):

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pyarrow as pa
 
 from rmqcli.decode.decoder import BodyDecoder
 from rmqcli.decode.settings import Decoding
+
+#: The formats of single bodies that need no schema, as far as their libraries are here.
+WITHOUT_FILES = [
+    *("json", "gzip", "gzip+json"),
+    *(["msgpack"] if importlib.util.find_spec("msgpack") else []),
+    *(["cbor"] if importlib.util.find_spec("cbor2") else []),
+]
 
 
 def decoder_of(schema, *, kind="json"):
@@ -18,6 +27,7 @@ def decode(decoder, *bodies):
     found = []
     for piece, corrupt in decoder.decode(batch):
         piece.validate(full=True)
+        assert piece.schema.field("value").type == decoder._body.value_type
         rows = piece.to_pylist()
         assert corrupt == sum(row["_corrupt_body"] is not None for row in rows)
         found += [(row["value"], row["_corrupt_body"]) for row in rows]

@@ -92,6 +92,37 @@ def test_column_types_equal_those_of_from_avro():
     )
 
 
+@pytest.mark.parametrize("settings", [{"precision": 39, "scale": 2}, {"precision": 0}])
+def test_a_decimal_that_no_column_can_hold_is_its_bytes(settings):
+    """As Avro wants it for a logical type that is not valid."""
+    price = {"type": "bytes", "logicalType": "decimal", **settings}
+    schema = record(("price", price))
+    assert ddl_of(decoder(schema)._body.value_type) == "`price` binary"
+
+
+def test_precisions_and_scales_from_the_least_to_the_greatest_are_decimals():
+    for precision, scale in ((1, 0), (1, 1), (38, 0), (38, 38)):
+        price = {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": precision,
+            "scale": scale,
+        }
+        kind = decoder(record(("price", price)))._body.value_type
+        assert ddl_of(kind) == f"`price` decimal({precision},{scale})"
+
+
+def test_a_precision_makes_no_decimal_of_another_type():
+    schema = record(("n", {"type": "long", "precision": 5, "scale": 0}))
+    assert ddl_of(decoder(schema)._body.value_type) == "`n` bigint"
+
+
+def test_an_array_may_hold_values_that_are_null():
+    schema = record(("some", {"type": "array", "items": ["null", "long"]}))
+    [row] = values(decoder(schema), body_of({"some": [1, None, 3]}, schema))
+    assert row == {"some": [1, None, 3]}
+
+
 def test_equal_schemas_have_equal_canonical_text():
     spaced = json.dumps(dict(reversed(ORDER.items())), indent=2)
     assert canonical(spaced) == canonical(json.dumps(ORDER))

@@ -57,6 +57,14 @@ def test_every_field_is_read():
     }
 
 
+def test_a_timestamp_is_its_seconds_and_whole_microseconds():
+    decoder = decoder_of(canonical(descriptor_set(), "shop.Order"), kind="protobuf")
+    message = order()
+    message.at.seconds, message.at.nanos = 1_700_000_000, 123_456_789
+    [row] = values(decoder, message.SerializeToString())
+    assert row["at"] == datetime(2023, 11, 14, 22, 13, 20, 123_456, tzinfo=UTC)
+
+
 def test_an_unset_field_is_null_where_protobuf_tracks_presence():
     [row] = values(DECODER, b"")
     assert row == {

@@ -123,3 +123,21 @@ def test_an_error_says_why_a_schema_is_invalid(text, words):
     with pytest.raises(UsageError) as caught:
         parse_schema(text)
     assert words in caught.value.message
+
+
+def nested_json(depth):
+    """The JSON of a struct whose field is nested in arrays, in `depth` types."""
+    kind: object = "long"
+    for _ in range(depth - 1):
+        kind = {"type": "array", "elementType": kind, "containsNull": True}
+    field = {"name": "x", "type": kind, "nullable": True, "metadata": {}}
+    return json.dumps({"type": "struct", "fields": [field]})
+
+
+def test_types_may_be_nested_thirty_two_deep():
+    arrays = "array<" * 31 + "bigint" + ">" * 31
+    assert ddl_of(parse_schema(f"x {arrays}")).replace("`", "") == f"x {arrays}"
+    assert ddl_of(parse_schema(nested_json(32))).replace("`", "") == f"x {arrays}"
+    for text in (f"x array<{arrays}>", nested_json(33)):
+        with pytest.raises(UsageError, match="nested more than 32 deep"):
+            parse_schema(text)

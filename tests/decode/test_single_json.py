@@ -6,8 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from rmqcli.decode import DECODERS, parse_decode
+from rmqcli.decode import parse_decode
 from rmqcli.errors import DecodeError, TextError
+from tests.decode.decoding import WITHOUT_FILES
 from tests.wire.message.bodies import BODIES
 
 VALUES = {
@@ -47,19 +48,20 @@ REASONS = {
 
 @pytest.mark.parametrize("body", VALUES, ids=lambda body: repr(body[:20]))
 def test_a_json_body_becomes_one_line_of_json(body):
-    assert DECODERS["json"](body) == VALUES[body]
+    assert parse_decode("json")(body) == VALUES[body]
 
 
 @pytest.mark.parametrize("body", REASONS, ids=lambda body: repr(body[:20]))
 def test_a_body_that_is_not_json_gives_the_reason(body):
     with pytest.raises(DecodeError) as caught:
-        DECODERS["json"](body)
+        parse_decode("json")(body)
     assert caught.value.message == REASONS[body]
 
 
-@pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
+@pytest.mark.parametrize("name", WITHOUT_FILES)
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-def test_a_body_of_any_kind_gives_a_line_or_a_reason(decode, body):
+def test_a_body_of_any_kind_gives_a_line_or_a_reason(name, body):
+    decode = parse_decode(name)
     with suppress(DecodeError):
         assert "\n" not in decode(body)
 
@@ -68,4 +70,7 @@ def test_another_format_is_refused_with_those_there_are():
     with pytest.raises(TextError) as caught:
         parse_decode("jsn")
     assert caught.value.message == "'jsn': not a format of bodies"
-    assert caught.value.hint == "use one of: json"
+    assert caught.value.hint == (
+        "write one of: json, avro:FILE, protobuf:FILE:MESSAGE, msgpack, cbor, gzip,"
+        " registry:URL, gzip+FORMAT"
+    )

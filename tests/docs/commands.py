@@ -54,6 +54,9 @@ def start_cluster(factory, home):
     cluster.send("payments", ['{"amount": 1.5, "currency": "EUR"}'])
     cluster.create_group("billing")
     cluster.send("%RETRY%billing", ["again"])
+    cluster.create_topic("%DLQ%billing", queues=1)
+    letter = Seed(body=b"{}", properties={"RETRY_TOPIC": "orders", "region": "us"})
+    cluster.send("%DLQ%billing", [letter])
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         for queue_id in range(4):
             call = update_consumer_offset(

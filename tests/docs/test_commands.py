@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.cli.app import run_app
 from rmqcli.cli.arguments.arrange import arrange
+from rmqcli.cli.arguments.typer_command import run_app
 from rmqcli.cli.commands import COMMANDS
 from tests.docs.commands import rmq_commands, run_commands, start_cluster
 from tests.kit.documents import documents, every_example, examples

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -214,6 +217,92 @@ def test_the_tests_of_programs_pass(code, passed, tmp_path):
     )
     assert process.returncode == 0, process.stdout
     assert f"{passed} passed" in process.stdout
+
+
+def test_an_asynchronous_listener_is_closed_by_ctrl_c(cluster, tmp_path):
+    cluster.send("orders", ["a", "b", "c"], queue_id=1)
+    shown = tmp_path / "shown"
+    code = program("asyncio", "Consume with asyncio")
+    with shown.open("wb") as output, running(cluster, code, output) as process:
+        wait_until(lambda: shown.read_text().count("\n") == 3)
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    assert sorted(shown.read_text().splitlines()) == [
+        "1 0 b'a'",
+        "1 1 b'b'",
+        "1 2 b'c'",
+    ]
+    assert committed(cluster, "billing", "orders")[1] == 3
+
+
+def test_an_asynchronous_loop(cluster, tmp_path):
+    cluster.send("orders", ["a", "b", "c"], queue_id=1)
+    code = program("asyncio", "Consume in an asynchronous loop")
+    assert finished(cluster, code, tmp_path) == ["1 0 b'a'", "1 1 b'b'", "1 2 b'c'"]
+    assert committed(cluster, "report", "orders")[1] == 3
+
+
+def test_a_thousand_messages_of_asynchronous_tasks(cluster, tmp_path):
+    code = program("asyncio", "Send with asyncio")
+    assert finished(cluster, code, tmp_path) == ["1000 SEND_OK"]
+
+
+def test_an_asynchronous_admin(cluster, tmp_path):
+    cluster.send("orders", ["a", "b"], queue_id=1)
+    code = program("asyncio", "Query a cluster with asyncio")
+    assert finished(cluster, code, tmp_path) == ["1 0 b'a'", "1 1 b'b'", "4 queues"]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_web_application_is_reloaded_and_ended_by_signals(cluster, tmp_path, loop):
+    """Each life leaves its group: what was consumed once does not come again."""
+    for module in ("fastapi", "uvicorn", loop):  # of the extra `dev`
+        pytest.importorskip(module)
+    shop = tmp_path / "shop.py"
+    code = program("asyncio", "A web application").replace(NAMESRV, cluster.namesrv)
+    shop.write_text(code, encoding="utf-8")
+    shown = tmp_path / "shown"
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        with (
+            shown.open("wb") as output,
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "uvicorn", "shop:app", "--loop", loop),
+                    *("--fd", str(sock.fileno()), "--app-dir", str(tmp_path)),
+                    *("--reload", "--reload-dir", str(tmp_path)),
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[sock.fileno()],
+            ) as server,
+        ):
+            port = sock.getsockname()[1]
+            assert posted(port, b"first")
+            wait_until(lambda: "consumed first" in shown.read_text())
+            # The next life has other code, so that it is known when it has begun.
+            shop.write_text(code.replace("consumed", "again"), encoding="utf-8")
+            wait_until(
+                lambda: shown.read_text().count("Application startup complete") == 2
+            )
+            assert posted(port, b"second")
+            wait_until(lambda: "again second" in shown.read_text())
+            server.send_signal(signal.SIGTERM)
+            server.wait(PATIENCE_S)
+    lines = shown.read_text().splitlines()
+    assert lines.count("consumed first") + lines.count("again first") == 1
+    assert sum("Application shutdown complete" in line for line in lines) == 2
+    assert "Traceback" not in shown.read_text()
+    assert sum(committed(cluster, "billing", "orders").values()) == 2
+
+
+def posted(port, body):
+    """Post an order to a web application, and return the id of its message."""
+    url = f"http://127.0.0.1:{port}/orders"
+    request = urllib.request.Request(url, data=body, method="POST")
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return json.load(answer)["msg_id"]
 
 
 def finished(cluster, code, tmp_path):

@@ -19,7 +19,7 @@ from rmqcli.engine.allocate import (
     sort_client_ids,
     sort_queues,
 )
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue
 from tests import golden_vectors
 
@@ -134,9 +134,16 @@ def test_the_hash_ring_uses_the_same_hashes_as_java():
     assert md5_hash(queue_key(queue)) == 2171879703
 
 
-def test_a_negative_number_of_virtual_nodes_is_refused():
-    with pytest.raises(UsageError, match="virtual_node_count is -1"):
-        AllocateMessageQueueConsistentHash(-1)
+@pytest.mark.parametrize("count", [-1, 1_000_001, 2**70])
+def test_a_number_of_virtual_nodes_out_of_range_is_refused(count):
+    with pytest.raises(ConfigError, match=f"virtual_node_count is {count}"):
+        AllocateMessageQueueConsistentHash(count)
+
+
+@pytest.mark.parametrize("count", ["10", 1.0, True, None])
+def test_a_number_of_virtual_nodes_is_an_int(count):
+    with pytest.raises(TypeError, match="virtual_node_count"):
+        AllocateMessageQueueConsistentHash(count)
 
 
 def test_allocate_by_machine_room_shares_queues_as_clients_before_4_8_do():

@@ -80,10 +80,13 @@ def java_producer(
     specs: Iterable[dict[str, Any]],
     *,
     compress_over_bytes: int = 4096,
+    trace: bool = False,
 ) -> list[dict[str, Any]]:
     """Send `specs` (see Producer.java) in order; return an answer for each."""
     lines = "".join(json.dumps(spec) + "\n" for spec in specs)
     arguments = [cluster.namesrv, str(compress_over_bytes)]
+    if trace:
+        arguments.append("trace")
     output = run_java(cluster, "Producer", arguments, stdin=lines)
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 

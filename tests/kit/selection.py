@@ -30,11 +30,13 @@ HOMES = {
         "broker/state",
         "engine",
         "test_layers.py",
+        "trace",
         "wire",
     ),
     "java": (
         "acceptance",
         "admin",
+        "aio",
         "broker/java",
         "broker/proxy/java",
         "cli",
@@ -44,6 +46,7 @@ HOMES = {
         "proxy",
         "spark",
         "store",
+        "trace",
     ),
 }
 #: The versions of a test that names none: what both ends do, those between do, too.

@@ -161,7 +161,7 @@ class World:
     # --- events ---
 
     def put(self, topic: str, key: Hashable, size: int, timeout_ms: int) -> None:
-        self.in_flight.begin_async(None)
+        self.in_flight.begin_async(1, lambda: False)
         entry = Entry(
             topic,
             key,

@@ -55,6 +55,41 @@ def test_a_failed_future_raises_its_error_each_time():
             future.result()
 
 
+@pytest.mark.parametrize("end", ["stored", "failed"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_call_at_the_end_comes_once_whichever_is_first(end, is_first):
+    calls: list[str] = []
+    future = SendFuture()
+    if is_first:
+        future.on_end(lambda: calls.append("end"))
+        assert calls == []
+    if end == "stored":
+        future.set_stored(result_of, 3)
+    else:
+        future.set_exception(DeadlineError("late", address=""))
+    if not is_first:
+        future.on_end(lambda: calls.append("end"))
+    assert calls == ["end"]
+    if end == "stored":
+        assert future.result().msg_id == "m3"
+    else:
+        with pytest.raises(DeadlineError, match="late"):
+            future.result()
+    with pytest.raises(InvalidStateError):
+        future.set_result(result_of(4))
+    assert calls == ["end"]
+
+
+def test_a_call_at_the_end_is_not_lost_between_two_threads():
+    for _ in range(2_000):
+        future, called = SendFuture(), threading.Event()
+        other = threading.Thread(target=future.set_stored, args=(result_of, 1))
+        other.start()
+        future.on_end(called.set)
+        assert called.wait(PATIENCE_S)
+        other.join()
+
+
 def test_without_an_outcome_a_wait_ends_after_its_time():
     future = SendFuture()
     assert (future.done(), future.running(), future.cancelled()) == (False, True, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from datetime import UTC, datetime
 
 from rmqcli.producer.ids import ProxyMessageIds, UniqueIds
 from rmqcli.testing.clock import ManualClock
@@ -23,6 +24,21 @@ def test_an_id_says_where_and_when():
     clock.advance(5)
     third = decode_unique_id(ids.next_id())
     assert third.since_month_start_ms == first.since_month_start_ms + 5
+
+
+def test_the_time_of_an_id_begins_anew_with_the_month():
+    first_of_march = (
+        datetime.now(UTC)
+        .astimezone()
+        .replace(year=2026, month=3, day=1, hour=0, minute=0, second=0, microsecond=0)
+    )
+    clock = ManualClock(int(first_of_march.timestamp() * 1_000) - 1)
+    ids = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(1))
+    since_ms = []
+    for _ in range(3):
+        since_ms.append(decode_unique_id(ids.next_id()).since_month_start_ms)
+        clock.advance(1)
+    assert since_ms == [28 * 86_400_000 - 1, 0, 1]
 
 
 def test_an_id_of_an_ipv6_host_is_longer():

@@ -443,8 +443,11 @@ def test_an_unknown_topic_is_created_by_the_broker_or_an_error(rmq_cluster_facto
 
 def test_a_topic_that_may_not_be_written_is_denied(rmq_cluster, producer):
     rmq_cluster.create_topic("read-only", perm=4)
-    with pytest.raises(DeniedError, match="has no writable queue"):
+    with pytest.raises(DeniedError, match="has no writable queue") as caught:
         producer.send(message(topic="read-only"))
+    assert str(caught.value.hint) == (
+        "read the topic's permissions with Admin.topic('read-only')"
+    )
 
 
 def test_no_name_server_is_a_connect_error_with_the_argument_s_name():

@@ -6,13 +6,14 @@ import json
 
 import pytest
 
-from rmqcli.decode import DECODERS
+from rmqcli.decode import parse_decode
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.records import parse_record
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.json import JsonWriter
+from tests.decode.decoding import WITHOUT_FILES
 from tests.wire.message.bodies import BODIES
 
 
@@ -133,6 +134,10 @@ def test_what_clients_and_brokers_wrote_is_not_sent_again(name):
             {"body": "no JSON", "body_encoding": "utf-8", "value": {}},
             "value is not the value of the body",
         ),
+        (
+            {"value": 1, "value_format": "cbor"},
+            "value was read from cbor, and there is",
+        ),
         ({"value": "\ud800"}, "value is not valid Unicode"),
         ({"body": None, "error": "crc"}, "it has no body: crc"),
         ({"body": 1}, "body is not text but a number"),
@@ -157,7 +162,7 @@ def test_a_bad_line_is_named(record, words):
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("decode", [None, *DECODERS.values()])
+@pytest.mark.parametrize("decode", [None, *map(parse_decode, WITHOUT_FILES)])
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
 def test_a_body_that_tail_prints_is_sent_byte_for_byte(body, decode):
     data = encode_message(MessageFields(topic="T", body=body))

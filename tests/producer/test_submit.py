@@ -14,7 +14,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer
-from rmqcli.testing import faults
+from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies, stored
@@ -172,6 +172,21 @@ def test_delayed_messages_do_not_wait_for_each_other(one_queue):
         assert not first.done()
 
 
+@pytest.mark.parametrize("delay_level", [None, 1])
+def test_submits_that_ended_leave_no_more_room_than_there_was(one_queue, delay_level):
+    config = ProducerConfig(
+        send_msg_timeout_ms=PATIENCE_S * 1_000, async_messages_max=1
+    )
+    with Producer(namesrv=one_queue.namesrv, config=config) as producer:
+        for _ in range(3):
+            producer.submit(message(delay_level=delay_level)).result()
+        one_queue.faults.next(faults.delay(1_000), topic="orders")
+        first = producer.submit(message(delay_level=delay_level))
+        second = producer.submit(message(delay_level=delay_level))
+        assert first.done()
+        second.result()
+
+
 def test_a_missing_topic_fails_every_message_and_a_later_one_may_succeed(rmq_cluster):
     config = ProducerConfig(create_topic_key=None)
     with Producer(namesrv=rmq_cluster.namesrv, config=config) as producer:
@@ -216,3 +231,17 @@ def test_closing_ends_all_that_a_hung_broker_holds_back(one_queue):
     errors = [each.exception(PATIENCE_S) for each in futures]
     assert None not in errors
     assert isinstance(errors[0], SendUnknownError)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_messages_that_waited_for_others_were_born_when_they_were_submitted(
+    one_queue, count
+):
+    clock = ManualClock(1_700_000_000_000)
+    producer = Producer(namesrv=one_queue.namesrv, config=LINGERING, clock=clock)
+    with producer:
+        futures = [producer.submit(message()) for _ in range(count)]
+        clock.advance(250)
+    assert [future.done() for future in futures] == [True] * count
+    born = [each.born_timestamp_ms for each in stored(one_queue, "orders")]
+    assert born == [1_700_000_000_000] * count

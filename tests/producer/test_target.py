@@ -20,6 +20,8 @@ from tests.transport.peer import Peer
         # abs(String.hashCode()) % 8: "a" is 97, "7" is 55.
         (b'{"k":"a"}', {}, 1),
         (b'{"k":7}', {}, 7),
+        (b'{"k":true}', {}, 6),  # "true" is 3569038
+        ('{"k":{"b":"é","a":1}}'.encode(), {}, 1),  # {"a":1,"b":"é"} is -736879257
         (b'{"k":null}', {"k": "a"}, 1),
         (b"text", {"k": "a"}, 1),
         (b"[1]", {"k": "a"}, 1),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rmqcli.grpc_forks import works_after_fork
+from rmqcli.process.grpc import works_after_fork
 from tests.kit.waiting import PATIENCE_S
 
 PROGRAM = """

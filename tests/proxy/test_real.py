@@ -24,6 +24,7 @@ from rmqcli import (
 from rmqcli.proxy import rpc
 from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter, Session
 from tests.kit import raw
+from tests.kit.proxy.sessions import receive_now
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.rmq_versions("5.3.3", "5.5.0"), pytest.mark.real_only]
@@ -89,7 +90,7 @@ def drain(session, queue, group, *, count, expression="*", ack=True):
             invisible_ms=30_000,
             expression=expression,
         )
-        messages = session.receive_now(queue.endpoints, call).messages
+        messages = receive_now(session, queue.endpoints, call).messages
         found.extend(messages)
         if messages and ack:
             handles = [(each.msg_id, each.receipt_handle) for each in messages]
@@ -288,7 +289,7 @@ def test_a_killed_proxy_loses_nothing(rmq_version, fresh_cluster):
             queue, group=group, batch_size=32, polling_ms=5_000, invisible_ms=30_000
         )
         try:
-            messages = session.receive_now(queue.endpoints, call).messages
+            messages = receive_now(session, queue.endpoints, call).messages
         except RmqError:
             return False
         bodies.update(each.body for each in messages)

@@ -13,6 +13,7 @@ from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.scripted import OK, status
+from tests.kit.proxy.sessions import receive_now
 from tests.kit.waiting import PATIENCE_S
 
 PART = service.ReceiveMessageResponse
@@ -27,9 +28,9 @@ def message(number):
     return part
 
 
-@pytest.fixture(params=["caller", "io"])
-def receive(request, proxy, open_session):
-    """`receive(**options)`: one receive, in the caller's and in the I/O thread."""
+@pytest.fixture
+def receive(proxy, open_session):
+    """`receive(**options)`: one receive, whose result or error it waits for."""
     session = open_session(
         proxy,
         client_type=SIMPLE_CONSUMER,
@@ -42,14 +43,7 @@ def receive(request, proxy, open_session):
         call = rpc.receive_message(
             queue, group="billing", batch_size=32, polling_ms=5_000, **options
         )
-        if request.param == "caller":
-            return session.receive_now(queue.endpoints, call, timeout_ms)
-
-        def task():
-            found = yield session.receive(queue.endpoints, call, timeout_ms)
-            return found
-
-        return session.run(task()).result()
+        return receive_now(session, queue.endpoints, call, timeout_ms)
 
     run.session = session  # type: ignore[attr-defined]  # for the other calls
     return run

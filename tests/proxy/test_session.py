@@ -64,6 +64,8 @@ def test_every_call_says_who_asks(proxy, open_session):
     heartbeat(session)
     ((_, _, metadata),) = [each for each in proxy.requests if each[0] == "Heartbeat"]
     assert metadata["x-mq-client-id"] == session.client_id
+    asker, _, number = metadata["x-mq-request-id"].rpartition(":")
+    assert (asker, number.isdigit()) == (session.client_id, True)
     assert metadata["x-mq-language"] == "PYTHON"
     assert metadata["x-mq-protocol"] == "v2"
     assert "authorization" not in metadata
@@ -95,8 +97,9 @@ def test_a_stream_that_ends_is_opened_again_with_the_settings(proxy, open_sessio
 def test_a_proxy_that_ends_every_stream_is_not_flooded(proxy, open_session):
     proxy.answers["Telemetry"] = lambda _commands, _context: iter(())
     session = consumer(open_session, proxy)
-    with pytest.raises(DisconnectedError, match="ended the telemetry stream"):
+    with pytest.raises(DisconnectedError, match="ended the telemetry stream") as ended:
         session.open(["orders"])
+    assert ended.value.address == proxy.endpoints
     # 100 to 200 ms, then twice that: the fourth comes after at least 700 ms.
     wait_until(lambda: len(proxy.asked("Telemetry")) >= 3)
     assert heartbeat(session) is True
@@ -268,8 +271,10 @@ def test_an_orphaned_transaction_is_passed_on(proxy, open_session):
 def test_a_proxy_that_does_not_answer_settings_ends_the_start(proxy, open_session):
     proxy.settings = None
     session = consumer(open_session, proxy, timeout_ms=300)
-    with pytest.raises(DeadlineError, match="no settings from"):
+    with pytest.raises(DeadlineError) as failure:
         session.open([])
+    assert failure.value.address == proxy.endpoints
+    assert f"no settings from {proxy.endpoints} within " in failure.value.message
 
 
 def test_refused_settings_end_the_start_with_the_proxy_s_words(proxy, open_session):
@@ -484,6 +489,29 @@ def test_an_endpoint_that_cannot_be_dialled_is_refused(proxy, open_session):
     session = open_session(proxy)
     with pytest.raises(BodyError, match="70000"):
         session.in_caller(lambda via: session.route("orders", via))
+
+
+@pytest.mark.parametrize("is_in_io_thread", [False, True])
+def test_an_error_names_the_server_that_it_came_from(
+    proxy, open_session, is_in_io_thread
+):
+    proxy.answers["Heartbeat"] = lambda *_: service.HeartbeatResponse(
+        status=status("INTERNAL_SERVER_ERROR", "no")
+    )
+    session = open_session(proxy)
+
+    def task():
+        yield session.submit(session.access_point, rpc.heartbeat(1, None))
+
+    def ask():
+        return session.run(task()).result() if is_in_io_thread else heartbeat(session)
+
+    with pytest.raises(BrokerError) as failure:
+        ask()
+    assert failure.value.address == proxy.endpoints
+    assert failure.value.message == (
+        f"heartbeat: {proxy.endpoints} answered INTERNAL_SERVER_ERROR: no"
+    )
 
 
 def test_two_proxies_are_told_apart(open_session):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
+import ssl
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConfigError, ConnectError, DeadlineError
 from rmqcli.proxy import rpc
+from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.session import PRODUCER, Session
+from rmqcli.proxy.tls import secure
 from rmqcli.transport.tls import TlsOptions
 from tests.kit.proxy.scripted import ScriptedProxy
 
@@ -122,6 +126,32 @@ def test_a_port_that_says_nothing(session, plaintext):
         for error in ask_both_ways(session(endpoints, plaintext=plaintext), 300):
             assert isinstance(error, DeadlineError)
             assert "does a RocketMQ proxy listen there?" in error.hint
+
+
+def test_a_port_that_presents_its_certificate_once_and_then_says_nothing(session):
+    """With `insecure` the certificate is fetched first; both steps have the limit."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(CERTS / "local.pem", CERTS / "local.key")
+
+    def present():
+        connection, _ = listener.accept()
+        with suppress(OSError), server.wrap_socket(connection, server_side=True):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=present)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ConnectError) as failure:
+            secure(
+                TlsOptions(insecure=True), parse_endpoints((address,)), timeout_ms=300
+            )
+        thread.join()
+    assert str(failure.value) == f"cannot connect to {address}: timed out"
+    assert failure.value.address == address
+    assert str(failure.value.hint) == (
+        "check the endpoints argument or ROCKETMQ_ENDPOINTS"
+    )
 
 
 @pytest.mark.parametrize(

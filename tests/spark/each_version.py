@@ -22,7 +22,7 @@ from rmqcli import RocketMQDataSource
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.options import Common
-from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
+from rmqcli.cli.spark.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError, RmqError, TextError, UsageError
 from rmqcli.spark.sql.scans import narrow_scans

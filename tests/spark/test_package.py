@@ -85,7 +85,7 @@ def test_every_requirement_is_in_the_zip_or_listed_or_not_needed_by_executors():
     listed = project["dependencies"] + project["optional-dependencies"]["spark"]
     required = {re.split("[^a-z0-9.-]", each)[0] for each in listed}
     # These are for the command line, for gRPC through a proxy, and for Spark itself.
-    elsewhere = {"typer", "rich", "grpcio", "protobuf", "pyspark"}
+    elsewhere = {"typer", "rich", "tomlkit", "grpcio", "protobuf", "pyspark"}
     assert required - elsewhere == {*PACKAGES, *package.PACKAGES} - {"rmqcli"}
 
 

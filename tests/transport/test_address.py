@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from rmqcli.errors import ConnectError, UsageError
-from rmqcli.transport.address import look_up, parse_address
+from rmqcli.transport.address import look_up, map_address, parse_address
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,27 @@ def test_a_look_up_names_the_host_that_is_not_known(host):
 
     assert caught.value.address == f"{host}:9876"
     assert repr(host) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "certificate_host"),
+    [
+        ("a:1", "b", 2, "a"),
+        ("a:3", "c", 3, "a"),
+        ("[::1]:4", "d", 4, "::1"),
+        ("e:5", "e", 5, "e"),
+        ("f:6", "::1", 6, "f"),
+    ],
+)
+def test_a_mapped_address_keeps_its_text_and_the_host_of_its_certificate(
+    text, host, port, certificate_host
+):
+    address_map = {"a:1": "b:2", "a": "c", "[::1]": "d", "f": "[::1]"}
+    address = map_address(text, address_map)
+    assert (address.text, address.host, address.port) == (text, host, port)
+    assert address.certificate_host == certificate_host
+
+
+def test_a_mapped_address_names_both_in_messages():
+    assert str(map_address("a:1", {"a": "[::1]"})) == "a:1 (mapped to [::1]:1)"
+    assert str(map_address("a:1", {"b": "c"})) == "a:1"

@@ -246,6 +246,8 @@ def test_a_peer_that_leaves_in_the_middle_of_a_frame(client):
             " before it answered"
         )
         assert not caught.value.hint
+        # The next connection does not begin with these 50 bytes.
+        assert client.invoke(peer.address, PULL, timeout_ms=5000).body == b""
 
 
 def test_all_requests_under_way_fail_together_and_once(client):

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from rmqcli.errors import ConnectError
+from rmqcli.testing import ManualClock
 from rmqcli.transport import lookups
 from rmqcli.transport.lookups import local_ip
 from rmqcli.transport.options import TransportOptions
@@ -109,6 +110,26 @@ def test_a_look_up_without_an_answer_has_a_deadline(names, quick_client):
         with pytest.raises(ConnectError, match=r"no address for 'never.test'.*300 ms"):
             quick_client.invoke("never.test:1", PULL, timeout_ms=60_000)
     assert names.asked == ["never.test"]  # the second waits for the first one's thread
+
+
+def test_a_request_that_ends_during_the_look_up_names_the_host_and_its_timeout(names):
+    reason = r"no address for 'never\.test': the name was not resolved within 50 ms"
+    with RemotingClient() as client, pytest.raises(ConnectError, match=reason):
+        client.invoke("never.test:1", PULL, timeout_ms=50)
+
+
+def test_a_look_up_ends_in_the_millisecond_of_its_deadline(names):
+    clock = ManualClock()
+    options = TransportOptions(connect_timeout_ms=100)
+    with RemotingClient(options, clock=clock) as client:
+        reply = client.submit("never.test:1", PULL, timeout_ms=60_000)
+        client.poll(0)
+        clock.advance(99)
+        client.poll(0)
+        assert not reply.is_done
+        clock.advance(1)
+        client.poll(0)
+        assert isinstance(reply.outcome(), ConnectError)
 
 
 def test_a_name_that_is_not_known_is_an_error_and_looked_up_again(names):

@@ -75,6 +75,27 @@ def test_a_request_during_the_back_off_waits_for_the_next_attempt():
             assert 50 <= clock.now_ms - failed_at_ms <= 1000
 
 
+def test_the_next_attempt_begins_no_later_than_the_back_off_ends():
+    clock = ManualClock()
+    with RemotingClient(clock=clock, rng=random.Random(0)) as client:
+        port = free_port()
+        address = f"127.0.0.1:{port}"
+        client.wait([client.submit(address, PULL, timeout_ms=3000)])
+        failed_at_ms = clock.now_ms
+        with Peer(port=port) as peer:
+            # Random(0) makes the first back-off 149 ms long.
+            second = client.submit(address, PULL, timeout_ms=3000)
+            for passed_ms in (74, 148):
+                clock.now_ms = failed_at_ms + passed_ms
+                client.poll(0)
+                assert client.counters.connections == peer.accepted == 0
+            clock.now_ms = failed_at_ms + 149
+            client.wait([second])
+
+            assert second.result().code == 0
+            assert clock.now_ms == failed_at_ms + 149
+
+
 def test_a_request_that_cannot_outlast_the_back_off_fails_at_once():
     clock = ManualClock()
     address = f"127.0.0.1:{free_port()}"
@@ -160,6 +181,32 @@ def test_a_peer_that_never_takes_the_connection_ends_by_connect_timeout():
             caught.value.message == f"cannot connect to {address}: no answer in 500 ms"
         )
         assert isinstance(hasty.outcome(), ConnectError), "it was never sent"
+
+
+def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch):
+    clock = ManualClock()
+    options = TransportOptions(connect_timeout_ms=500)
+    with Peer() as peer, ExitStack() as stack:
+        address = ("127.0.0.2", peer.port)
+        listener = stack.enter_context(socket.socket())
+        listener.bind(address)
+        listener.listen(0)
+        for _ in range(4):  # fill the backlog: later handshakes are not answered
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, peer.port))
+            for host in ("127.0.0.2", "127.0.0.1")
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        client = stack.enter_context(RemotingClient(options, clock=clock))
+
+        reply = client.submit(f"two.test:{peer.port}", PULL, timeout_ms=3000)
+        drive(client, clock, reply)
+
+        assert reply.result().code == 0
+        assert 250 <= clock.now_ms - ManualClock().now_ms <= 500
 
 
 def test_a_broker_that_restarts_is_found_again(client):

@@ -18,7 +18,7 @@ from rmqcli.errors import (
 )
 from rmqcli.testing import ManualClock
 from rmqcli.transport.options import TransportOptions
-from rmqcli.transport.remoting import RemotingClient
+from rmqcli.transport.remoting import PendingReply, RemotingClient
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import SerializeType
@@ -398,3 +398,12 @@ def test_a_deadline_runs_while_the_client_is_driven():
             client.poll(0)
 
         assert isinstance(reply.outcome(), DeadlineError)
+
+
+def test_a_request_that_was_refused_has_no_number_yet(client):
+    reply: PendingReply[RemotingCommand]
+    reply = PendingReply("no address", PULL.code, 5000)
+    with pytest.raises(UsageError):
+        client.post(reply, PULL)
+    assert reply.opaque == 0
+    assert not reply.is_done

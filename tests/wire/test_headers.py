@@ -22,7 +22,8 @@ from rmqcli.wire.headers.pull import PullMessageRequestHeader, PullMessageRespon
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from tests.golden_vectors import from_base64, load
 
-#: Fields that 5.x adds for namespaces, static and lite topics, and that rmqcli ignores.
+#: Fields that 5.x adds for namespaces, static and lite topics, and that rmqcli ignores
+#: in the classes that do not have them.
 NOT_OURS = {"bname", "lo", "ns", "nsd", "oway", "liteTopic"}
 
 
@@ -59,6 +60,7 @@ def typed(header: Header) -> dict[str, object]:
 def test_header_reads_as_in_java_and_goes_back(name):
     """The values equal Java's, and are written as the same text in both formats."""
     cases = [case for case in GOLDEN if case["header_class"] == name]
+    ignored = NOT_OURS - set(map(wire_name, dataclasses.fields(CLASSES[name])))
     if not cases:
         assert name in NO_VECTORS
     for case in cases:
@@ -68,12 +70,12 @@ def test_header_reads_as_in_java_and_goes_back(name):
         expected = {
             k: v
             for k, v in case["expected_header"].items()
-            if k not in NOT_OURS and (v != "" or frame.serialize_type == 0)
+            if k not in ignored and (v != "" or frame.serialize_type == 0)
         }
         assert subset(typed(header), expected) == expected, case["name"]
 
         sent = to_ext_fields(header)
-        assert {k: v for k, v in ext_fields.items() if k not in NOT_OURS} == {
+        assert {k: v for k, v in ext_fields.items() if k not in ignored} == {
             k: v for k, v in sent.items() if k in ext_fields
         }
         for serialize_type in SerializeType:
@@ -83,8 +85,13 @@ def test_header_reads_as_in_java_and_goes_back(name):
             assert read == header
 
 
-#: A class that Java could not fill by reflection; the conversations have it.
-NO_VECTORS = {"CreateTopicRequestHeader"}
+#: A class that Java could not fill by reflection, which the conversations have, and two
+#: of lite topics, which a table of cases compares with a real proxy.
+NO_VECTORS = {
+    "CreateTopicRequestHeader",
+    "NotifyUnsubscribeLiteRequestHeader",
+    "PopLiteMessageRequestHeader",
+}
 
 
 REQUESTS = {
@@ -167,7 +174,7 @@ def test_every_vector_of_a_code_we_send_has_a_class():
     assert left_out == LEFT_OUT
 
 
-#: Classes without fields, for lite topics, for controllers or for access control lists
+#: Classes without fields, for controllers or for access control lists
 #: of 4.x, and classes of requests that rmqcli neither sends nor answers.
 LEFT_OUT = {
     "AlterSyncStateSetResponseHeader",
@@ -183,14 +190,12 @@ LEFT_OUT = {
     "GetBrokerClusterAclConfigResponseHeader",
     "GetBrokerConfigResponseHeader",
     "GetConsumerListByGroupResponseHeader",
-    "GetEarliestMsgStoretimeResponseHeader",
     "GetMetaDataResponseHeader",
     "GetNextBrokerIdResponseHeader",
     "GetReplicaInfoResponseHeader",
     "HeartbeatRequestHeader",
     "LockBatchMqRequestHeader",
     "PeekMessageRequestHeader",
-    "PopLiteMessageResponseHeader",
     "RegisterBrokerToControllerResponseHeader",
     "RegisterFilterServerResponseHeader",
     "UnlockBatchMqRequestHeader",

@@ -171,6 +171,39 @@ def test_maps_of_offsets_are_written_as_java_writes_them() -> None:
     assert encode_order_count_info(counts) == built["order_count_info"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "part"),
+    [
+        ("start_offset_info", "0 x 12", "'x'"),
+        ("start_offset_info", "0 3 x", "'x'"),
+        ("order_count_info", "0 x 2", "'x'"),
+        ("order_count_info", "0 qox%5 2", "'x'"),
+        ("order_count_info", "0 qo3%x 2", "'x'"),
+        ("order_count_info", "0 qo3 2", "''"),
+        ("order_count_info", "0 3 x", "'x'"),
+        ("order_count_info", "0 2147483648 2", "'2147483648'"),
+        ("order_count_info", "0 qo2147483648%5 2", "'2147483648'"),
+        ("order_count_info", "0 qo3%9223372036854775808 2", "'9223372036854775808'"),
+        ("order_count_info", "0 3 2147483648", "'2147483648'"),
+    ],
+)
+def test_a_part_that_is_no_number_of_its_size_is_named(
+    kind: str, text: str, part: str
+) -> None:
+    with pytest.raises(HeaderError) as caught:
+        DECODERS[kind](text)
+    assert caught.value.message.startswith(f"{part} in '{text}' is not a number from")
+
+
+def test_the_greatest_numbers_in_a_map_of_offsets_are_read() -> None:
+    queue, offset, count = 2147483647, 9223372036854775807, 2147483647
+    text = f"0 {queue} {count};0 qo{queue}%{offset} {count}"
+    assert decode_order_count_info(text) == {
+        ("0", (queue, None)): count,
+        ("0", (queue, offset)): count,
+    }
+
+
 def test_a_map_of_offsets_of_absurd_length_is_refused() -> None:
     with pytest.raises(HeaderError, match="characters"):
         decode_start_offset_info("0 3 " + "1" * 80_000)

@@ -17,7 +17,9 @@ from rmqcli.model import retry_topic
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from rmqcli.admin.lag.check_points import HandedOut
     from rmqcli.admin.lag.process_queues import ClientQueues
+    from rmqcli.admin.lag.proxied import ProxyHeartbeats
     from rmqcli.model import TopicRoute
     from rmqcli.wire.bodies.consumer import ConsumerConnection, ConsumerRunningInfo
     from rmqcli.wire.bodies.stats import QueueTimeSpan
@@ -29,6 +31,13 @@ GroupTopic = tuple[str, str]
 GROUPS_ONE_BY_ONE_MAX = 32
 #: Broker name of logical queues, which a 5.x proxy or static topic maps to brokers.
 _LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
+
+
+#: Why it is not known what is handed out to an orderly group. Its lag is known.
+_ORDERLY = (
+    "brokers do not tell what is handed out to an orderly group; its offset moves when"
+    " all messages of a batch are acknowledged"
+)
 
 
 @fast_dataclass
@@ -82,6 +91,17 @@ class BrokerPart:
     dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    cluster: str = ""
+    #: what POP has handed out; None if it never handed out anything
+    handed_out: HandedOut | None = None
+    #: groups that are known to consume by POP here
+    pop_groups: set[str] = field(default_factory=set)
+    #: those of them that consume in order, for which there are no check points
+    orderly_groups: set[str] = field(default_factory=set)
+    #: group -> the topic whose lite topics it consumes, which no request measures
+    lite_topics: dict[str, str] = field(default_factory=dict)
+    #: what proxies wrote here about their clients
+    proxy_heartbeats: ProxyHeartbeats = field(default_factory=dict)
 
 
 @fast_dataclass
@@ -130,6 +150,13 @@ class Assembler:
             for group, topic in part.committed:
                 topics.setdefault(group, []).append(topic)
             self._topics.append(topics)
+        self._proxied: dict[str, tuple[ConsumerConnection, Mapping[str, str]]] = {}
+        if any(part.proxy_heartbeats for part in parts):
+            from rmqcli.admin.lag.proxied import proxied_members
+
+            self._proxied = proxied_members(
+                (part.proxy_heartbeats for part in parts), now_ms=now_ms
+            )
 
     def assemble(self, group: str) -> GroupReading:
         """Return everything that was read about `group`."""
@@ -150,8 +177,15 @@ class Assembler:
                 reading.failures.append(_failure(part, refusal))
             for topic in own:
                 _add_topic(reading, part, topic, refusal)
+            if group in part.lite_topics:
+                reading.queues.append(_lite_topics(part, part.lite_topics[group]))
             if refusal is not None and not own:
                 reading.queues.append(_all_queues(part, refusal))
+            if self._may_have_more(part, group):
+                reading.notes.append(
+                    f"{part.broker_name}: what POP has handed out is not known:"
+                    f" {part.handed_out.reason}"  # type: ignore[union-attr]  # it is set
+                )
             if group in part.notes:
                 reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
         reading.queues += self._lost.get(group, ())
@@ -160,6 +194,15 @@ class Assembler:
         self._add_held(reading)
         self._add_notes(reading)
         return reading
+
+    def _may_have_more(self, part: BrokerPart, group: str) -> bool:
+        """Whether a named group may have received messages by POP, unknown to us."""
+        return (
+            self._query.is_one_by_one
+            and part.handed_out is not None
+            and part.handed_out.reason is not None
+            and group not in part.pop_groups
+        )
 
     def _add_held(self, reading: GroupReading) -> None:
         """Add queues that members hold on brokers that no name server lists now."""
@@ -198,6 +241,10 @@ class Assembler:
             for part in self._parts
             if reading.group in part.connections
         ]
+        proxies: Mapping[str, str] = {}
+        if reading.group in self._proxied:
+            connection, proxies = self._proxied[reading.group]
+            seen.append(connection)
         if not any(connection.connections for connection in seen):
             return
         from rmqcli.admin.lag.members import Members
@@ -205,6 +252,7 @@ class Assembler:
         members = Members()
         for connection in seen:
             members.add(connection)
+        members.proxies.update(proxies)
         reading.members = members
         answers = self._clients
         asked = {
@@ -294,6 +342,15 @@ def _add_topic(
     inflight = part.inflight.get(pair, {})
     spans = part.spans.get(pair, {})
     failure = None if refusal is None else refusal.message
+    handed_out = None
+    if reading.group in part.orderly_groups:
+        inflight = {}
+        reading.pop_unknown = _ORDERLY
+    elif part.handed_out is not None and reading.group in part.pop_groups:
+        handed_out = part.handed_out.offsets.get(pair, {})
+        if part.handed_out.reason is not None:
+            failure = failure or part.handed_out.reason
+            reading.pop_unknown = part.handed_out.reason
     for queue_id in ends.keys() | committed.keys():
         low, high = ends.get(queue_id, (None, None))
         reading.queues.append(
@@ -307,6 +364,7 @@ def _add_topic(
                 inflight=inflight.get(queue_id),
                 time_span=spans.get(queue_id),
                 failure=failure,
+                handed_out=None if handed_out is None else handed_out.get(queue_id, {}),
             )
         )
 
@@ -332,6 +390,15 @@ def _all_queues(part: BrokerPart, error: RmqError) -> QueueReading:
         broker_name=part.broker_name,
         queue_id=None,
         failure=error.message,
+    )
+
+
+def _lite_topics(part: BrokerPart, topic: str) -> QueueReading:
+    return QueueReading(
+        topic=topic,
+        broker_name=part.broker_name,
+        queue_id=None,
+        failure=f"the lag in lite topics of {topic} is not measured",
     )
 
 

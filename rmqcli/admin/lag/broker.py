@@ -4,7 +4,8 @@ The requests of each step are pipelined, and committed offsets are read before m
 offsets:
 
 1. committed offsets: GET_CONSUME_STATS for each of a few groups, or for many groups
-   the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; also the members
+   the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; also the members, and
+   whether the broker ever used POP; where it did, what POP has handed out
 2. where GET_CONSUME_STATS answered 0, whether 0 was committed: it also answers 0 where
    nothing was committed
 3. the ends of each topic's queues (GET_TOPIC_STATS_INFO), without queues that were
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.consumer import (
     get_consumer_connection_list,
     get_consumer_running_info,
@@ -36,14 +38,19 @@ from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
     MessageQueue,
     dlq_topic,
+    is_pop_retry,
     is_system_group,
+    pop_retry_topics,
     retry_topic,
 )
 from rmqcli.tasks import All, Request
-from rmqcli.wire.version import V5_0_0
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
+from rmqcli.wire.message.properties import lite_topic_of
+from rmqcli.wire.version import V5_0_0, V5_5_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
 
     from rmqcli.admin.lag.assemble import (
         BrokerPart,
@@ -54,6 +61,9 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
+
+    Log: TypeAlias = dict[MessageQueue, TopicOffset] | RmqError
+    Logs: TypeAlias = tuple[Log, ...]
 
 #: With more ambiguous zeros than this, the broker's whole table is the smaller answer.
 _ZEROS_ONE_BY_ONE_MAX = 64
@@ -69,20 +79,31 @@ def read_broker(
     shared: SharedAnswers,
     *,
     version: Callable[[], int],
+    now_ms: int,
 ) -> Task[None]:
     """Fill `part` with what its broker reports.
 
-    `version` returns the broker's version once the broker has answered. Raises errors
+    `version` returns the broker's version once the broker has answered; `now_ms` is
+    epoch ms. Raises errors
     that concern the whole broker; what was read before stays in the part.
     """
     if query.is_one_by_one:
-        yield from _read_groups(part, query, version)
+        logs = yield from _read_groups(part, query, version)
     else:
-        yield from _read_all_groups(part, query)
+        logs = yield from _read_all_groups(part, query)
+    if any(isinstance(log, dict) and _is_used(log) for log in logs):
+        yield from _read_logs(part, query, logs, now_ms)
+        if not query.is_one_by_one:
+            yield from _find_new_retries(part, query)
+    yield from _find_lite_topics(part, query, version)
     yield from _read_ends(part, query)
     if not query.is_one_by_one:
         yield from _drop_removed_queues(part)
+    _find_pop_groups(part, query)
     yield from _read_waiting(part, query, version)
+    _find_pop_groups(part, query)
+    if part.pop_groups:
+        yield from _read_settings(part)
     yield from _read_rest(part, query, shared)
     yield from _read_known_groups(part, query, shared)
 
@@ -103,7 +124,7 @@ def _read_known_groups(
 
 def _read_groups(
     part: BrokerPart, query: LagQuery, version: Callable[[], int]
-) -> Task[None]:
+) -> Task[Logs]:
     asked: list[tuple[str, str | None]] = [
         (group, topic) for group in query.groups for topic in query.topics or (None,)
     ]
@@ -112,7 +133,9 @@ def _read_groups(
         part,
         *(get_consume_stats(group, topic) for group, topic in asked),
         *(get_consumer_connection_list(group) for group in asked_members),
+        *map(get_topic_stats_info, _log_topics(part)),
     )
+    *outcomes, revive, timers, heartbeats = outcomes
     zeros: list[tuple[str, MessageQueue]] = []
     for (group, _), outcome in zip(asked, outcomes, strict=False):
         if _is_failure(part, group, outcome):
@@ -124,6 +147,7 @@ def _read_groups(
     if zeros:
         yield from _resolve_zeros(part, zeros, version())
     part.known_groups.update(group for (group, _), t in part.committed.items() if t)
+    return revive, timers, heartbeats
 
 
 def _take_stats(
@@ -172,17 +196,19 @@ def _resolve_zeros(
             part.committed[group, queue.topic][queue.queue_id] = offset
 
 
-def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
+def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[Logs]:
     from rmqcli.api.calls.config import get_subscription_group_names
     from rmqcli.api.calls.offset import get_all_consumer_offset
 
-    outcomes = yield _all(
-        part, get_all_consumer_offset(), get_subscription_group_names()
+    table, names, *logs = yield _all(
+        part,
+        get_all_consumer_offset(),
+        get_subscription_group_names(),
+        *map(get_topic_stats_info, _log_topics(part)),
     )
-    for outcome in outcomes:
+    for outcome in (table, names):
         if isinstance(outcome, RmqError):
             raise outcome
-    table, names = outcomes
     wanted = set(query.groups)
     topics = set(query.topics)
     for (group, topic), offsets in table.items():
@@ -195,7 +221,7 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
         if (name in wanted if wanted else not is_system_group(name))
     )
     if query.members_unknown:
-        return
+        return tuple(logs)
     groups = sorted(part.known_groups)
     outcomes = yield _all(part, *map(get_consumer_connection_list, groups))
     for group, outcome in zip(groups, outcomes, strict=True):
@@ -203,13 +229,134 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
             part.connections[group] = outcome
     _drop_unsubscribed(part)
     yield from _read_inflight(part)
+    return tuple(logs)
+
+
+def _log_topics(part: BrokerPart) -> tuple[str, str, str]:
+    """The revive topic, the timer topic, and the topic of proxies' heartbeats.
+
+    A broker without messages in them never used POP, and serves no proxy.
+    """
+    return (
+        f"rmq_sys_REVIVE_LOG_{part.cluster}",
+        "rmq_sys_wheel_timer",
+        "DefaultHeartBeatSyncerTopic",
+    )
+
+
+def _is_used(log: Mapping[MessageQueue, TopicOffset]) -> bool:
+    return any(ends.max_offset > 0 for ends in log.values())
+
+
+def _read_logs(
+    part: BrokerPart, query: LagQuery, logs: Logs, now_ms: int
+) -> Task[None]:
+    """Read what POP has handed out, and which members are behind proxies."""
+    from rmqcli.admin.lag.check_points import HandedOut, read_handed_out
+    from rmqcli.admin.lag.proxied import read_proxy_heartbeats
+
+    revive, timers, heartbeats = logs
+    address = part.address or ""
+    if isinstance(heartbeats, dict) and not query.members_unknown:
+        part.proxy_heartbeats = yield from read_proxy_heartbeats(
+            address, heartbeats, now_ms=now_ms
+        )
+    if isinstance(revive, NotFoundError) and isinstance(timers, NotFoundError):
+        return  # a broker of 4.x
+    for log in (revive, timers):
+        if isinstance(log, TransportError):
+            raise log
+        if isinstance(log, RmqError):
+            part.handed_out = HandedOut(reason=log.message)
+            return
+    if isinstance(revive, dict):
+        scan = read_handed_out(
+            address,
+            part.broker_name,
+            revive_queues=revive.keys(),
+            groups=query.groups,
+            now_ms=now_ms,
+        )
+        (found,) = yield All([scan])
+        if isinstance(found, TransportError):
+            raise found
+        if isinstance(found, RmqError):
+            found = HandedOut(reason=found.message)
+        part.handed_out = found
+
+
+def _find_new_retries(part: BrokerPart, query: LagQuery) -> Task[None]:
+    """Add retry topics that POP has created since the table of offsets was read.
+
+    Until then nothing was committed there, so that all of their messages wait.
+    """
+    from rmqcli.api.calls.offset import get_all_consumer_offset
+
+    (table,) = yield _all(part, get_all_consumer_offset())
+    if isinstance(table, RmqError):
+        raise table
+    for (group, topic), offsets in table.items():
+        if (
+            is_pop_retry(topic, group)
+            and (not query.groups or group in query.groups)
+            and (not query.topics or topic in query.topics)
+        ):
+            part.committed.setdefault((group, topic), dict.fromkeys(offsets, 0))
+
+
+def _find_pop_groups(part: BrokerPart, query: LagQuery) -> None:
+    """Note which of the groups consume by POP, as far as anything shows it."""
+    from rmqcli.admin.lag.proxied import is_grpc_client
+
+    found = {group for group, topic in part.committed if is_pop_retry(topic, group)}
+    found.update(
+        group
+        for group, seen in part.connections.items()
+        if any(is_grpc_client(each.client_id) for each in seen.connections)
+    )
+    found.update(group for group, _ in part.proxy_heartbeats)
+    if part.handed_out is not None:
+        found.update(group for group, _ in part.handed_out.offsets)
+    part.pop_groups = found.intersection(query.groups) if query.groups else found
+
+
+def _read_settings(part: BrokerPart) -> Task[None]:
+    """Note which groups are orderly, and whether check points can be read."""
+    from rmqcli.admin.lag.check_points import HandedOut
+    from rmqcli.api.calls.config import get_all_subscription_group_config
+
+    config, groups = yield _all(
+        part, get_broker_config(), get_all_subscription_group_config()
+    )
+    for outcome in (config, groups):
+        if isinstance(outcome, TransportError):
+            raise outcome
+    if not isinstance(groups, RmqError):
+        part.orderly_groups = {
+            name
+            for name in part.pop_groups
+            if name in groups and groups[name].consume_message_orderly
+        }
+    if (
+        not isinstance(config, RmqError)
+        and config.get("popConsumerKVServiceEnable") == "true"
+    ):
+        part.handed_out = HandedOut(
+            reason="what POP has handed out is not known: its broker keeps check points"
+            " in RocksDB (popConsumerKVServiceEnable), which no request reads"
+        )
 
 
 def _drop_unsubscribed(part: BrokerPart) -> None:
     """Drop topics to which an online group does not subscribe, as consume stats do."""
     for group, topic in list(part.committed):
         seen = part.connections.get(group)
-        if seen is not None and seen.subscriptions and topic not in seen.subscriptions:
+        if (
+            seen is not None
+            and seen.subscriptions
+            and topic not in seen.subscriptions
+            and not is_pop_retry(topic, group)
+        ):
             del part.committed[group, topic]
 
 
@@ -227,6 +374,38 @@ def _read_inflight(part: BrokerPart) -> Task[None]:
                 ahead = max(0, item.pull_offset - item.consumer_offset)
                 inflight = part.inflight.setdefault((group, queue.topic), {})
                 inflight[queue.queue_id] = ahead
+
+
+def _find_lite_topics(
+    part: BrokerPart, query: LagQuery, version: Callable[[], int]
+) -> Task[None]:
+    """Note which groups consume lite topics, whose lag no request tells.
+
+    Their offsets are in a broker's whole table only. Of a group that is queried by
+    name and has no other offsets, the settings tell.
+    """
+    from rmqcli.api.calls.config import get_all_subscription_group_config
+
+    for group, topic in list(part.committed):
+        lite = lite_topic_of(topic)
+        if lite is not None:
+            part.lite_topics[group] = lite[0]
+            del part.committed[group, topic]
+    silent = {*query.groups} - {
+        group for (group, _), at in part.committed.items() if at
+    }
+    if not query.is_one_by_one or not silent or version() < V5_5_0:
+        return
+    (groups,) = yield _all(part, get_all_subscription_group_config())
+    if isinstance(groups, TransportError):
+        raise groups
+    if isinstance(groups, RmqError):
+        return
+    for group in silent & groups.keys():
+        bound = groups[group].attributes.get(LITE_BIND_TOPIC)
+        if bound:
+            part.lite_topics[group] = bound
+            part.known_groups.add(group)
 
 
 def _read_ends(part: BrokerPart, query: LagQuery) -> Task[None]:
@@ -280,18 +459,13 @@ def _read_waiting(
     members that do not subscribe to it.
     """
     groups = query.groups or sorted(part.known_groups.union(part.connections))
-    retries = {
-        group: retry_topic(group)
-        for group in groups
-        if not query.topics and (group, retry_topic(group)) not in part.committed
-    }
-    topics = [*retries.values(), *map(dlq_topic, groups)]
+    retries = [] if query.topics else _retries_left_out(part, query, groups)
+    topics = [*(topic for _, topic in retries), *map(dlq_topic, groups)]
     outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     zeros: list[tuple[str, MessageQueue]] = []
-    for group, outcome in zip(retries, outcomes, strict=False):
+    for (group, topic), outcome in zip(retries, outcomes, strict=False):
         ends = _ends_of(part, group, outcome)
         if ends and any(low < high for low, high in ends.values()):
-            topic = retries[group]
             part.committed[group, topic] = {}
             part.ends[topic] = ends
             zeros += [
@@ -306,6 +480,25 @@ def _read_waiting(
         yield from _resolve_zeros(part, zeros, version())
         # Max offsets are read after committed offsets, as everywhere.
         yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
+
+
+def _retries_left_out(
+    part: BrokerPart, query: LagQuery, groups: Iterable[str]
+) -> list[GroupTopic]:
+    """Return the groups' retry topics in which nothing was found to be committed.
+
+    POP commits the beginning of a retry topic when it creates it, so that the whole
+    table of offsets has those of POP. A broker that never used POP has none.
+    """
+    found = [(group, retry_topic(group)) for group in groups]
+    if query.is_one_by_one and (part.handed_out is not None or part.pop_groups):
+        found += [
+            (group, retry)
+            for group, topic in part.committed
+            if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            for retry in pop_retry_topics(group, topic)
+        ]
+    return [pair for pair in found if pair not in part.committed]
 
 
 def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Task[None]:
@@ -437,12 +630,14 @@ def _clients_to_ask(
 ) -> Iterable[tuple[str, str]]:
     if not (query.process_queues or query.wants_owners):
         return
+    from rmqcli.admin.lag.proxied import is_grpc_client
+
     for group, seen in part.connections.items():
         if not query.process_queues and len(seen.connections) > OWNERS_ASKED_MAX:
             continue
         for connection in seen.connections:
             member = (group, connection.client_id)
-            if member not in shared.clients:
+            if member not in shared.clients and not is_grpc_client(member[1]):
                 shared.clients[member] = None  # reserved; the answer follows
                 yield member
 

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rmqcli.admin.lag.model import GroupLag
-    from rmqcli.admin.lag.process_queues import HeldQueue
+    from rmqcli.admin.lag.process_queues import ClientQueues, HeldQueue
     from rmqcli.admin.lag.trend import Trend
     from rmqcli.engine.queue_lag import QueueLag
+    from rmqcli.wire.bodies.consumer import ConsumeStatus
 
 #: A queue with at least this share of the lag is named, because a sum would hide it.
 _SKEW_SHARE = 0.5
@@ -28,10 +29,12 @@ def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
     """Explain a group's lag in sentences, the most important ones first."""
     sentences = [_headline(lag)]
     sentences += _tries(lag)
+    sentences += _handed_out(lag)
     sentences += _states(lag)
     sentences += _members(lag)
     sentences += _skew(lag)
     sentences += _held(lag)
+    sentences += _consuming(lag)
     sentences += _filters(lag)
     if trend is not None:
         sentences.append(_trend(trend))
@@ -51,7 +54,10 @@ def _headline(lag: GroupLag) -> str:
         )
     age = ""
     if lag.age_ms is not None:
-        age = f"; the oldest has waited {format_duration(lag.age_ms)}"
+        oldest = "the oldest"
+        if lag.pop is not None and lag.pop.inflight != 0:
+            oldest = "the oldest that nobody has received"
+        age = f"; {oldest} has waited {format_duration(lag.age_ms)}"
     return f"{lag.group} has {counted(lag.total_lag, 'message')} to read{age}."
 
 
@@ -65,6 +71,21 @@ def _tries(lag: GroupLag) -> Iterator[str]:
             f"Its dead-letter topic holds {letters}; read them with: ",
             LibraryCall("Admin.read", dlq_topic(lag.group)),
         )
+
+
+def _handed_out(lag: GroupLag) -> Iterator[str]:
+    pop = lag.pop
+    if pop is None or not pop.inflight:
+        return
+    be = "is" if pop.inflight == 1 else "are"
+    words = f"{counted(pop.inflight, 'message')} {be} handed out and not acknowledged"
+    if pop.visible_ms is not None:
+        rest_ms = max(0, pop.visible_ms - lag.reading.at_ms)
+        words += f"; the first is delivered again in {format_duration(rest_ms)}"
+    if pop.overdue:
+        words += f"; {pop.overdue} were not acknowledged in time, and the broker has"
+        words += " not yet moved them to the retry topic"
+    yield words + "."
 
 
 def _states(lag: GroupLag) -> Iterator[str]:
@@ -149,6 +170,41 @@ def _held(lag: GroupLag) -> Iterator[str]:
             words.append(f"waits for the broker's lock of {names}")
         if words:
             yield f"{client_id} {'; it '.join(words)}."
+
+
+def _consuming(lag: GroupLag) -> Iterator[str]:
+    """Say how fast each member consumes, in one line, as it reports itself."""
+    for client_id, client in sorted((lag.reading.clients or {}).items()):
+        words = []
+        for topic, status in sorted(client.statuses.items()):
+            text = _speed(topic, status, client)
+            if text is not None:
+                words.append(text)
+        if not words:
+            continue
+        cached = sum(held.cached_count for held in client.queues)
+        threads = counted(client.threads or 0, "thread")
+        has = f"{threads} and " if client.threads else ""
+        has += counted(cached, "cached message")
+        yield f"{client_id} has {has}; {'; '.join(words)}."
+
+
+def _speed(topic: str, status: ConsumeStatus, client: ClientQueues) -> str | None:
+    """Describe how a member consumes a topic; None if it has not consumed lately."""
+    taken_ms, done = status.consume_rt or 0, status.consume_ok_tps or 0
+    failed = status.consume_failed_tps or 0
+    if not taken_ms and not done and not failed and not status.consume_failed_msgs:
+        return None
+    words = f"of {topic} it consumes {round(done, 1):g}/s, fails {round(failed, 1):g}/s"
+    if status.consume_failed_msgs:
+        words += f" ({status.consume_failed_msgs} in the last hour)"
+    if taken_ms:
+        words += f", and its listener takes {format_duration(max(1, round(taken_ms)))}"
+        if client.threads and not client.is_orderly:
+            # With batches, one call consumes several messages.
+            most = client.threads * 1_000 / taken_ms
+            words += f" (at most {round(most, 1):g} calls/s on all threads)"
+    return words
 
 
 def _full(held: Sequence[HeldQueue]) -> str:

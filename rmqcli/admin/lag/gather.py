@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.lag.assemble import (
     Assembler,
     BrokerPart,
+    LagQuery,
     SharedAnswers,
     broker_failure,
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
-from rmqcli.admin.lag.model import BrokerFailure
+from rmqcli.admin.lag.model import BrokerFailure, compute_lag
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
@@ -40,9 +41,9 @@ from rmqcli.units import format_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from rmqcli.admin.lag.assemble import GroupTopic, LagQuery
+    from rmqcli.admin.lag.assemble import GroupTopic
     from rmqcli.admin.lag.memory import LagMemory
-    from rmqcli.admin.lag.model import GroupReading
+    from rmqcli.admin.lag.model import GroupReading, PopLag
     from rmqcli.api.client import Client
     from rmqcli.engine.queue_lag import QueueReading
     from rmqcli.model import BrokerData, TopicRoute
@@ -175,9 +176,10 @@ class LagGatherer:
         if address is None or part.failure is not None:
             return
         version = _version(self._client, address)
+        now_ms = self._client.clock.epoch_ms()
         # As a separate task, so that a bug in it becomes a failure of the part, too.
         (outcome,) = yield All(
-            [read_broker(part, self._query, shared, version=version)]
+            [read_broker(part, self._query, shared, version=version, now_ms=now_ms)]
         )
         if isinstance(outcome, RmqError):
             part.failure = outcome
@@ -383,8 +385,23 @@ class LagGatherer:
                 )
 
 
+def read_pop_lag(client: Client, group: str) -> PopLag | None:
+    """Read what POP has handed out to a group; None if nothing shows that it uses POP.
+
+    Members are not asked. None, too, when the brokers do not answer.
+    """
+    query = LagQuery(groups=(group,), members_unknown="members were not queried")
+    try:
+        groups = LagGatherer(client, query).read().groups
+    except RmqError:
+        return None
+    return compute_lag(groups[0]).pop if groups else None
+
+
 def _part(name: str, broker: BrokerData) -> BrokerPart:
-    part = BrokerPart(broker_name=name, address=broker.master_address)
+    part = BrokerPart(
+        broker_name=name, address=broker.master_address, cluster=broker.cluster
+    )
     if broker.master_address is None:
         # A slave's offsets are only as new as its last copy of the master's.
         part.failure = ConnectError(

@@ -31,6 +31,8 @@ class Members:
     message_model: str | None = None
     consume_type: str | None = None
     consume_from_where: str | None = None
+    #: client id -> address of its proxy, of members behind a proxy in cluster mode
+    proxies: dict[str, str] = field(default_factory=dict)
     #: topic -> the expressions that brokers know for it
     _expressions: dict[str, set[str]] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ states apply, the last of them in the table is used:
 | REWOUND * | a committed offset moved back |
 | AHEAD | the group committed beyond the end of a queue |
 | EXPIRED | messages were deleted before the group read them |
-| UNKNOWN | a broker did not answer, or has left the route |
+| UNKNOWN | a broker did not answer, or has left the route, or the group consumes lite topics |
 
 Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
 """  # noqa: E501  # a table
@@ -32,6 +32,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rmqcli.engine.queue_lag import LagState, fast_dataclass, is_retry, queue_lag
+from rmqcli.model import is_pop_retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -99,6 +100,8 @@ class GroupReading:
     notes: list[str] = field(default_factory=list)
     #: messages in its dead letter topic; None when a broker did not report them
     dead_letters: int | None = None
+    #: why it is not known what POP has handed out to it; None when it is, or is nothing
+    pop_unknown: str | None = None
 
 
 @fast_dataclass
@@ -120,10 +123,29 @@ class TopicLag:
 
 
 @fast_dataclass
+class PopLag:
+    """What POP, and with it every gRPC client, has handed out to a group.
+
+    `inflight` messages were handed out and are not acknowledged; None, with a `reason`,
+    when that is not known. `overdue` of them are visible again, and the broker has not
+    yet copied them to the retry topic; the next is visible at `visible_ms` (epoch ms by
+    the broker's clock). `retry_lag` messages wait in the retry topics of POP. All
+    of them count as lag, too.
+    """
+
+    inflight: int | None
+    overdue: int | None
+    visible_ms: int | None
+    retry_lag: int | None
+    reason: str | None = None
+
+
+@fast_dataclass
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
-    `state` follows from one sample, unless `trend.judge` has replaced it.
+    `pop` is None for a group that is not known to use POP. `state` follows from one
+    sample, unless `trend.judge` has replaced it.
     """
 
     group: str
@@ -135,6 +157,7 @@ class GroupLag:
     topics: tuple[TopicLag, ...]
     queues: tuple[QueueLag, ...]
     reading: GroupReading
+    pop: PopLag | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -203,6 +226,29 @@ def compute_lag(reading: GroupReading) -> GroupLag:
         topics=topics,
         queues=tuple(queues),
         reading=reading,
+        pop=_pop_lag(queues, reading),
+    )
+
+
+def _pop_lag(queues: Sequence[QueueLag], reading: GroupReading) -> PopLag | None:
+    times = [
+        visible_ms
+        for item in reading.queues
+        for offset, visible_ms in (item.handed_out or {}).items()
+        if offset >= (item.min_offset or 0)
+    ]
+    if reading.pop_unknown is None and all(
+        item.handed_out is None for item in reading.queues
+    ):
+        return None
+    waiting = [visible_ms for visible_ms in times if visible_ms > reading.at_ms]
+    is_known = reading.pop_unknown is None
+    return PopLag(
+        inflight=len(times) if is_known else None,
+        overdue=len(times) - len(waiting) if is_known else None,
+        visible_ms=min(waiting, default=None),
+        retry_lag=_sum(q for q in queues if is_pop_retry(q.topic or "", reading.group)),
+        reason=reading.pop_unknown,
     )
 
 

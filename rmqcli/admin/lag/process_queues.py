@@ -11,14 +11,18 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+    from rmqcli.wire.bodies.consumer import (
+        ConsumerRunningInfo,
+        ConsumeStatus,
+        ProcessQueueInfo,
+    )
     from rmqcli.wire.subscription import SubscriptionData
 
 MAX_SPAN_DEFAULT = 2000  # DefaultMQPushConsumer.consumeConcurrentlyMaxSpan
@@ -81,13 +85,21 @@ class HeldQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQueues:
-    """What one consumer reported about itself, or why it did not (`failure`)."""
+    """What one consumer reported about itself, or why it did not (`failure`).
+
+    `started_ms` is when it started (epoch ms, by its own clock), if it says so.
+    """
 
     client_id: str
     failure: str | None = None
+    started_ms: int | None = None
     is_orderly: bool = False
     queues: tuple[HeldQueue, ...] = ()
     subscriptions: tuple[SubscriptionData, ...] = ()
+    #: topic -> how fast it consumes
+    statuses: Mapping[str, ConsumeStatus] = field(default_factory=dict)
+    #: threads that run its listener; None if it did not report them
+    threads: int | None = None
 
     def held_queues(self) -> list[MessageQueue]:
         """Return the consumer's queues without those that a rebalance took away."""
@@ -106,6 +118,7 @@ def read_running_info(
     limits = _limits(info.properties)
     return ClientQueues(
         client_id=client_id,
+        started_ms=_number(info.properties, "PROP_CONSUMER_START_TIMESTAMP", 0) or None,
         is_orderly=is_orderly,
         subscriptions=info.subscriptions,
         queues=tuple(
@@ -120,6 +133,8 @@ def read_running_info(
             )
             for queue, item in sorted(info.process_queues.items())
         ),
+        statuses=info.statuses,
+        threads=_number(info.properties, "PROP_THREADPOOL_CORE_SIZE", 0) or None,
     )
 
 
@@ -136,7 +151,7 @@ def _limits(properties: Mapping[str, str]) -> QueueLimits:
 def _number(properties: Mapping[str, str], name: str, default: int) -> int:
     text = properties.get(name, "")
     # A client may send anything here; 0 and very long numbers are ignored.
-    if text.isascii() and text.isdigit() and len(text) < 12:
+    if text.isascii() and text.isdigit() and len(text) < 15:
         return int(text) or default
     return default
 

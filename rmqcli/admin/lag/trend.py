@@ -267,7 +267,10 @@ def _verdict(
 
 
 def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
-    """Return how far max and committed offset moved; None when that is not known."""
+    """Return how many messages came and were consumed; None when that is not known.
+
+    What POP has handed out is consumed once it is acknowledged.
+    """
     if after.max_offset == 0 and after.state not in _NOT_TOLD:
         was_there = before is not None and before.max_offset
         # Such as a queue of a retry topic that was created between the samples.
@@ -285,7 +288,8 @@ def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
         return came, 0
     if before.committed is None or after.committed is None:
         return None
-    return came, after.committed - before.committed
+    done = after.committed - before.committed
+    return came, done - (after.unacknowledged or 0) + (before.unacknowledged or 0)
 
 
 def _drain_ms(lag: int | None, came: int, done: int, elapsed_ms: int) -> int | None:

@@ -43,8 +43,8 @@ class ReadOptions:
     With an `expression` other than `*`, the broker leaves messages out. A queue without
     any progress for `retry_for_ms` is abandoned. With `raise_abandoned` that ends the
     reading with the queue's error; otherwise `RangeReader.abandoned` holds the error.
-    `on_trouble` is called when a queue begins to fail. Reading ends early, with no
-    queue abandoned, once `left_ms` returns 0.
+    `on_trouble` is called when a queue begins to fail, and `on_recovery` when it can be
+    read again. Reading ends early, with no queue abandoned, once `left_ms` returns 0.
     """
 
     expression: str = "*"
@@ -54,6 +54,7 @@ class ReadOptions:
     retry_for_ms: int = 30_000
     raise_abandoned: bool = True
     on_trouble: Callable[[MessageQueue, RmqError], None] | None = None
+    on_recovery: Callable[[MessageQueue], None] | None = None
     left_ms: Callable[[], int] | None = None
 
     @property
@@ -233,6 +234,8 @@ class RangeReader:
         self._answer_bytes = max(size, self._answer_bytes - (self._answer_bytes >> 6))
         if state.reading.answered(start, answer):
             state.failures = 0
+            if state.failing_since_ms is not None and self._options.on_recovery:
+                self._options.on_recovery(queue)
             state.failing_since_ms = None
             state.depth += 1
             self._addresses.suggested(queue, answer.suggest_which_broker_id)

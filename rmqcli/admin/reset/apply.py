@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.admin.positions import resolve
+from rmqcli.admin.reset.backup import save_backup
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import method_key
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
@@ -34,6 +35,7 @@ from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from rmqcli.admin.reset.plan import MethodKey, QueuePlan, ResetPlan
     from rmqcli.admin.reset.target import Target
@@ -87,6 +89,28 @@ class ResetRun:
     def errors(self) -> tuple[RmqError, ...]:
         """The errors, at most one for each queue."""
         return tuple((self._read_errors | self._errors).values())
+
+    def save_backup(self, directory: Path, *, undo_of: str) -> str:
+        """Save the committed offsets before `execute`; return the backup's id.
+
+        Raises RmqError when that fails; then no offset may be changed.
+        """
+        plan = self._plan
+        return save_backup(
+            directory,
+            created_ms=self._client.clock.epoch_ms(),
+            namesrv=self._client.config.namesrv,
+            cluster=plan.cluster,
+            group=plan.group,
+            topic=plan.topic,
+            committed={each.queue: each.committed for each in plan.changes},
+            targets={
+                each.queue: each.target
+                for each in plan.changes
+                if each.target is not None
+            },
+            undo_of=undo_of,
+        )
 
     def execute(self) -> None:
         """Set all offsets, read them back, and wait for live members to move.

@@ -8,8 +8,9 @@ Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
 from rmqcli.admin.reset.messages import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
@@ -32,7 +33,7 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError
 from rmqcli.position import AtTime
 from rmqcli.tasks import All, Request
-from rmqcli.wire.version import V5_1_0, V5_2_0, version_name
+from rmqcli.wire.version import V5_1_0, V5_2_0, V5_3_0, version_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,11 +55,15 @@ class Membership:
     """The members of the group that brokers report.
 
     `seen` is broker name -> what it reported, None when no member is online there.
-    `errors` has the brokers that could not be queried, and why.
+    `errors` has the brokers that could not be queried, and why. `proxied` are the
+    members behind proxies in cluster mode, which consume at every broker;
+    `proxied_unknown` says why it is not known whether there are any.
     """
 
     seen: Mapping[str, ConsumerConnection | None]
     errors: Mapping[str, RmqError]
+    proxied: ConsumerConnection | None = None
+    proxied_unknown: str | None = None
 
     @property
     def is_broadcast(self) -> bool:
@@ -68,18 +73,25 @@ class Membership:
             for each in self.seen.values()
         )
 
+    @property
+    def uses_grpc(self) -> bool:
+        """Whether members are clients of a proxy, which consume by POP."""
+        return self.proxied is not None or any(
+            is_grpc_client(client.client_id)
+            for each in self.seen.values()
+            if each is not None
+            for client in each.connections
+        )
+
     def client_ids(self, topic: str) -> tuple[str, ...]:
         """Return the client ids of online members that consume `topic`, sorted."""
-        return tuple(
-            sorted(
-                {
-                    client.client_id
-                    for name, each in self.seen.items()
-                    if each is not None and self.is_live(name, topic)
-                    for client in each.connections
-                }
-            )
-        )
+        found = {
+            client.client_id
+            for each in (*self.seen.values(), self.proxied)
+            if _consumes(each, topic)
+            for client in each.connections
+        }
+        return tuple(sorted(found))
 
     def is_live(self, broker_name: str, topic: str) -> bool:
         """Return whether a member consumes `topic` at this broker.
@@ -87,15 +99,27 @@ class Membership:
         Clients that assign queues to themselves announce no topic, and count as
         consuming it.
         """
-        each = self.seen.get(broker_name)
-        return each is not None and (
-            not each.subscriptions or topic in each.subscriptions
+        return _consumes(self.seen.get(broker_name), topic) or _consumes(
+            self.proxied, topic
         )
 
     def takes_push(self, broker_name: str) -> bool:
-        """Whether the members obey a pushed reset: only push consumers do."""
+        """Whether the members obey a pushed reset: only push consumers do.
+
+        Clients of proxies never get it.
+        """
         each = self.seen.get(broker_name)
-        return each is not None and each.consume_type == "CONSUME_PASSIVELY"
+        return (
+            each is not None
+            and each.consume_type == "CONSUME_PASSIVELY"
+            and not self.uses_grpc
+        )
+
+
+def _consumes(
+    each: ConsumerConnection | None, topic: str
+) -> TypeGuard[ConsumerConnection]:
+    return each is not None and (not each.subscriptions or topic in each.subscriptions)
 
 
 def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
@@ -137,7 +161,16 @@ def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
     if not is_known:
         client.raise_if_none_answers(errors.values())
         raise next(iter(errors.values()), not_found("group", group))
-    return Membership(seen, errors)
+    if errors:  # such a plan cannot be applied; broken brokers are not asked again
+        return Membership(seen, errors)
+    of_proxies = find_proxied_members(client)
+    proxied = of_proxies.by_group.get(group)
+    return Membership(
+        seen,
+        errors,
+        None if proxied is None else proxied[0],
+        None if proxied is not None else of_proxies.unknown_because,
+    )
 
 
 def find_methods(
@@ -147,10 +180,12 @@ def find_methods(
     *,
     every: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
+    uses_pop: bool,
 ) -> dict[MethodKey, ResetMethod]:
     """Find how to set the offsets of one topic on each of its brokers.
 
-    `every` holds all queues of the topic, `aimed` those to reset.
+    `every` holds all queues of the topic, `aimed` those to reset. `uses_pop`: something
+    shows that the group consumes by POP.
     """
     tasks = {}
     for key in dict.fromkeys(method_key(each.queue) for each in aimed):
@@ -164,6 +199,7 @@ def find_methods(
             aimed=mine,
             address=address,
             version=client.broker_version(address),
+            uses_pop=uses_pop,
         )
     methods: dict[MethodKey, ResetMethod] = {}
     for key, outcome in zip(tasks, run_tasks(client, tasks.values()), strict=True):
@@ -182,13 +218,14 @@ def _find_method(
     aimed: Sequence[QueueFacts],
     address: str,
     version: int,
+    uses_pop: bool,
 ) -> Task[ResetMethod]:
     """Find how to set the offsets of `aimed`, queues of one topic and broker."""
     topic, name = method_key(aimed[0].queue)
     is_live = members.is_live(name, topic)
-    is_server_side = False
-    if is_live:
-        is_server_side = yield from _is_server_side(address, version)
+    is_server_side = keeps_positions = False
+    if is_live or uses_pop or version >= V5_3_0:
+        is_server_side, keeps_positions = yield from _read_settings(address, version)
     push = None
     if is_live and not is_server_side and members.takes_push(name):
         push = yield from _find_push(
@@ -199,25 +236,32 @@ def _find_method(
         version=version_name(version),
         is_live=is_live,
         is_server_side=is_server_side,
+        uses_pop=uses_pop,
+        keeps_positions=keeps_positions,
         push=push,
         wants_proof=request.wants_proof,
     )
 
 
-def _is_server_side(address: str, version: int) -> Task[bool]:
-    """Return whether the broker resets by queue and offset.
+def _read_settings(address: str, version: int) -> Task[tuple[bool, bool]]:
+    """Return whether the broker resets by queue and offset, and keeps POP's positions.
 
-    A broker that does not would ignore the offset and go by the timestamp alone, so the
-    broker's own setting is queried.
+    A broker that does not reset so would ignore the offset and go by the timestamp
+    alone, so the broker's own setting is queried. One that keeps positions of POP apart
+    from the committed offsets would ignore a commit.
     """
     if version < V5_1_0:
-        return False
+        return False, False
     try:
         config = yield Request(address, get_broker_config())
     except RmqError:
-        return version >= V5_2_0  # the default; the read-back shows whether it worked
+        # The defaults; the read-back shows whether it worked.
+        return version >= V5_2_0, False
     default = "true" if version >= V5_2_0 else "false"
-    return bool(config.get("useServerSideResetOffset", default) == "true")
+    return (
+        config.get("useServerSideResetOffset", default) == "true",
+        config.get("popConsumerKVServiceEnable") == "true",
+    )
 
 
 def _find_push(

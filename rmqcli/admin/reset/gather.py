@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
@@ -91,13 +92,19 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     """
     members = read_members(client, client.route(request.topic), request.group)
     topics, retry = _read_topics(client, request, members)
+    pop = None if members.errors else read_pop_lag(client, request.group)
     facts: list[QueueFacts] = []
     unknown: dict[MessageQueue, RmqError] = {}
     methods: dict[MethodKey, ResetMethod] = {}
     for topic in topics:
         aimed, lost = _aim(client, request.group, topic)
         methods |= find_methods(
-            client, request, members, every=topic.every, aimed=aimed
+            client,
+            request,
+            members,
+            every=topic.every,
+            aimed=aimed,
+            uses_pop=members.uses_grpc or pop is not None,
         )
         facts += aimed
         unknown |= lost
@@ -105,7 +112,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
         client.raise_if_none_answers(unknown.values())
         raise next(iter(unknown.values()))
     cluster = identity_of(client.route(request.topic))
-    group = _group_facts(request, cluster, members, retry)
+    group = replace(_group_facts(request, cluster, members, retry), pop=pop)
     plan = make_plan(group, facts, methods)
     plan = _with_unknown(plan, unknown, members)
     if isinstance(request.target, ToOffsets):
@@ -171,6 +178,7 @@ def _group_facts(
         topic=request.topic,
         cluster=cluster,
         client_ids=members.client_ids(request.topic),
+        clients_unknown=members.proxied_unknown,
         is_broadcast=members.is_broadcast,
         retry_pending=sum(map(_pending, every.values())),
         retry_unknown=0 if retry is None else len(retry.unknown),

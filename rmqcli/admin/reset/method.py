@@ -1,6 +1,8 @@
 """Decides how offsets can be set at a broker so that the change lasts. No I/O.
 
-    no client reads         commit (15): only the broker's table has offsets
+    no client reads         commit (15): only the broker's table has offsets; in a group
+                            that uses POP as in the next line, where that is possible,
+                            because brokers have positions of POP in memory
     clients read, 5.2+      the broker resets each queue itself (222) and refuses the
                             clients' commits until they have moved
     clients read, older     the broker asks the clients (222 -> 220): one timestamp for
@@ -73,17 +75,41 @@ def choose_method(
     is_server_side: bool,
     push: PushRequest | None,
     wants_proof: bool,
+    uses_pop: bool = False,
+    keeps_positions: bool = False,
 ) -> ResetMethod:
     """Choose the method for one broker.
 
-    With `wants_proof` the caller reads back after a persist interval, so even a commit
-    that may be overwritten is worth trying.
+    With `keeps_positions` it keeps the positions of POP in a store of their own
+    (popConsumerKVServiceEnable), which a commit does not change. With `wants_proof` the
+    caller reads back after a persist interval, so even a commit that may be overwritten
+    is worth trying.
     """
-    if not is_live:
-        return ResetMethod(address=address, mechanism=Mechanism.COMMIT)
-    if is_server_side:
+    if is_server_side and (is_live or uses_pop or keeps_positions):
         return ResetMethod(
-            address=address, mechanism=Mechanism.SERVER_RESET, is_live=True
+            address=address, mechanism=Mechanism.SERVER_RESET, is_live=is_live
+        )
+    if uses_pop and keeps_positions:
+        return ResetMethod(
+            address=address,
+            mechanism=Mechanism.REFUSED,
+            is_live=is_live,
+            warning=(
+                "the broker keeps positions of POP in RocksDB"
+                " (popConsumerKVServiceEnable) and would ignore a commit; it resets"
+                " them only with useServerSideResetOffset"
+            ),
+        )
+    if not is_live:
+        return ResetMethod(
+            address=address,
+            mechanism=Mechanism.COMMIT,
+            warning=(
+                "if the group uses POP, a commit has no effect: the broker keeps"
+                " positions of POP in RocksDB (popConsumerKVServiceEnable)"
+            )
+            if keeps_positions
+            else "",
         )
     if push is not None:
         return ResetMethod(

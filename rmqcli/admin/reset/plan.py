@@ -19,6 +19,7 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rmqcli.admin.lag.model import PopLag
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.errors import RmqError
@@ -179,9 +180,13 @@ class GroupFacts:
     topic: str
     cluster: ClusterIdentity
     client_ids: tuple[str, ...] = ()
+    #: why more clients may be online; None if that is known
+    clients_unknown: str | None = None
     is_broadcast: bool = False
     retry_pending: int = 0
     retry_unknown: int = 0
+    #: what POP has handed out to the group; None without POP
+    pop: PopLag | None = None
 
 
 def plan_queue(facts: QueueFacts) -> QueuePlan:
@@ -265,6 +270,8 @@ def make_plan(
             f"{counted(count, 'client is', 'clients are')} online and reading"
             f" {group.topic}"
         )
+    if group.clients_unknown is not None:
+        warnings.append(group.clients_unknown)
     warnings += dict.fromkeys(
         method.warning
         for key, method in methods.items()
@@ -278,6 +285,7 @@ def make_plan(
         )
         warnings.append(broadcast)
     warnings += _retry_warnings(group)
+    warnings += _pop_warnings(group.pop)
     return ResetPlan(
         group=group.group,
         topic=group.topic,
@@ -311,6 +319,29 @@ def _retry_warnings(group: GroupFacts) -> list[str]:
                 " resets that too",
             )
         )
+    return warnings
+
+
+def _pop_warnings(pop: PopLag | None) -> list[str]:
+    """Say what is delivered whatever the offsets are."""
+    warnings: list[str] = []
+    if pop is None:
+        return warnings
+    if pop.inflight is None:
+        warnings.append(
+            "messages may be handed out and not acknowledged, and are then delivered"
+            f" again: {pop.reason}"
+        )
+    elif pop.inflight:
+        be = "is" if pop.inflight == 1 else "are"
+        warnings.append(
+            f"{counted(pop.inflight, 'message')} {be} handed out and not acknowledged:"
+            " each is delivered again when its invisible time ends, wherever the"
+            " offsets are, and twice where the reset goes back before it"
+        )
+    if pop.retry_lag:
+        waiting = counted(pop.retry_lag, "message waits", "messages wait")
+        warnings.append(f"{waiting} in retry topics of POP and will still be delivered")
     return warnings
 
 

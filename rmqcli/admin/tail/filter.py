@@ -1,4 +1,4 @@
-"""Chooses which messages from a broker are shown: by tag, key, property and text.
+"""Chooses which messages from a broker are shown: by tag, key, text, and conditions.
 
 A broker filters tags by their hash, and "Aa" and "BB" share one, so tags are compared
 again here. A message that cannot be decoded is never filtered out, because its content
@@ -16,6 +16,7 @@ from rmqcli.errors import DecodeError, TextError
 from rmqcli.wire.subscription import SQL92, TAG, parse_subscription, tag_matches
 
 if TYPE_CHECKING:
+    from rmqcli.admin.tail.where import Where
     from rmqcli.wire.message.record import PartialMessage, StoredMessage
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -48,7 +49,8 @@ def parse_pattern(text: str) -> re.Pattern[str]:
 class TailFilter:
     """Which messages are wanted.
 
-    `invert` inverts the conditions on key, properties and pattern, but not on tags.
+    `invert` inverts the conditions on key, properties and pattern, but not on tags, nor
+    `where`.
     Create a filter with `make_filter`, which parses the tag expression.
     """
 
@@ -58,6 +60,7 @@ class TailFilter:
     properties: tuple[tuple[str, str], ...] = ()
     pattern: re.Pattern[str] | None = None
     invert: bool = False
+    where: Where | None = None
     subscription: SubscriptionData | None = None
     #: whether the broker filters by tag, too; see `rmqcli.admin.topics.batch_topics`
     tags_at_broker: bool = True
@@ -74,7 +77,7 @@ class TailFilter:
     @property
     def is_everything(self) -> bool:
         """Whether every message from the broker is shown."""
-        return not (self._checks_tags or self._checks_here)
+        return not (self._checks_tags or self._checks_here or self.where)
 
     @property
     def _checks_tags(self) -> bool:
@@ -90,9 +93,9 @@ class TailFilter:
             self.subscription, message.tags
         ):
             return False
-        if not self._checks_here:
-            return True
-        return self._matches_here(message) != self.invert
+        if self._checks_here and self._matches_here(message) == self.invert:
+            return False
+        return self.where is None or self.where.matches(message)
 
     def _matches_here(self, message: StoredMessage | PartialMessage) -> bool:
         if self.key is not None and not (
@@ -129,6 +132,7 @@ def make_filter(
     properties: tuple[tuple[str, str], ...] = (),
     pattern: re.Pattern[str] | None = None,
     invert: bool = False,
+    where: Where | None = None,
 ) -> TailFilter:
     """Make a filter, and parse its tag expression.
 
@@ -141,5 +145,6 @@ def make_filter(
         properties=properties,
         pattern=pattern,
         invert=invert,
+        where=where,
         subscription=None if tag is None else parse_subscription("", tag),
     )

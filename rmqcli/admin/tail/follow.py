@@ -89,7 +89,8 @@ class Follower:
 
     `say` is called with sentences for the user, once for each outage of a broker. A new
     queue of a broker of which no queue was followed is passed to `on_new_broker`: the
-    broker may have been unreachable, and its queues may be old. Not thread-safe.
+    broker may have been unreachable, and its queues may be old. The outages of brokers
+    in `troubled` have been announced already. Not thread-safe.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Follower:
         *,
         say: Callable[[str], None],
         on_new_broker: Callable[[MessageQueue], None] | None = None,
+        troubled: Iterable[str] = (),
     ) -> None:
         self._client = client
         self._options = options or FollowOptions()
@@ -108,7 +110,7 @@ class Follower:
         self._addresses = AddressBook(client)
         self._queues: dict[MessageQueue, _Followed] = {}
         #: brokers whose outage was announced
-        self._troubled: set[str] = set()
+        self._troubled = set(troubled)
         #: brokers that hold pulls and did not answer when they were probed, and why
         self._silent: dict[str, RmqError] = {}
         #: brokers that were probed and have not answered yet

@@ -104,6 +104,8 @@ class Tail(Generic[T]):
         self.is_showing_last = plan.last is not None
         #: whether --timeout or --idle-timeout ended the run
         self.is_timed_out = False
+        #: brokers whose outage was announced
+        self._troubled: set[str] = set()
         clock = client.clock
         self._started_ms = self._heard_ms = clock.monotonic_ms()
         self._next_item_ms = float(self._started_ms)
@@ -167,11 +169,14 @@ class Tail(Generic[T]):
             expression_type=self._plan.filter.expression_type,
             raise_abandoned=False,
             on_trouble=self._on_trouble,
+            on_recovery=lambda queue: self._troubled.discard(queue.broker_name),
             left_ms=self.left_ms,
         )
 
     def _on_trouble(self, queue: MessageQueue, error: RmqError) -> None:
-        self._say(f"{queue.broker_name}: {error.message}; retrying")
+        if queue.broker_name not in self._troubled:
+            self._troubled.add(queue.broker_name)
+            self._say(f"{queue.broker_name}: {error.message}; retrying")
 
     def _left_count(self) -> int | None:
         if self._plan.count is None:
@@ -282,6 +287,7 @@ class Tail(Generic[T]):
             ),
             say=self._say,
             on_new_broker=lost.expect,
+            troubled=self._troubled,
         )
         follower.abandoned = self.abandoned
         try:

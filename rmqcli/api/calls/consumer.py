@@ -17,6 +17,7 @@ from rmqcli.wire.headers.admin import (
     GetConsumerRunningInfoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
+from rmqcli.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         ConsumerConnection,
         ConsumerRunningInfo,
     )
+    from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -63,6 +65,25 @@ def get_consumer_running_info(
         what=f"running info of {client_id}",
         header=GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=jstack
+        ),
+    )
+
+
+def consume_message_directly(
+    group: str, client_id: str, *, offset_msg_id: str, topic: str
+) -> Call[ConsumeMessageDirectlyResult]:
+    """Have one member consume one message that the broker stores.
+
+    The broker finds the message by the commit log offset in `offset_msg_id`, passes it
+    to the member, and waits up to 10 s for the answer. Not to be repeated: without an
+    answer, the listener may have been called.
+    """
+    return make_call(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        _direct_result,
+        what=f"consumption by {client_id}",
+        header=ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group, client_id=client_id, msg_id=offset_msg_id, topic=topic
         ),
     )
 
@@ -126,6 +147,12 @@ def _consumer_running_info(answer: RemotingCommand) -> ConsumerRunningInfo:
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     return decode_body(ConsumerRunningInfo, answer.body)
+
+
+def _direct_result(answer: RemotingCommand) -> ConsumeMessageDirectlyResult:
+    from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult
+
+    return decode_body(ConsumeMessageDirectlyResult, answer.body)
 
 
 def _topic_list(answer: RemotingCommand) -> list[str]:

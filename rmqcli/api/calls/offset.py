@@ -13,6 +13,8 @@ from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
@@ -106,6 +108,19 @@ def get_min_offset(topic: str, queue_id: int) -> Call[int]:
     )
 
 
+def get_earliest_msg_storetime(topic: str, queue_id: int) -> Call[int | None]:
+    """When the oldest message of a queue was stored, in epoch ms; None without one.
+
+    The broker answers whatever the permissions of the topic are.
+    """
+    return make_call(
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        _earliest_time,
+        what=f"time of the oldest message of {topic}:{queue_id}",
+        header=GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id),
+    )
+
+
 def search_offset_by_timestamp(
     topic: str,
     queue_id: int,
@@ -177,6 +192,11 @@ def invoke_broker_to_reset_offset(
             offset=offset,
         ),
     )
+
+
+def _earliest_time(answer: RemotingCommand) -> int | None:
+    header = from_ext_fields(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields)
+    return header.timestamp if header.timestamp > 0 else None
 
 
 def _committed_offset(answer: RemotingCommand) -> int | None:

@@ -7,7 +7,7 @@ SendStatus of the client.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
@@ -16,6 +16,8 @@ from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.send import SendMessageResponseHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.api.call import Call
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -47,7 +49,7 @@ class SendAnswer:
     """Where a message, or each message of a batch, was stored.
 
     `offset_msg_ids` has one id per message. The messages of a batch have consecutive
-    offsets from `queue_offset` on.
+    offsets from `queue_offset` on. `fields` are all of the answer, such as MSG_REGION.
     """
 
     status: SendStatus
@@ -55,6 +57,7 @@ class SendAnswer:
     queue_id: int
     queue_offset: int
     transaction_id: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def send_message(header: SendMessageRequestHeaderV2, body: bytes) -> Call[SendAnswer]:
@@ -94,4 +97,5 @@ def _send_result(answer: RemotingCommand) -> SendAnswer:
         queue_id=header.queue_id,
         queue_offset=header.queue_offset,
         transaction_id=header.transaction_id,
+        fields=answer.ext_fields,
     )

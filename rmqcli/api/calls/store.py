@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
+from rmqcli.wire.bodies.broker import QueryConsumeQueueResponseBody
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.store import (
+    QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
@@ -32,6 +35,23 @@ def view_message_by_id(commit_log_offset: int, *, topic: str | None) -> Call[byt
         lambda answer: answer.body,
         what=f"message at commit log offset {commit_log_offset}",
         header=ViewMessageRequestHeader(offset=commit_log_offset, topic=topic),
+    )
+
+
+def query_consume_queue(
+    topic: str, queue_id: int, index: int, *, count: int
+) -> Call[QueryConsumeQueueResponseBody]:
+    """Entries of a consume queue from offset `index` on, whatever its permissions.
+
+    An entry says where in the commit log the message is.
+    """
+    return make_call(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        lambda answer: decode_body(QueryConsumeQueueResponseBody, answer.body),
+        what=f"entries of {topic}:{queue_id}",
+        header=QueryConsumeQueueRequestHeader(
+            topic=topic, queue_id=queue_id, index=index, count=count
+        ),
     )
 
 

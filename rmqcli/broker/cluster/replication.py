@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.message.copy import fields_as_stored
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import encode_properties
 from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
 
@@ -92,21 +92,7 @@ def _readable(record: bytes) -> list[StoredMessage]:
 
 
 def _append(slave: BrokerState, message: StoredMessage, *, tags_code: int) -> None:
-    fields = MessageFields(
-        topic=message.topic,
-        body=message.raw_body,
-        queue_id=message.queue_id,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_timestamp_ms=message.born_timestamp_ms,
-        born_host=message.born_host,
-        store_timestamp_ms=message.store_timestamp_ms,
-        store_host=message.store_host,
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
-        body_crc=message.body_crc,
-        properties=_properties(message),
-    )
+    fields = fields_as_stored(message, properties=_properties(message))
     slave.store.append([fields], tags_codes=[tags_code])
 
 

@@ -1,16 +1,14 @@
-"""SQL92 expressions over a message's properties.
+"""SQL92 expressions over a message's properties, as RocketMQ's brokers evaluate them.
 
-RocketMQ's grammar: AND OR NOT, = <> > >= < <=, BETWEEN, IN, IS NULL, from 5.0 on also
-CONTAINS, STARTSWITH, ENDSWITH; numbers, text, TRUE, FALSE, NULL, names of properties.
-Length and depth are bounded. As in Java, text after a complete expression is ignored
-(`n LIKE 'a'` means `n`). Logic is three-valued: None is unknown, which a missing
-property is, too. Constants are text, Integer (int), `Long`, Double (float) or Boolean
-(bool). A message for which Java cannot convert a value does not match.
+`rmqcli.wire.sql92` has the grammar. As in Java, text after a complete expression is
+ignored (`n LIKE 'a'` means `n`). Logic is three-valued: None is unknown, which a
+missing property is, too. Constants are text, Integer (int), `Long`, Double (float) or
+Boolean (bool). A message for which Java cannot convert a value does not match.
 Imitated: which operands each operator takes, checked when the expression is parsed.
 Not imitated: hexadecimal floats.
 
-Source: `SelectorParser.jj`, `SqlFilter`, `ComparisonExpression.__compare` and the
-package `org.apache.rocketmq.filter.expression` in apache/rocketmq.
+Source: `SqlFilter`, `ComparisonExpression.__compare` and the package
+`org.apache.rocketmq.filter.expression` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -20,6 +18,14 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rmqcli.errors import UsageError
+from rmqcli.wire.sql92 import (
+    FLOAT,
+    LENGTH_MAX,
+    GrammarError,
+    Parser,
+    Token,
+    read_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,32 +33,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.filter.message_filter import Condition
 
 
-END: Final = "end"
-BAD: Final = "bad"
-INTEGER: Final = "integer"
-FLOAT: Final = "float"
-STRING: Final = "string"
-NAME: Final = "name"
-
-#: Keywords, in upper or lower case; each is its own kind of token.
-_WORDS: Final = frozenset(
-    {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
-)
-#: Keywords from 5.0 on.
-TEXT_WORDS: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
-
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<blank>[ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*.*?\*/)
-    | (?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)? | \.[0-9]+(?:E[+-]?[0-9]+)?
-               | [0-9]+E[+-]?[0-9]+)
-    | (?P<integer>0 | [1-9][0-9]*L?)
-    | (?P<string>'(?:''|[^'])*')
-    | (?P<name>[A-Z_$][A-Z0-9_$]*)
-    | (?P<sign><> | >= | <= | [=<>+\-(),])
-    """,
-    re.VERBOSE | re.IGNORECASE | re.DOTALL | re.ASCII,
-)
 _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,400}")
@@ -60,52 +40,12 @@ _DOUBLE: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
 )
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
-LENGTH_MAX: Final = 16_384
-DEPTH_MAX: Final = 50
-_ORDER_SIGNS: Final = (">", ">=", "<", "<=")
-_CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 _KEPT_MAX: Final = 100
 _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "CONTAINS": lambda text, part: part in text,
     "STARTSWITH": lambda text, part: text.startswith(part),
     "ENDSWITH": lambda text, part: text.endswith(part),
 }
-
-
-class Token(NamedTuple):
-    """A keyword, name, sign or literal, with its text in the expression.
-
-    The kind of a keyword or sign is the keyword or sign itself.
-    """
-
-    kind: str
-    text: str
-    at: int
-
-
-def read_tokens(expression: str, *, has_text_words: bool) -> list[Token]:
-    """Return all tokens and an END, or a BAD at the place where no token begins.
-
-    BAD is not an error yet: Java reads one token at a time, and may not reach it.
-    """
-    tokens: list[Token] = []
-    at = 0
-    while at < len(expression):
-        match = _TOKEN.match(expression, at)
-        if match is None:
-            return [*tokens, Token(BAD, expression[at], at)]
-        kind, text = str(match.lastgroup), match.group()
-        if kind == "sign":
-            tokens.append(Token(text, text, at))
-        elif kind == NAME:
-            word = text.upper()
-            is_word = word in _WORDS or (has_text_words and word in TEXT_WORDS)
-            tokens.append(Token(word if is_word else NAME, text, at))
-        elif kind != "blank":
-            tokens.append(Token(kind, text, at))
-        at = match.end()
-    tokens.append(Token(END, "", at))
-    return tokens
 
 
 class Long(int):
@@ -388,7 +328,14 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
         raise UsageError(
             f"SQL92: {len(expression)} characters exceed the limit of {LENGTH_MAX}"
         )
-    evaluate = _Parser(expression, has_text_words=has_text_words).parse().evaluate
+    try:
+        parser = _Parser(read_tokens(expression, has_text_words=has_text_words))
+        evaluate = as_boolean(parser.parse(is_whole=False)).evaluate
+    except GrammarError as error:
+        where = f" at position {error.token.at}, found {error.found}"
+        raise UsageError(
+            f"SQL92: {error.what}{where if error.names_token else ''}"
+        ) from None
 
     def condition(properties: Mapping[str, str]) -> bool:
         try:
@@ -399,142 +346,47 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
     return condition
 
 
-class _Parser:
-    """A recursive-descent parser, with one method for each rule of the grammar."""
+class _Parser(Parser[Node]):
+    """Makes the nodes of a broker."""
 
-    def __init__(self, expression: str, *, has_text_words: bool) -> None:
-        self._tokens = read_tokens(expression, has_text_words=has_text_words)
-        self._at = 0
-        self._depth = 0
+    def constant(self, value: str | float | bool | None, _token: Token) -> Node:
+        return constant(value)
 
-    def parse(self) -> Node:
-        """Parse the whole expression.
+    def number(self, token: Token) -> Node:
+        is_float = token.kind == FLOAT
+        return constant(_double(token.text) if is_float else _integer(token.text))
 
-        As in Java, what follows a complete expression is ignored, but its first token
-        must be valid.
-        """
-        node = as_boolean(self._or())
-        if self._peek() == BAD:
-            self._expect(END)
-        return node
+    def name(self, token: Token) -> Node:
+        return property_of(token.text)
 
-    def _or(self) -> Node:
-        parts = [self._and()]
-        while self._take("OR"):
-            parts.append(self._and())
-        return parts[0] if len(parts) == 1 else join(parts, decisive=True)
+    def join(self, nodes: Sequence[Node], *, decisive: bool) -> Node:
+        return join(nodes, decisive=decisive)
 
-    def _and(self) -> Node:
-        parts = [self._equality()]
-        while self._take("AND"):
-            parts.append(self._equality())
-        return parts[0] if len(parts) == 1 else join(parts, decisive=False)
+    def equal(self, left: Node, right: Node) -> Node:
+        return equal(left, right)
 
-    def _equality(self) -> Node:
-        left = self._comparison()
-        for _ in range(DEPTH_MAX):
-            if self._take("="):
-                left = equal(left, self._comparison())
-            elif self._take("<>"):
-                left = invert(equal(left, self._comparison()))
-            elif self._take("IS"):
-                is_not = self._take("NOT")
-                self._expect("NULL")
-                left = is_null(left)
-                left = invert(left) if is_not else left
-            else:
-                return left
-        raise UsageError(f"SQL92: more than {DEPTH_MAX} comparisons in a row")
+    def invert(self, node: Node) -> Node:
+        return invert(node)
 
-    def _comparison(self) -> Node:
-        left = self._unary()
-        for _ in range(DEPTH_MAX):
-            sign = self._peek()
-            if sign in _ORDER_SIGNS:
-                self._at += 1
-                left = order(sign, left, self._unary())
-                continue
-            is_not = sign == "NOT"
-            word = self._peek(1) if is_not else sign
-            if word not in TEXT_WORDS and word not in ("BETWEEN", "IN"):
-                if is_not:
-                    raise UsageError("SQL92: expected AND or OR before NOT")
-                return left
-            self._at += 2 if is_not else 1
-            left = self._worded(word, left, is_not=is_not)
-        raise UsageError(f"SQL92: more than {DEPTH_MAX} comparisons in a row")
+    def negate(self, node: Node) -> Node:
+        return negate(node)
 
-    def _worded(self, word: str, left: Node, *, is_not: bool) -> Node:
-        if word == "BETWEEN":
-            low = self._unary()
-            self._expect("AND")
-            make = not_between if is_not else between
-            return make(left, low, self._unary())
-        if word != "IN":
-            return text_test(word, left, self._text(), is_not=is_not)
-        self._expect("(")
-        items = [self._text()]
-        while self._take(","):
-            items.append(self._text())
-        self._expect(")")
-        return one_of(left, items, is_not=is_not)
+    def is_null(self, node: Node) -> Node:
+        return is_null(node)
 
-    def _unary(self) -> Node:
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise UsageError(f"SQL92: nested more than {DEPTH_MAX} levels deep")
-        if self._take("+"):
-            node = self._unary()
-        elif self._take("-"):
-            node = negate(self._unary())
-        elif self._take("NOT"):
-            node = invert(self._unary())
-        else:
-            node = self._primary()
-        self._depth -= 1
-        return node
+    def order(self, sign: str, left: Node, right: Node) -> Node:
+        return order(sign, left, right)
 
-    def _primary(self) -> Node:
-        token = self._tokens[self._at]
-        if token.kind == STRING:
-            return constant(self._text())
-        if token.kind in _CONSTANTS:
-            self._at += 1
-            return constant(_CONSTANTS[token.kind])
-        if token.kind in (INTEGER, FLOAT):
-            self._at += 1
-            is_float = token.kind == FLOAT
-            return constant(_double(token.text) if is_float else _integer(token.text))
-        if token.kind == NAME:
-            self._at += 1
-            return property_of(token.text)
-        self._expect("(")
-        node = self._or()
-        self._expect(")")
-        return node
+    def between(self, node: Node, low: Node, high: Node, *, is_not: bool) -> Node:
+        return (not_between if is_not else between)(node, low, high)
 
-    def _text(self) -> str:
-        return self._expect(STRING)[1:-1].replace("''", "'")
+    def one_of(self, node: Node, items: Sequence[str | Node], *, is_not: bool) -> Node:
+        return one_of(
+            node, [each for each in items if isinstance(each, str)], is_not=is_not
+        )
 
-    def _peek(self, ahead: int = 0) -> str:
-        at = min(self._at + ahead, len(self._tokens) - 1)
-        return self._tokens[at].kind
-
-    def _take(self, kind: str) -> bool:
-        if self._peek() != kind:
-            return False
-        self._at += 1
-        return True
-
-    def _expect(self, kind: str) -> str:
-        token = self._tokens[self._at]
-        if token.kind != kind:
-            shown = repr(token.text[:40]) if token.text else "the end"
-            raise UsageError(
-                f"SQL92: expected {kind} at position {token.at}, found {shown}"
-            )
-        self._at += 1
-        return token.text
+    def text_test(self, word: str, node: Node, part: str, *, is_not: bool) -> Node:
+        return text_test(word, node, part, is_not=is_not)
 
 
 def _integer(text: str) -> int:

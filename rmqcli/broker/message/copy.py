@@ -1,6 +1,7 @@
 """Copies a stored message: makes the fields of the same message in another place.
 
-Used by the delivery of delayed messages, by send-back and by transactions.
+Used by the delivery of delayed messages, by send-back and by transactions; the same
+message in another record is what slaves store and what POP reads of a retry topic.
 
 Source: `ScheduleMessageService.messageTimeup`, `TimerMessageStore.convertMessage`,
 `TransactionalMessageBridge.renewHalfMessageInner` in apache/rocketmq.
@@ -35,6 +36,30 @@ def look_messages(store: MessageStore, commit_log_offset: int) -> list[StoredMes
     record = store.message_at(commit_log_offset)
     found = [] if record is None else decode_messages(record)
     return [each for each in found if not isinstance(each, DecodeFailure)]
+
+
+def fields_as_stored(
+    message: StoredMessage, *, properties: dict[str, str] | bytes, topic: str = ""
+) -> MessageFields:
+    """Return the fields of the same message in another record.
+
+    Only its properties, and its topic if one is given, may differ.
+    """
+    return MessageFields(
+        topic=topic or message.topic,
+        body=message.raw_body,
+        queue_id=message.queue_id,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_timestamp_ms=message.store_timestamp_ms,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+        body_crc=message.body_crc,
+        properties=properties,
+    )
 
 
 def copy_fields(

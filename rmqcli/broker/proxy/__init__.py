@@ -1,3 +1,3 @@
 """The embedded proxy: serves apache.rocketmq.v2 (gRPC) in front of the cores."""
 
-import rmqcli.grpc_forks  # noqa: F401  # before gRPC is loaded
+import rmqcli.process.grpc  # noqa: F401  # before gRPC is loaded

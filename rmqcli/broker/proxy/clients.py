@@ -15,6 +15,7 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.broker.attributes import LITE_QUOTA
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
@@ -45,9 +46,15 @@ logger = get_logger(__name__)
 BATCH_SIZE: Final = 32  # grpcClientConsumerLongPollingBatchSize
 POLLING_MS_MAX: Final = 20_000  # grpcClientConsumerMaxLongPollingTimeoutMillis
 CONSUMER_TYPES: Final = frozenset(
-    {ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER}
+    {
+        ClientType.PUSH_CONSUMER,
+        ClientType.LITE_PUSH_CONSUMER,
+        ClientType.SIMPLE_CONSUMER,
+    }
 )
 
+_LITE_QUOTA: Final = 2_000
+_INT32_MAX: Final = (1 << 31) - 1
 _BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 _PRODUCER_ATTEMPTS: Final = 3
 _EXPIRED_MS: Final = 120_000  # channelExpiredTimeout
@@ -123,7 +130,7 @@ class Clients:
     """All clients of the proxy, for its event loop.
 
     The functions in `on_leave` are called with client id and group, for each group of a
-    client that leaves or expires.
+    client that leaves or expires; those in `on_gone` are then called with the client.
     """
 
     def __init__(self, routes: ProxyRoutes, clock: Clock) -> None:
@@ -136,6 +143,7 @@ class Clients:
         self._answers: dict[str, asyncio.Future[TelemetryCommand]] = {}
         self._arrived = asyncio.Event()
         self.on_leave: list[Callable[[str, str], None]] = []
+        self.on_gone: list[Callable[[KnownClient], None]] = []
 
     # --- clients and their groups ---
 
@@ -189,6 +197,8 @@ class Clients:
                     del self._producers[group]
             for each in self.on_leave:
                 each(client_id, group)
+        for gone in self.on_gone:
+            gone(client)
 
     def expire(self) -> None:
         """Forget clients without a heartbeat for 120 s."""
@@ -345,10 +355,22 @@ def _with_group(settings: Settings, config: SubscriptionGroupConfig) -> Settings
     subscription.receive_batch_size = BATCH_SIZE
     subscription.long_polling_timeout.FromMilliseconds(POLLING_MS_MAX)
     subscription.fifo = config.consume_message_orderly
-    subscription.lite_subscription_quota = 2_000
+    subscription.lite_subscription_quota = lite_quota(config)
     subscription.max_lite_topic_size = 64
     settings.backoff_policy.CopyFrom(_backoff_of(config))
     return settings
+
+
+def lite_quota(config: SubscriptionGroupConfig) -> int:
+    """Return how many lite topics one client of a group may subscribe.
+
+    Raises ProxyError for a number that RocketMQ cannot read.
+    """
+    text = config.attributes.get(LITE_QUOTA)
+    quota = _LITE_QUOTA if text is None else int(text)
+    if quota > _INT32_MAX:
+        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "integer overflow")
+    return quota
 
 
 def _backoff_of(config: SubscriptionGroupConfig) -> RetryPolicy:

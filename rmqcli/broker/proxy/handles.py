@@ -44,6 +44,7 @@ from rmqcli.wire.headers.pop import (
 )
 from rmqcli.wire.headers.store import ViewMessageRequestHeader
 from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import lmq_name, lmq_of
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.protobuf.service_pb2 import (
@@ -149,7 +150,8 @@ class Handles:
         try:
             handle = self.take(caller.client_id, group, entry.receipt_handle)
             self._need_fresh(handle)
-            await self.ack(handle, topic, group)
+            lite_topic = entry.lite_topic if entry.HasField("lite_topic") else None
+            await self.ack(handle, topic, group, lite_topic)
         except Exception as error:  # noqa: BLE001  # becomes the entry's status
             status = status_of(error)
         return AckMessageResultEntry(
@@ -170,7 +172,14 @@ class Handles:
         self._need_session(caller)
         handle = self.take(caller.client_id, group, request.receipt_handle)
         self._need_fresh(handle)
-        changed = await self.change(handle, topic, group, invisible_ms)
+        changed = await self.change(
+            handle,
+            topic,
+            group,
+            invisible_ms,
+            lite_topic=request.lite_topic,
+            suspend=request.suspend,
+        )
         return ChangeInvisibleDurationResponse(
             status=ok(), receipt_handle=encode_receipt_handle(changed)
         )
@@ -184,13 +193,17 @@ class Handles:
         check_group(group)
         self._need_session(caller)
         handle = self.take(caller.client_id, group, request.receipt_handle)
-        await self._need_true_place(handle, handle.real_topic(topic, group))
-        await self.forward(handle, topic, group, request.message_id)
+        lite_topic = request.lite_topic if request.HasField("lite_topic") else None
+        real_topic = handle.real_topic(topic, group)
+        await self._need_true_place(handle, real_topic, lite_topic)
+        await self.forward(handle, topic, group, request.message_id, lite_topic)
         return ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # --- requests to brokers ---
 
-    async def ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+    async def ack(
+        self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
+    ) -> None:
         """Acknowledge a message. Raises ProxyError."""
         answer = await self._links.ask(
             await self._address(handle),
@@ -201,6 +214,7 @@ class Handles:
                 queue_id=handle.queue_id,
                 extra_info=encode_receipt_handle(handle),
                 offset=_offset_of(handle),
+                lite_topic=lite_topic,
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -209,7 +223,14 @@ class Handles:
             )
 
     async def change(
-        self, handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
+        self,
+        handle: ReceiptHandle,
+        topic: str,
+        group: str,
+        invisible_ms: int,
+        *,
+        lite_topic: str | None = None,
+        suspend: bool = False,
     ) -> ReceiptHandle:
         """Make a message invisible for a time from now; return its new handle.
 
@@ -225,6 +246,8 @@ class Handles:
                 extra_info=encode_receipt_handle(handle),
                 offset=_offset_of(handle),
                 invisible_time=invisible_ms,
+                suspend=suspend,
+                lite_topic=lite_topic or None,
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -242,7 +265,12 @@ class Handles:
         )
 
     async def forward(
-        self, handle: ReceiptHandle, topic: str, group: str, message_id: str
+        self,
+        handle: ReceiptHandle,
+        topic: str,
+        group: str,
+        message_id: str,
+        lite_topic: str | None,
     ) -> None:
         """Put a copy into the group's dead letter queue, and acknowledge the message.
 
@@ -266,47 +294,74 @@ class Handles:
             raise refused(answer)
         try:
             self._need_fresh(handle)
-            await self.ack(handle, topic, group)
+            await self.ack(handle, topic, group, lite_topic)
         except ProxyError as error:
             logger.debug("ack after forward failed: %s", error.message)
 
-    def spawn_nack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+    def spawn_nack(
+        self,
+        handle: ReceiptHandle,
+        topic: str,
+        group: str,
+        lite_topic: str | None = None,
+    ) -> None:
         """Make a message visible again in 1 s; does not wait for the broker."""
-        self._spawn(self._nack(handle, topic, group, NACK_MS))
+        self._spawn(self._nack(handle, topic, group, NACK_MS, lite_topic))
 
-    def spawn_ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+    def spawn_ack(
+        self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
+    ) -> None:
         """Acknowledge a message that is not for the client; does not wait."""
-        self._spawn(self._quietly_ack(handle, topic, group))
+        self._spawn(self._quietly_ack(handle, topic, group, lite_topic))
 
     def spawn_forward(
-        self, handle: ReceiptHandle, topic: str, group: str, message_id: str
+        self,
+        handle: ReceiptHandle,
+        topic: str,
+        group: str,
+        message_id: str,
+        lite_topic: str | None,
     ) -> None:
         """Forward a message that has no attempts left; does not wait."""
-        self._spawn(self._quietly_forward(handle, topic, group, message_id))
+        self._spawn(self._quietly_forward(handle, topic, group, message_id, lite_topic))
 
     async def _quietly_forward(
-        self, handle: ReceiptHandle, topic: str, group: str, message_id: str
+        self,
+        handle: ReceiptHandle,
+        topic: str,
+        group: str,
+        message_id: str,
+        lite_topic: str | None,
     ) -> None:
         try:
-            await self.forward(handle, topic, group, message_id)
+            await self.forward(handle, topic, group, message_id, lite_topic)
         except ProxyError as error:
             logger.warning("forward failed group=%s: %s", group, error.message)
 
-    async def _quietly_ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+    async def _quietly_ack(
+        self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
+    ) -> None:
         try:
-            await self.ack(handle, topic, group)
+            await self.ack(handle, topic, group, lite_topic)
         except ProxyError as error:
             logger.debug("ack failed: %s", error.message)
 
     async def _nack(
-        self, handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
+        self,
+        handle: ReceiptHandle,
+        topic: str,
+        group: str,
+        invisible_ms: int,
+        lite_topic: str | None = None,
     ) -> None:
         try:
-            await self.change(handle, topic, group, invisible_ms)
+            await self.change(handle, topic, group, invisible_ms, lite_topic=lite_topic)
         except ProxyError as error:
             logger.debug("could not change the invisible time: %s", error.message)
 
-    async def _need_true_place(self, handle: ReceiptHandle, topic: str) -> None:
+    async def _need_true_place(
+        self, handle: ReceiptHandle, topic: str, lite_topic: str | None
+    ) -> None:
         """Raise ProxyError unless the message at the handle's place is of `topic`.
 
         A broker copies whatever message has the commit log offset, so a made-up handle
@@ -324,9 +379,7 @@ class Handles:
         if not (
             found
             and isinstance(found[0], StoredMessage)
-            and found[0].topic == topic
-            and found[0].queue_id == handle.queue_id
-            and found[0].queue_offset == handle.offset
+            and _is_at(found[0], topic, handle, lite_topic)
         ):
             raise ProxyError(
                 Code.INVALID_RECEIPT_HANDLE,
@@ -375,6 +428,10 @@ class Handles:
         text = encode_receipt_handle(handle)
         self._count += text not in held
         held[text] = _Renewed(topic, handle, reconsume_times, self._clock.epoch_ms())
+
+    def count(self, client_id: str, group: str) -> int:
+        """Return how many messages of a client are kept invisible."""
+        return len(self._renewed.get((client_id, group), ()))
 
     def take(self, client_id: str, group: str, text: str) -> ReceiptHandle:
         """Stop renewing a handle, and return its newest form.
@@ -459,6 +516,18 @@ def _place_of(handle: ReceiptHandle) -> int:
     if handle.commit_log_offset is None or handle.commit_log_offset < 0:
         raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
     return handle.commit_log_offset
+
+
+def _is_at(
+    message: StoredMessage, topic: str, handle: ReceiptHandle, lite_topic: str | None
+) -> bool:
+    """Whether a message is in the queue that a handle names, or in its lite topic's."""
+    place: tuple[str, int] | None = message.topic, message.queue_offset
+    queue_id, wanted = message.queue_id, topic
+    if lite_topic:
+        place, queue_id = lmq_of(message.topic, message.properties), 0
+        wanted = lmq_name(topic, lite_topic)
+    return place == (wanted, handle.offset) and queue_id == handle.queue_id
 
 
 def _offset_of(handle: ReceiptHandle) -> int:

@@ -19,7 +19,13 @@ from rmqcli.broker.proxy.checks import (
     timestamp_ms,
 )
 from rmqcli.broker.proxy.status import ProxyError
-from rmqcli.wire.message.properties import KEYS, TAGS, UNIQ_KEY
+from rmqcli.wire.message.properties import (
+    INNER_MULTI_QUEUE_OFFSET,
+    KEYS,
+    LITE_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+)
 from rmqcli.wire.message.system_flag import COMPRESSED, TRANSACTION_PREPARED
 from rmqcli.wire.protobuf.definition_pb2 import (
     Code,
@@ -55,7 +61,6 @@ _DELIVER_MS: Final = "TIMER_DELIVER_MS"
 _DELAY_SEC: Final = "TIMER_DELAY_SEC"
 _DELAY_MS: Final = "TIMER_DELAY_MS"
 _PRIORITY: Final = "_SYS_MSG_PRIORITY_"
-_LITE_TOPIC: Final = "__LITE_TOPIC"
 LITE: Final = "LITE"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _RECONSUME_TIME: Final = "RECONSUME_TIME"
@@ -111,7 +116,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         "PUSH_REPLY_TIME",
         "CLUSTER",
         "MSG_TYPE",
-        "INNER_MULTI_QUEUE_OFFSET",
+        INNER_MULTI_QUEUE_OFFSET,
         "TIMER_ENQUEUE_MS",
         "TIMER_DEQUEUE_MS",
         "TIMER_ROLL_TIMES",
@@ -121,7 +126,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         "__CRC32#",
         "ORIGIN_GROUP",
         _PRIORITY,
-        _LITE_TOPIC,
+        LITE_TOPIC,
     }
 )
 
@@ -181,7 +186,7 @@ def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, st
     _add_message_group(properties, system.message_group)
     if system.lite_topic:
         check_lite_topic(system.lite_topic)
-        properties[_LITE_TOPIC] = system.lite_topic
+        properties[LITE_TOPIC] = system.lite_topic
     if system.trace_context:
         properties[_TRACE_CONTEXT] = system.trace_context
     properties[_BORN_HOST] = system.born_host.strip() or caller.address
@@ -289,7 +294,7 @@ def kind_of(properties: Mapping[str, str]) -> str:
         return "FIFO"
     if _PRIORITY in properties:
         return "PRIORITY"
-    return LITE if _LITE_TOPIC in properties else "NORMAL"
+    return LITE if LITE_TOPIC in properties else "NORMAL"
 
 
 def grpc_message(
@@ -298,10 +303,11 @@ def grpc_message(
     topic: str,
     handle: str | None = None,
     attempt: int | None = None,
+    queue_offset: int | None = None,
 ) -> Message:
     """Return a stored message as clients get it, with the topic that they requested.
 
-    Without `attempt`, the delivery attempt is that of the record.
+    Without `attempt` and `queue_offset`, they are those of the record.
     """
     properties = stored.properties
     body = stored.raw_body
@@ -317,7 +323,7 @@ def grpc_message(
         store_host=stored.store_host,
         receipt_handle=handle,
         queue_id=stored.queue_id,
-        queue_offset=stored.queue_offset,
+        queue_offset=stored.queue_offset if queue_offset is None else queue_offset,
         delivery_attempt=stored.reconsume_times + 1 if attempt is None else attempt,
         message_group=properties.get(SHARDING_KEY),
         trace_context=properties.get(_TRACE_CONTEXT),
@@ -327,6 +333,8 @@ def grpc_message(
     due_ms = _number(properties.get(_DELIVER_MS))
     if due_ms is not None:
         system.delivery_timestamp.FromMilliseconds(_epoch_ms(due_ms))
+    if LITE_TOPIC in properties:
+        system.lite_topic = properties[LITE_TOPIC]
     priority = _number(properties.get(_PRIORITY))
     if priority is not None and priority < 2**31:
         system.priority = priority

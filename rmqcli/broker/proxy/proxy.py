@@ -4,8 +4,8 @@ The proxy is the only part of the embedded cluster that uses asyncio: grpc.aio i
 only gRPC server for Python that holds thousands of long polls and telemetry streams
 without a thread for each.
 
-Not imitated: channelz, lite topics, PROXY protocol, TLS and plaintext on one port. A
-request may have 16 MiB instead of 130 MiB, which no broker would store.
+Not imitated: channelz, PROXY protocol, TLS and plaintext on one port. A request may
+have 16 MiB instead of 130 MiB, which no broker would store.
 
 Source: `GrpcServerBuilder` and `GrpcMessagingApplication` in apache/rocketmq.
 """
@@ -24,6 +24,7 @@ from rmqcli.broker.proxy.brokers import BrokerLinks
 from rmqcli.broker.proxy.caller import caller_of, check_signature
 from rmqcli.broker.proxy.clients import Clients
 from rmqcli.broker.proxy.handles import Handles
+from rmqcli.broker.proxy.lite import LiteSubscriptions
 from rmqcli.broker.proxy.message import made_up_message
 from rmqcli.broker.proxy.receiving import Receiving
 from rmqcli.broker.proxy.reflection import METHOD as REFLECTION_METHOD
@@ -37,8 +38,8 @@ from rmqcli.broker.proxy.sessions import Sessions, StreamError
 from rmqcli.broker.proxy.status import ProxyError, status_of
 from rmqcli.broker.proxy.transactions import ProxyTransactions
 from rmqcli.errors import ConfigError, ConnectError, RmqError, UsageError
-from rmqcli.grpc_forks import use_grpc
 from rmqcli.log import get_logger
+from rmqcli.process.grpc import is_of_another_loop, use_grpc
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import service_pb2
 from rmqcli.wire.protobuf.definition_pb2 import Address, AddressScheme, Code, Endpoints
@@ -256,13 +257,14 @@ class Proxy:
         )
 
     def _asked(self, address: str, command: RemotingCommand) -> None:
-        """Handle a broker's request to the proxy; only transaction checks matter."""
+        """Handle a broker's request to the proxy: what clients must be told of."""
         activities = self._activities
-        if (
-            activities is not None
-            and command.code == RequestCode.CHECK_TRANSACTION_STATE
-        ):
+        if activities is None:
+            return
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE:
             activities.transactions.checked(address, command)
+        elif command.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            activities.lite.unsubscribed(command)
 
     def _start_ticking(self) -> None:
         now = self._server.now()
@@ -310,7 +312,11 @@ class _Activities:
         self.transactions = ProxyTransactions(
             links, producers_links, self.routes, self.clients, clock
         )
-        self.sessions = Sessions(self.routes, self.clients, self.transactions)
+        self.lite = LiteSubscriptions(links, self.routes, self.clients)
+        self.clients.on_gone.append(self.lite.left)
+        self.sessions = Sessions(
+            self.routes, self.clients, self.transactions, self.lite
+        )
         self.sending = Sending(links, self.routes, self.transactions, clock)
         self.handles = Handles(links, self.routes, self.clients, clock)
         self.receiving = Receiving(
@@ -335,7 +341,7 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
         "NotifyClientTermination": all_.sessions.notify_client_termination,
         "SendMessage": all_.sending.send_message,
         "RecallMessage": all_.sending.recall_message,
-        "SyncLiteSubscription": all_.sending.sync_lite_subscription,
+        "SyncLiteSubscription": all_.lite.sync_lite_subscription,
         "EndTransaction": all_.transactions.end_transaction,
         "AckMessage": all_.handles.ack_message,
         "ChangeInvisibleDuration": all_.handles.change_invisible_duration,
@@ -546,12 +552,9 @@ def _as_ip(host: str, port: int) -> str:
 
 
 def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    if isinstance(error, BlockingIOError):
-        # With an event loop in each of two threads, grpc.aio wakes both for one event.
-        return
-    logger.error(
-        "error in the event loop of the proxy: %s",
-        context.get("message"),
-        exc_info=error,
-    )
+    if not is_of_another_loop(context):
+        logger.error(
+            "error in the event loop of the proxy: %s",
+            context.get("message"),
+            exc_info=context.get("exception"),
+        )

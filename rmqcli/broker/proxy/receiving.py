@@ -33,9 +33,15 @@ from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
-from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rmqcli.wire.headers.pop import (
+    PopLiteMessageRequestHeader,
+    PopLiteMessageResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from rmqcli.wire.message.decode import DecodeFailure, decode_messages
-from rmqcli.wire.protobuf.definition_pb2 import Code
+from rmqcli.wire.message.properties import LITE_TOPIC, lmq_of
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code
 from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageResponse
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
@@ -52,9 +58,10 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import Clients
     from rmqcli.broker.proxy.handles import Handles
-    from rmqcli.broker.proxy.routes import ProxyRoutes
+    from rmqcli.broker.proxy.routes import ProxyRoutes, Queue
     from rmqcli.clock import Clock
     from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.header import Header
     from rmqcli.wire.message.record import StoredMessage
     from rmqcli.wire.protobuf.definition_pb2 import Settings
     from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageRequest
@@ -66,6 +73,7 @@ _POLLING_MS_MIN: Final = 5_000  # grpcClientConsumerMinLongPollingTimeoutMillis
 _INVISIBLE_MS_MIN: Final = 10_000  # minInvisibleTimeMillsForRecv
 _POLLING_TIME_SINCE: Final = "5.0.3"
 _INIT_MAX: Final = 1  # ConsumeInitMode.MAX
+_LITE_RENEWED_MAX: Final = 100  # maxLiteRenewNumPerChannel
 _SETTINGS_WAIT_MS: Final = 1_000
 #: How long writing an answer may take; then a client that does not read is given up.
 _WRITE_MS_MAX: Final = 60_000
@@ -93,6 +101,8 @@ class Popped:
     handle: ReceiptHandle
     #: how often the message was received before
     reconsume_times: int
+    #: of a message that was received from its lite topic
+    lite_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +117,7 @@ class _Plan:
     is_fifo: bool
     attempts_max: int
     left_ms: int
+    is_lite: bool
 
 
 class Receiving:
@@ -147,6 +158,7 @@ class Receiving:
                         topic=plan.topic,
                         handle=encode_receipt_handle(each.handle),
                         attempt=each.reconsume_times + 1,
+                        queue_offset=each.handle.offset if each.lite_topic else None,
                     )
                     await writer.write(ReceiveMessageResponse(message=message))
                     waiting.pop()
@@ -197,6 +209,7 @@ class Receiving:
             is_fifo=settings.subscription.fifo,
             attempts_max=settings.backoff_policy.max_attempts,
             left_ms=caller.left_ms,
+            is_lite=settings.client_type == ClientType.LITE_PUSH_CONSUMER,
         )
 
     def _polling_ms(
@@ -229,7 +242,7 @@ class Receiving:
         self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
     ) -> list[Popped]:
         """Return the messages for the client. Raises ProxyError, also without any."""
-        pop = asyncio.ensure_future(self._pop(request, plan))
+        pop = asyncio.ensure_future(self._pop(caller, request, plan))
         try:
             received = await asyncio.shield(pop)
         except asyncio.CancelledError:
@@ -243,7 +256,9 @@ class Receiving:
             self._start_renewing(caller, plan, found)
         return found
 
-    async def _pop(self, request: ReceiveMessageRequest, plan: _Plan) -> list[Popped]:
+    async def _pop(
+        self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
+    ) -> list[Popped]:
         if request.batch_size < 0:
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR,
@@ -254,6 +269,8 @@ class Receiving:
         )
         if queue is None:
             raise ProxyError(Code.FORBIDDEN, "no readable queue")
+        if plan.is_lite:
+            return await self._pop_lite(caller, request, plan, queue)
         header = PopMessageRequestHeader(
             consumer_group=plan.group,
             topic=plan.topic,
@@ -268,16 +285,50 @@ class Receiving:
             order=plan.is_fifo,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
-        answer = await self._links.ask(
-            queue.address, RequestCode.POP_MESSAGE, header, timeout_ms=plan.left_ms
+        code = RequestCode.POP_MESSAGE
+        answer = await self._answer(queue, code, header, plan.left_ms)
+        return read_answer(answer, queue.broker_name, is_fifo=plan.is_fifo)
+
+    async def _pop_lite(
+        self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan, queue: Queue
+    ) -> list[Popped]:
+        """Receive messages of the lite topics that the client subscribes.
+
+        Source: ConsumerProcessor.popLiteMessage.
+        """
+        unacked = self._handles.count(caller.client_id, plan.group)
+        if unacked > _LITE_RENEWED_MAX:
+            raise ProxyError(
+                Code.FORBIDDEN,
+                f"The client [{caller.client_id}] has too many unacked messages."
+                f" Unacked count: {unacked}",
+            )
+        header = PopLiteMessageRequestHeader(
+            client_id=caller.client_id,
+            consumer_group=plan.group,
+            topic=plan.topic,
+            max_msg_num=min(request.batch_size, BATCH_SIZE),
+            invisible_time=plan.invisible_ms,
+            poll_time=plan.polling_ms,
+            born_time=self._clock.epoch_ms(),
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
+        code = RequestCode.POP_LITE_MESSAGE
+        answer = await self._answer(queue, code, header, plan.left_ms)
+        return read_lite_answer(answer, queue.broker_name, plan.topic)
+
+    async def _answer(
+        self, queue: Queue, code: int, header: Header, left_ms: int
+    ) -> RemotingCommand:
+        """Return the answer with messages. Raises ProxyError for any other."""
+        answer = await self._links.ask(queue.address, code, header, timeout_ms=left_ms)
         if answer.code in _NOTHING_CODES:
             raise ProxyError(Code.MESSAGE_NOT_FOUND, "no new message")
         if answer.code == ResponseCode.POLLING_FULL:
             raise ProxyError(Code.TOO_MANY_REQUESTS, "polling full")
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
-        return read_answer(answer, queue.broker_name, is_fifo=plan.is_fifo)
+        return answer
 
     def _is_for_client(self, plan: _Plan, each: Popped) -> bool:
         """Whether to deliver a message; otherwise it is acknowledged or forwarded here.
@@ -286,18 +337,22 @@ class Receiving:
         """
         handle, topic, group = each.handle, plan.topic, plan.group
         if not tag_matches(plan.subscription, each.stored.tags):
-            self._handles.spawn_ack(handle, topic, group)
+            self._handles.spawn_ack(handle, topic, group, each.lite_topic)
             return False
         if each.reconsume_times >= plan.attempts_max:
             message_id = each.stored.msg_id or each.stored.offset_msg_id
-            self._handles.spawn_forward(handle, topic, group, message_id)
+            self._handles.spawn_forward(
+                handle, topic, group, message_id, each.lite_topic
+            )
             return False
         return True
 
     def _start_renewing(self, caller: Caller, plan: _Plan, found: list[Popped]) -> None:
         if not self._clients.is_online(caller.client_id, plan.group):
             for each in found:
-                self._handles.spawn_nack(each.handle, plan.topic, plan.group)
+                self._handles.spawn_nack(
+                    each.handle, plan.topic, plan.group, each.lite_topic
+                )
             raise ProxyError(
                 Code.MESSAGE_NOT_FOUND,
                 f"The client [{caller.client_id}] is disconnected.",
@@ -314,7 +369,7 @@ class Receiving:
     def _give_back(self, caller: Caller, plan: _Plan, each: Popped) -> None:
         text = encode_receipt_handle(each.handle)
         handle = self._handles.take(caller.client_id, plan.group, text)
-        self._handles.spawn_nack(handle, plan.topic, plan.group)
+        self._handles.spawn_nack(handle, plan.topic, plan.group, each.lite_topic)
 
     def _return_all(
         self, caller: Caller, plan: _Plan, done: asyncio.Future[list[Popped]]
@@ -371,6 +426,49 @@ def read_answer(
             reconsume_times = count or reconsume_times
         found.append(Popped(stored, handle, reconsume_times))
     return found
+
+
+def read_lite_answer(
+    answer: RemotingCommand, broker_name: str, topic: str
+) -> list[Popped]:
+    """Return the messages of an answer with those of lite topics.
+
+    Their queue is that of the lite topic. Their delivery counts are left out if there
+    is not one for each message. A record that cannot be read is skipped.
+
+    Source: MQClientAPIImpl.processPopLiteResponse.
+    """
+    header = from_ext_fields(PopLiteMessageResponseHeader, answer.ext_fields)
+    messages = decode_messages(answer.body)
+    counts = [_count(each) for each in (header.order_count_info or "").split(";")]
+    if len(counts) != len(messages):
+        counts = [0] * len(messages)
+    found = []
+    for stored, count in zip(messages, counts, strict=True):
+        if isinstance(stored, DecodeFailure):
+            logger.warning("could not decode popped record broker=%s", broker_name)
+            continue
+        lmq = lmq_of(topic, stored.properties)
+        lite_topic = stored.properties.get(LITE_TOPIC)
+        if lmq is None or lite_topic is None:
+            raise HeaderError("POP answer has a message that is in no lite topic")
+        handle = ReceiptHandle(
+            start_offset=0,
+            pop_time_ms=header.pop_time,
+            invisible_ms=header.invisible_time,
+            revive_queue_id=header.revive_qid,
+            topic_type=topic_type_of(topic),
+            broker_name=broker_name,
+            queue_id=0,
+            offset=lmq[1],
+            commit_log_offset=stored.commit_log_offset,
+        )
+        found.append(Popped(stored, handle, count, lite_topic))
+    return found
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def _with_place(handle: ReceiptHandle, stored: StoredMessage) -> ReceiptHandle:

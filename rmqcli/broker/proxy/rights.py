@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         QueryAssignmentRequest,
         ReceiveMessageRequest,
         SendMessageRequest,
+        SyncLiteSubscriptionRequest,
         TelemetryCommand,
     )
 
@@ -159,9 +160,14 @@ def _of_both(
     request: QueryAssignmentRequest
     | AckMessageRequest
     | ChangeInvisibleDurationRequest
-    | ForwardMessageToDeadLetterQueueRequest,
+    | ForwardMessageToDeadLetterQueueRequest
+    | SyncLiteSubscriptionRequest,
 ) -> list[Need]:
     return [*_group(request.group), *_topic(request.topic, SUB)]
+
+
+def _of_lite(request: SyncLiteSubscriptionRequest) -> list[Need]:
+    return _of_both(request) if request.lite_topic_set else []
 
 
 def _of_heartbeat(request: HeartbeatRequest) -> list[Need]:
@@ -203,5 +209,6 @@ _NEEDS: Final[Mapping[str, Callable[[Any], list[Need]]]] = {
     "AckMessageRequest": _of_both,
     "ForwardMessageToDeadLetterQueueRequest": _of_both,
     "ChangeInvisibleDurationRequest": _of_both,
+    "SyncLiteSubscriptionRequest": _of_lite,
     "TelemetryCommand": _of_telemetry,
 }

@@ -18,6 +18,7 @@ from rmqcli.broker.proxy.checks import check_group, check_topic
 from rmqcli.broker.proxy.status import ProxyError, ok, refused
 from rmqcli.model import MASTER_ID
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -61,7 +62,6 @@ _MASK64: Final = (1 << 64) - 1
 
 UNSPECIFIED: Final = "UNSPECIFIED"
 _MIXED: Final = "MIXED"
-_LITE_BIND_TOPIC: Final = "lite.bind.topic"
 #: The topic attribute message.type -> the message types that the topic accepts.
 _ACCEPTED: Final = {
     "NORMAL": (MessageType.NORMAL,),
@@ -191,11 +191,6 @@ class ProxyRoutes:
                     break
         return config
 
-    async def lite_topic_of(self, group: str) -> str | None:
-        """Return the topic whose lite topics the group consumes; None without one."""
-        config = await self.group(group)
-        return None if config is None else config.attributes.get(_LITE_BIND_TOPIC)
-
     async def brokers(self) -> dict[str, str]:
         """Return the addresses of the masters, by broker name."""
         answer = await self._links.ask(
@@ -210,17 +205,18 @@ class ProxyRoutes:
             if MASTER_ID in data.addresses
         }
 
-    async def any_writable(self, topic: str, message_group: str) -> Queue | None:
-        """Return a queue to send to: in turn, or the same one for a message group.
+    async def any_writable(self, topic: str, sharding_key: str) -> Queue | None:
+        """Return a queue to send to: in turn, or the same one for a sharding key.
 
-        None if no queue is writable. Source: SendMessageQueueSelector.
+        That is a message group or a lite topic. None if no queue is writable. Source:
+        SendMessageQueueSelector.
         """
         route = await self.route(topic)
         queues = route.write_queues()
         if not queues:
             return None
-        if message_group:
-            index = consistent_hash(java_string_hash(message_group), len(queues))
+        if sharding_key:
+            index = consistent_hash(java_string_hash(sharding_key), len(queues))
         else:
             index = next(self._turns) % len(queues)
         queue = queues[index]
@@ -242,6 +238,14 @@ class ProxyRoutes:
             if queue.broker_name == broker_name:
                 return queue
         return queues[next(self._turns) % len(queues)] if queues else None
+
+    async def readable_masters(self, topic: str) -> list[str]:
+        """Return the addresses of the masters on which the topic can be read."""
+        return [
+            address
+            for data, address in _masters(await self.route(topic))
+            if data.is_readable and data.read_queue_nums
+        ]
 
     async def address_of(self, broker_name: str) -> str | None:
         """Return the address of a broker's master, or None if there is none."""
@@ -287,13 +291,18 @@ class ProxyRoutes:
     ) -> QueryAssignmentResponse:
         """QueryAssignment: one assignment for each broker, or for each queue if FIFO.
 
-        As with RocketMQ's proxy, every client gets all of them.
+        A group of lite topics has one for each broker, too. As with RocketMQ's proxy,
+        every client gets all of them.
         """
         check_topic(request.topic.name)
         check_group(request.group.name)
         route = await self.route(request.topic.name)
         config = await self.group(request.group.name)
-        is_fifo = config is not None and config.consume_message_orderly
+        is_fifo = (
+            config is not None
+            and config.consume_message_orderly
+            and not config.attributes.get(LITE_BIND_TOPIC)
+        )
         endpoints = self._endpoints(request.endpoints)
         assignments = [
             Assignment(

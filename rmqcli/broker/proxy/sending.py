@@ -1,8 +1,8 @@
-"""SendMessage and RecallMessage; SyncLiteSubscription, which is refused.
+"""SendMessage and RecallMessage.
 
 Imitated: the checks in RocketMQ's order; a message group always goes to the same queue;
-several messages go to one queue as a batch and get one entry. Not imitated: lite
-topics, whose messages and subscriptions are refused after RocketMQ's checks.
+several messages go to one queue as a batch and get one entry. As with RocketMQ, the
+messages of a batch are in no lite topic.
 
 Source: `SendMessageActivity`, `RecallMessageActivity` and `ProducerProcessor` in
 apache/rocketmq.
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.proxy.checks import check_group, check_lite_topic, check_topic
+from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import (
-    LITE,
     is_delayed,
     kind_of,
     properties_of,
@@ -23,7 +22,6 @@ from rmqcli.broker.proxy.message import (
 from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
-    no_lite_topics,
     ok,
     refused,
     status,
@@ -42,7 +40,7 @@ from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED
-from rmqcli.wire.protobuf.definition_pb2 import Code, LiteSubscriptionAction
+from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.protobuf.service_pb2 import (
     RecallMessageResponse,
     SendMessageResponse,
@@ -60,8 +58,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.protobuf.service_pb2 import (
         RecallMessageRequest,
         SendMessageRequest,
-        SyncLiteSubscriptionRequest,
-        SyncLiteSubscriptionResponse,
     )
 
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
@@ -106,10 +102,11 @@ class Sending:
             properties = properties_of(message, caller, self._clock.epoch_ms())
             items.append(BatchItem(body=message.body, properties=properties))
         if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            await self._need_type(topic, kind_of(items[0].properties))
+            await self._routes.check_type(topic, kind_of(items[0].properties))
         is_single = len(items) == 1
-        message_group = first.system_properties.message_group if is_single else ""
-        queue = await self._routes.any_writable(topic, message_group)
+        system = first.system_properties
+        sharding_key = system.message_group or system.lite_topic if is_single else ""
+        queue = await self._routes.any_writable(topic, sharding_key)
         if queue is None:
             raise ProxyError(Code.FORBIDDEN, "no writable queue")
         if not is_single and any(is_delayed(each.properties) for each in items):
@@ -125,11 +122,6 @@ class Sending:
             status=common_status([entry.status.code], empty="send status is empty"),
             entries=[entry],
         )
-
-    async def _need_type(self, topic: str, kind: str) -> None:
-        await self._routes.check_type(topic, kind)
-        if kind == LITE:
-            raise no_lite_topics()
 
     async def _send(
         self, topic: str, queue: Queue, items: list[BatchItem], sys_flag: int
@@ -219,34 +211,6 @@ class Sending:
             raise refused(answer)
         header = from_ext_fields(RecallMessageResponseHeader, answer.ext_fields)
         return RecallMessageResponse(status=ok(), message_id=header.msg_id)
-
-    async def sync_lite_subscription(
-        self, _caller: Caller, request: SyncLiteSubscriptionRequest
-    ) -> SyncLiteSubscriptionResponse:
-        """SyncLiteSubscription: the checks, and then it is refused.
-
-        Clients use this call to detect a proxy that stores batches as they are sent:
-        older proxies lack it.
-        """
-        topic, group = request.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
-        if request.action not in LiteSubscriptionAction.values():
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "unknown LiteSubscriptionAction: UNRECOGNIZED",
-            )
-        if request.action == LiteSubscriptionAction.PARTIAL_ADD:
-            for lite_topic in request.lite_topic_set:
-                check_lite_topic(lite_topic)
-        bound = await self._routes.lite_topic_of(group)
-        if bound != topic:
-            raise ProxyError(
-                Code.ILLEGAL_TOPIC,
-                f"lite group {group} is expected to bind topic {bound or 'null'}, but"
-                f" actual is {topic}",
-            )
-        raise no_lite_topics()
 
 
 def _broker_of(recall_handle: str) -> str:

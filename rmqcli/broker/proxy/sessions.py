@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.proxy.checks import check_group, check_topic
 from rmqcli.broker.proxy.clients import CONSUMER_TYPES, TelemetryStream
-from rmqcli.broker.proxy.status import ProxyError, no_lite_topics, ok
+from rmqcli.broker.proxy.lite import check_bound
+from rmqcli.broker.proxy.status import ProxyError, ok
 from rmqcli.errors import UsageError
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, FilterType
 from rmqcli.wire.protobuf.service_pb2 import (
     HeartbeatResponse,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import Clients, KnownClient, StreamWriter
+    from rmqcli.broker.proxy.lite import LiteSubscriptions
     from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.broker.proxy.transactions import ProxyTransactions
     from rmqcli.wire.protobuf.definition_pb2 import (
@@ -54,8 +57,13 @@ class Sessions:
     """Serves the three calls, in the proxy's event loop."""
 
     def __init__(
-        self, routes: ProxyRoutes, clients: Clients, transactions: ProxyTransactions
+        self,
+        routes: ProxyRoutes,
+        clients: Clients,
+        transactions: ProxyTransactions,
+        lite: LiteSubscriptions,
     ) -> None:
+        self._lite = lite
         self._routes = routes
         self._clients = clients
         self._transactions = transactions
@@ -113,6 +121,7 @@ class Sessions:
             client = self._clients.find(caller.client_id)
             if client is not None and client.stream is stream:
                 client.stream = None
+                self._lite.left(client)
 
     async def _settings(
         self, caller: Caller, settings: Settings, stream: TelemetryStream
@@ -161,7 +170,7 @@ class Sessions:
         group = settings.subscription.group.name
         check_group(group)
         caller.need_language()
-        await self._check_mode(settings.client_type, group)
+        await self._check_mode(settings, group)
         if settings.client_type not in CONSUMER_TYPES:
             is_known = settings.client_type in ClientType.values()
             kind = ClientType.Name(settings.client_type) if is_known else "UNRECOGNIZED"
@@ -172,15 +181,19 @@ class Sessions:
         self._clients.join(client, group)
         return client
 
-    async def _check_mode(self, kind: ClientType, group: str) -> None:
-        """Raise ProxyError if the client's type is not for the group."""
+    async def _check_mode(self, settings: Settings, group: str) -> None:
+        """Raise ProxyError if the client's type or topic is not for the group."""
+        kind = settings.client_type
         is_lite = kind == ClientType.LITE_PUSH_CONSUMER
-        is_bound = await self._routes.lite_topic_of(group) is not None
-        if is_lite and is_bound:
-            raise no_lite_topics()
-        if is_lite or (is_bound and kind in CONSUMER_TYPES):
+        config = await self._routes.group(group)
+        is_bound = config is not None and bool(config.attributes.get(LITE_BIND_TOPIC))
+        if is_lite != is_bound and kind in CONSUMER_TYPES:
             fault = "regular group cannot use" if is_lite else "lite group must use"
             raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"{fault} LITE mode: {group}")
+        if is_lite and settings.subscription.subscriptions:
+            check_bound(
+                config, group, settings.subscription.subscriptions[0].topic.name
+            )
 
     async def _need_settings(self, caller: Caller) -> Settings:
         settings = await self._clients.settings_of(caller.client_id)

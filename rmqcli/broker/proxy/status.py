@@ -31,6 +31,9 @@ _CODES: Final = {
     int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED): Code.NOT_IMPLEMENTED,
     int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST): Code.CONSUMER_GROUP_NOT_FOUND,
     int(ResponseCode.TOPIC_NOT_EXIST): Code.TOPIC_NOT_FOUND,
+    int(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED): (
+        Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+    ),
 }
 
 
@@ -41,13 +44,6 @@ class ProxyError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-
-
-def no_lite_topics() -> ProxyError:
-    """Return the error for what RocketMQ does with lite topics, which we lack."""
-    return ProxyError(
-        Code.NOT_IMPLEMENTED, "the embedded proxy does not support lite topics"
-    )
 
 
 def ok() -> Status:

@@ -124,6 +124,9 @@ def get_entries(broker: BrokerState, request: BrokerRequest) -> Reply:
     bounds = broker.store.queue_bounds(topic, queue_id)
     if bounds is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+    if not broker.profile.shows_consume_queue:
+        empty = QueryConsumeQueueResponseBody(min_queue_index=0, max_queue_index=0)
+        return Reply(body=encode_body(empty))  # 4.6.0 encodes it before it fills it
     body = QueryConsumeQueueResponseBody(
         min_queue_index=bounds[0], max_queue_index=bounds[1]
     )

@@ -2,7 +2,7 @@
 
 Imitated: what each version deletes together with a group; lists that are read in parts
 (5.3); topics that a group may not read.
-Not imitated: lite subscriptions.
+Not imitated: that subscriptions to lite topics end with their group.
 
 Source: `AdminBrokerProcessor` and `SubscriptionGroupManager` in apache/rocketmq.
 """

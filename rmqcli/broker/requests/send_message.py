@@ -58,11 +58,14 @@ from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
     INNER_BASE,
+    INNER_MULTI_DISPATCH,
     INNER_NUM,
+    LITE_TOPIC,
     POP_CK,
     PROPERTIES_BYTES_MAX,
     TAGS,
     UNIQ_KEY,
+    lmq_name,
     parse_properties,
     without_property,
 )
@@ -226,6 +229,8 @@ def _send_one(broker: BrokerState, request: BrokerRequest, header: SendHeader) -
         fields = _by_priority(fields, properties, config)
         queue_id = fields.queue_id if fields.topic == topic else queue_id
     add_own_properties(broker, properties)
+    if broker.profile.has_lite_topics and LITE_TOPIC in properties:
+        properties[INNER_MULTI_DISPATCH] = lmq_name(topic, properties[LITE_TOPIC])
     if properties.get(TRAN_MSG, "").lower() == "true" and not (
         fields.reconsume_times > 0 and DELAY in properties
     ):

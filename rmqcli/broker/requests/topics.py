@@ -46,6 +46,7 @@ from rmqcli.wire.headers.config import (
     DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
 )
+from rmqcli.wire.message.properties import lmq_name
 from rmqcli.wire.receipt_handle import pop_retry_topic
 from rmqcli.wire.version import V5_0_0, V5_3_0
 
@@ -179,13 +180,16 @@ def delete_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     _need_storable(broker, topic)
     names = [topic]
     if broker.profile.version >= V5_0_0:
-        # The topic's POP retry topics are deleted, too.
+        # The topic's POP retry topics and lite topics are deleted, too.
         retries = (
             pop_retry_topic(topic, group, v2=is_v2)
             for group in sorted(broker.offsets.groups_of(topic))
             for is_v2 in (True, False)
         )
         names += [name for name in retries if broker.topics.get(name) is not None]
+        lite = lmq_name(topic, "")
+        for name in [n for n, _ in broker.store.queues() if n.startswith(lite)]:
+            broker.lite.delete(name)
     for name in names:
         broker.topics.delete(name)
         broker.store.delete_topic(name)

@@ -18,6 +18,7 @@ from rmqcli.broker.state.clients import ClientTable
 from rmqcli.broker.state.configuration import Configuration
 from rmqcli.broker.state.groups import GroupTable
 from rmqcli.broker.state.holds import PullRequestHoldService
+from rmqcli.broker.state.lite import LiteTopics
 from rmqcli.broker.state.locks import LockTable
 from rmqcli.broker.state.offsets import ConsumerOffsets
 from rmqcli.broker.state.order_info import OrderInfos
@@ -110,6 +111,10 @@ class BrokerState(BrokerContext):
             offsets=self.offsets,
             writer=self.writer,
         )
+        self.lite = LiteTopics(
+            self, topics=self.topics, groups=self.groups, offsets=self.offsets
+        )
+        self.writer.on_lmq = self.lite.arrived
         self.check_points.on_revived = self._revived
 
     def pop_choice(self) -> int:

@@ -143,6 +143,25 @@ class OrderInfos:
         )
         self._set(key, info, now)
 
+    def suspend(
+        self, key: QueueKey, pop_time_ms: int, visible_ms: int, now: Now
+    ) -> None:
+        """Set when a whole batch, which was not consumed, is visible (epoch ms).
+
+        Source: MemoryConsumerOrderInfoManager.suspendQueue.
+        """
+        info = self._infos.get(key)
+        if info is None or info.pop_time != pop_time_ms:
+            return
+        counts = (info.offset_consumed_count or {}).items()
+        info = dataclasses.replace(
+            info,
+            offset_consumed_count={each: max(0, count - 1) for each, count in counts},
+            offset_next_visible_time=None,
+            invisible_time=visible_ms - info.pop_time,
+        )
+        self._set(key, info, now)
+
     def clear(self, key: QueueKey) -> None:
         """Forget a queue's batch, because its offset was reset."""
         if self._infos.pop(key, None) is not None:

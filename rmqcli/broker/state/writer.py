@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError, message_count
 from rmqcli.wire.ids import tags_code
-from rmqcli.wire.message.properties import TAGS, parse_properties
+from rmqcli.wire.message.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    TAGS,
+    lmq_of,
+    parse_properties,
+)
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
 
 if TYPE_CHECKING:
@@ -56,6 +62,8 @@ class MessageWriter:
         self._delays = delays
         self._pop_holds = pop_holds
         self._listeners: dict[str, OnArrival] = {}
+        #: called with the LMQ of each message that was put into one
+        self.on_lmq: Callable[[str, Now], None] | None = None
 
     def listen(self, topic: str, on_arrival: OnArrival) -> None:
         """Call `on_arrival` for each message that is put into `topic`."""
@@ -67,6 +75,7 @@ class MessageWriter:
         Raises StoreError, and ValueError if a message does not fit in a record.
         """
         properties = [_mapping(each) for each in messages]
+        lmqs = self._place_in_lmqs(messages)
         codes = [
             self._code(each, of) for each, of in zip(messages, properties, strict=True)
         ]
@@ -99,7 +108,31 @@ class MessageWriter:
             listener = listeners.get(topic)
             if listener is not None:
                 listener(place, queue_id, code, of, now)
+        if self.on_lmq is not None:
+            for lmq in lmqs:
+                self.on_lmq(lmq, now)
         return places
+
+    def _place_in_lmqs(self, messages: Sequence[MessageFields]) -> list[str]:
+        """Set the offsets of messages of lite topics in their LMQs; return the LMQs.
+
+        Source: LmqDispatch.wrapLmqDispatch.
+        """
+        ends: dict[str, int] = {}
+        for each in messages:
+            of = each.properties
+            if not isinstance(of, dict) or INNER_MULTI_DISPATCH not in of:
+                continue
+            if transaction_type(each.sys_flag) & TRANSACTION_PREPARED:
+                continue
+            lmq = lmq_of(each.topic, {**of, INNER_MULTI_QUEUE_OFFSET: "0"})
+            if lmq is not None:
+                name = lmq[0]
+                bounds = self._store.queue_bounds(name, 0) or (0, 0)
+                offset = ends.get(name, bounds[1])
+                of[INNER_MULTI_QUEUE_OFFSET] = str(offset)
+                ends[name] = offset + 1
+        return list(ends)
 
     def put_copies(self, messages: list[MessageFields], now: Now) -> None:
         """Store copies of stored messages, and drop those that do not fit in a record.

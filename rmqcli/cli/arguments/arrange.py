@@ -89,7 +89,11 @@ def _split_lead(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if row is None and flag not in _OUTPUT and not is_counted:
             break
         length = 1
-        if not equals and not is_counted and (row is None or row[1] == "store"):
+        if (
+            not equals
+            and not is_counted
+            and (row is None or row[1] in ("store", "append"))
+        ):
             length = 2
         lead += rest[:length]
         del rest[:length]

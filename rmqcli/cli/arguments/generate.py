@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rmqcli.cli.arguments.declared import Parameter, common_parameters, parameters_of
 from rmqcli.cli.commands import COMMANDS, CommandEntry
-from rmqcli.cli.declared import Parameter, common_parameters, parameters_of
 from rmqcli.cli.options import COMMON_NAMES
 
 PLACE = Path(__file__).with_name("table.py")

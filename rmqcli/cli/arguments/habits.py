@@ -2,7 +2,7 @@
 
 Where the meaning is the same, it works: COMMANDS, OPTIONS, and the rules below them.
 For everything else HINTS name the right form. The other tools are RocketMQ's mqadmin,
-kcat, rpk, Kafka's own scripts, and tail.
+kcat, rpk, kafkactl, Kafka's own scripts, and tail.
 """
 
 from __future__ import annotations
@@ -14,16 +14,30 @@ from rmqcli.clock import SYSTEM_CLOCK
 
 #: Commands that work: what is typed -> the command.
 COMMANDS = {
+    "alter topic": "topic update",
     "broker describe": "broker show",
     "broker ls": "brokers",
     "brokers describe": "broker show",
     "brokers list": "brokers",
+    "create group": "group create",
+    "create topic": "topic create",
+    "delete group": "group delete",
+    "delete topic": "topic delete",
+    "describe broker": "broker show",
+    "describe group": "group show",
+    "describe topic": "topic show",
+    "get brokers": "brokers",
+    "get groups": "groups",
+    "get topics": "topics",
     "group describe": "group show",
     "group ls": "groups",
     "groups create": "group create",
     "groups delete": "group delete",
     "groups describe": "group show",
     "groups list": "groups",
+    "list brokers": "brokers",
+    "list groups": "groups",
+    "list topics": "topics",
     "produce": "send",
     "topic add": "topic create",
     "topic alter": "topic update",
@@ -40,6 +54,7 @@ COMMANDS = {
 #: Options that work: command and what is typed -> the option. A value follows as it is.
 OPTIONS = {
     ("consume", "--from-beginning"): "--from first",
+    ("consume", "-G"): "--group",
     ("lag", "-t"): "--topic",
     ("send", "-k"): "--key",
     ("send", "-c"): "--tag",
@@ -59,38 +74,73 @@ _SLOTS = {
 #: What is typed instead of a command -> what to type.
 HINTS = {
     "-C": "to read messages: rmq tail TOPIC",
+    "-G": "to consume in a group: rmq consume TOPIC --group GROUP",
     "-L": "to list topics and brokers: rmq topics, rmq brokers",
     "-P": "to send messages: rmq send TOPIC",
     "-b": "name servers: --namesrv HOST:PORT",
     "-t": "to read messages: rmq tail TOPIC; to send: rmq send TOPIC",
     "brokerStatus": "rmq broker show BROKER",
-    "getBrokerConfig": "rmq broker show BROKER --settings",
+    "cloneGroupOffset": "rmq reset-offset GROUP TOPIC --to-group OTHER",
     "cluster": "rmq brokers",
     "clusterList": "rmq brokers",
+    "console": "to read messages: rmq tail TOPIC; to send: rmq send TOPIC",
+    "console-consumer": "rmq tail TOPIC, or rmq consume TOPIC --group GROUP",
+    "console-producer": "rmq send TOPIC --lines -",
+    "consumeMessage": "rmq tail TOPIC",
+    "consumer": "rmq consume TOPIC --group GROUP, or rmq group show GROUP",
     "consumer-groups": "to list groups: rmq groups; how far behind: rmq lag GROUP",
     "consumerConnection": "rmq group show GROUP",
     "consumerProgress": "rmq lag [GROUP]",
-    "consumerStatus": "rmq lag GROUP --process-queues",
+    "create": "rmq topic create TOPIC, or rmq group create GROUP",
+    "delete": "rmq topic delete TOPIC, or rmq group delete GROUP",
+    "consumerStatus": "rmq lag GROUP --process-queues; stacks: rmq group stack GROUP",
     "deleteSubGroup": "rmq group delete GROUP",
     "deleteTopic": "rmq topic delete TOPIC",
+    "describe": "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
     "get": "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
-    "message": "rmq tail TOPIC --key ID --from earliest --no-follow",
+    "getBrokerConfig": "rmq broker show BROKER --settings",
+    "getConsumerConfig": "rmq group show GROUP",
+    "getConsumerStatus": "rmq lag GROUP",
+    "kafka-broker-api-versions": "rmq brokers",
+    "kafka-configs": "rmq topic show TOPIC, or rmq broker show BROKER --settings",
+    "kafka-console-consumer": "rmq tail TOPIC, or rmq consume TOPIC --group GROUP",
+    "kafka-console-producer": "rmq send TOPIC --lines -",
+    "kafka-consumer-groups": "rmq groups, or rmq lag GROUP",
+    "kafka-get-offsets": "rmq topic show TOPIC",
+    "kafka-topics": "rmq topics, or rmq topic show TOPIC",
+    "list": "to list them: rmq topics, rmq groups, rmq brokers",
+    "ls": "to list them: rmq topics, rmq groups, rmq brokers",
     "ping": "rmq brokers",
     "printMsg": "rmq tail TOPIC --from earliest --no-follow",
+    "printMsgByQueue": "rmq tail TOPIC --queue BROKER:ID --from earliest --no-follow",
+    "producer": "rmq producers --group GROUP",
+    "producerConnection": "rmq producers --group GROUP",
     "query": "rmq sql 'select * from TOPIC'",
-    "queryMsgById": "rmq tail TOPIC --key ID --from earliest --no-follow",
-    "queryMsgByKey": "rmq tail TOPIC --key KEY --from earliest --no-follow",
-    "queryMsgByUniqueKey": "rmq tail TOPIC --key ID --from earliest --no-follow",
+    "queryMsgById": "rmq message show ID",
+    "queryMsgByKey": "rmq message find TOPIC --key KEY",
+    "queryMsgByOffset": "rmq message show TOPIC@BROKER:QUEUE:OFFSET",
+    "queryMsgByUniqueKey": "rmq message show ID --topic TOPIC",
+    "queryMsgTraceById": "rmq message trace ID",
     "reset": "rmq reset-offset GROUP TOPIC --to POSITION",
     "resetOffsetByTime": "rmq reset-offset GROUP TOPIC --to @TIME",
+    "resetOffsetByTimeOld": "rmq reset-offset GROUP TOPIC --to @TIME",
+    "retry flush": "no broker brings a retry forward; for what waits: rmq retry show"
+    " GROUP",
     "sendMessage": "rmq send TOPIC BODY",
+    "sendMsgStatus": "rmq send TOPIC BODY",
     "skipAccumulatedMessage": "rmq reset-offset GROUP TOPIC --to latest",
+    "startMonitoring": "rmq lag --watch 10s",
+    "statsAll": "rmq lag --sample 10s",
     "status": "rmq brokers",
+    "topicClusterList": "rmq topic show TOPIC",
     "topicList": "rmq topics",
     "topicRoute": "rmq topic show TOPIC",
     "topicStatus": "rmq topic show TOPIC",
     "updateSubGroup": "rmq group create GROUP, or rmq group update GROUP",
+    "updateSubGroupList": "rmq group create GROUP, or rmq group update GROUP",
     "updateTopic": "rmq topic create TOPIC, or rmq topic update TOPIC",
+    "updateTopicList": "rmq topic create TOPIC, or rmq topic update TOPIC",
+    "updateTopicPerm": "rmq topic update TOPIC --perm rw",
 }
 
 #: An option that a command does not have -> what to type. Command "" is any.
@@ -101,6 +151,7 @@ FLAG_HINTS = {
     ("", "--json"): "the output format: -o json",
     ("", "--offset"): "the start position: --from POSITION",
     ("", "--list"): "leave it out: rmq topics, rmq groups and rmq brokers are lists",
+    ("", "--max"): "--count N",
     ("", "--max-messages"): "--count N",
     ("", "--partition"): "one queue: --queue BROKER:ID",
     ("", "-J"): "-o jsonl",
@@ -132,7 +183,9 @@ FLAG_HINTS = {
     ("topic create", "-p"): "--queues N",
     ("topic create", "-r"): "--queues N",
     ("topic create", "-w"): "--queues N",
+    ("topic create", "--message-type"): "--attribute +message.type=FIFO",
     ("topic create", "--partitions"): "--queues N",
+    ("topic create", "--type"): "--attribute +message.type=FIFO",
 }
 
 #: Values that kcat's `-o` takes, and rpk's -> a position.
@@ -143,6 +196,8 @@ _STARTS = {
     "latest": "latest",
     "start": "earliest",
 }
+#: What is a file rather than a mistyped position: a path, or a name with an ending.
+_FILE = re.compile(r"/|\.[A-Za-z]+$")
 _TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d)?")
 
 
@@ -182,7 +237,7 @@ def takes_value(path: str, flag: str) -> bool:
 
 def hint_for_command(word: str) -> str:
     """Return what to type instead of a word that is no command; empty if unknown."""
-    hint = HINTS.get(word, "")
+    hint = HINTS.get(word.removesuffix(".sh"), "")
     return f"write: {hint}" if hint.startswith("rmq ") else hint
 
 
@@ -198,6 +253,10 @@ def hint_for_value(path: str, option: str, value: str) -> str:
     """Return what to type instead of a value that an option does not take."""
     if path == "tail" and option == "--namesrv" and value.isdigit():
         return f"for the last {value} messages: --last {value}"
+    if path == "dlq export" and option == "--to" and _FILE.search(value):
+        import shlex  # only when it was mistyped
+
+        return f"the file to write: --to-jsonl {shlex.quote(value)}"
     if option == "--output" and value in _STARTS:
         return f"the start position: --from {_STARTS[value]}"
     if _TIME_OF_DAY.fullmatch(value):

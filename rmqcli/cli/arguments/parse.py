@@ -30,6 +30,11 @@ from rmqcli.errors import UsageError
 Reader = str | tuple[str | int | None, ...]
 
 
+#: Of other options the last one counts. With these, that would be another cluster, or
+#: messages that one of two conditions leaves out.
+_ONCE = frozenset({"--profile", "--where"})
+
+
 class Grammar(NamedTuple):
     """The arguments and options of a command."""
 
@@ -61,17 +66,43 @@ class _DeclinedError(Exception):
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Parsed | None:
     """Parse the arranged arguments of `rmq`; None if Typer has to parse them.
 
-    `rmqcli.cli.arguments.arrange` puts the command first.
+    `rmqcli.cli.arguments.arrange` puts the command first. Raises UsageError when an
+    option of the command stands where the value of another one is missing, which Typer
+    would take for that value, and for options of which the last must not count.
     """
     for length in (1, 2):
         path = " ".join(arguments[:length])
         if path in COMMANDS:
             grammar = Grammar(*COMMANDS[path])
+            _check_values(grammar, arguments[length:])
             try:
                 return _parse(path, grammar, arguments[length:], environ)
             except _DeclinedError:
                 return None
     return None
+
+
+def _check_values(grammar: Grammar, words: Sequence[str]) -> None:
+    known = {**COMMON, **grammar.options} if grammar.has_common else grammar.options
+    once: set[str] = set()
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return
+        flag = word.partition("=")[0]
+        if flag in once:
+            raise UsageError(f"option {flag} is given twice")
+        if flag in _ONCE:
+            once.add(flag)
+        option = known.get(word)
+        if option is None or option[1] not in ("store", "append"):
+            continue
+        value = next(rest, "")
+        if value.startswith("--") and value.partition("=")[0] in known:
+            raise UsageError(
+                f"option {word} needs a value, but {value} is an option",
+                hint=f"if it is the value, write: {word}={value}",
+            )
 
 
 def _parse(

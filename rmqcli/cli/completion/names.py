@@ -1,9 +1,9 @@
-"""Names of topics and groups for completion: `rmq __complete topic|group LINE`.
+"""Names for completion: `rmq __complete topic|group|profile LINE`.
 
 A shell runs this at each press of TAB. It therefore loads little,
 waits at most BUDGET_S for an answer, prefers a fresh cache, and is silent about errors.
-The names come from the name server's list of topics, which includes the retry topic of
-each group that has consumed.
+Topics and groups come from the name server's list of topics, which includes the retry
+topic of each group that has consumed, and profiles from the user's file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import threading
 import time
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from rmqcli.files import replace_file, xdg_folder
 from rmqcli.transport.topic_list import ask_topic_list
+
+if TYPE_CHECKING:
+    from rmqcli.cli.configuration.profile import Profile
 
 #: Time limit for the network. Before that, Python takes some tens of ms to start.
 BUDGET_S = 0.05
@@ -42,13 +46,20 @@ _SYSTEM = re.compile(
     r"|FILTERSRV_CONSUMER|__MONITOR_CONSUMER)$"
 )
 _NAMESRV = re.compile(r"(?:^|\s)(?:-n\s*|--namesrv[=\s]\s*)['\"]?([^\s'\";,]+)")
+_PROFILE = re.compile(r"(?:^|\s)--profile[=\s]\s*['\"]?([^\s'\"]+)(?=\s)")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print names, one per line; print nothing after any error."""
     try:
         kind, line = arguments[0], arguments[1] if len(arguments) > 1 else ""
-        names = choose(kind, topic_names(find_namesrv(line)))
+        if kind == "profile":
+            from rmqcli.cli.configuration.file import read_config
+
+            names = sorted(filter(_OFFERED.fullmatch, read_config(os.environ).profiles))
+        else:
+            address = find_namesrv(line)
+            names = [] if address is None else choose(kind, topic_names(address))
         sys.stdout.write("".join(f"{name}\n" for name in names))
         sys.stdout.flush()
     except BaseException:  # noqa: BLE001  # a shell is waiting for words, not for ours
@@ -66,14 +77,34 @@ def choose(kind: str, topics: Sequence[str]) -> list[str]:
     return sorted({n for n in names if _OFFERED.fullmatch(n) and not _SYSTEM.match(n)})
 
 
-def find_namesrv(line: str) -> str:
-    """Return the first name server of the command line so far, or of NAMESRV_ADDR."""
+def find_namesrv(line: str) -> str | None:
+    """Return the first name server of the command line so far.
+
+    It is that of an option, of a profile or of NAMESRV_ADDR, as for the command. The
+    result is None where there is none that can be asked without TLS.
+    """
     typed = _NAMESRV.search(line)
+    profile = None if typed else _profile_of(line)
+    if profile is not None:
+        if profile.uses_tls or not profile.namesrv:
+            return None
+        return profile.namesrv[0]
     text = typed[1] if typed else os.environ.get("NAMESRV_ADDR", "")
     address = re.split("[;,]", text)[0].strip() or "127.0.0.1:9876"
     if ":" not in address or address.endswith("]"):
         address += ":9876"
     return address
+
+
+def _profile_of(line: str) -> Profile | None:
+    """Return the profile that the command would use. Raises RmqError."""
+    from rmqcli.cli.configuration.choose import choose
+
+    named = _PROFILE.search(line)
+    name = named[1] if named else os.environ.get("RMQ_PROFILE") or None
+    typed = frozenset({"profile"} if named else ())
+    chosen = choose({"profile": name}, typed, os.environ, lambda _: None)
+    return None if chosen is None else chosen.profile
 
 
 def topic_names(address: str) -> list[str]:

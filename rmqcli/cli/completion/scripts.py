@@ -2,7 +2,7 @@
 
 `python -m rmqcli.cli.completion.scripts DIR` writes `rmq.bash`, `_rmq` and `rmq.fish`;
 a test checks that the files in the project are up to date. Commands and options are
-static. For names of topics and groups the files call `rmq __complete` (see
+static. For names of topics, groups and profiles the files call `rmq __complete` (see
 `rmqcli.cli.completion.names`) with the `rmq` of the command line, which may be that of
 a virtual environment.
 """
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqcli.cli.arguments.declared import Parameter, parameters_of
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
-from rmqcli.cli.declared import Parameter, parameters_of
 from rmqcli.cli.help import GUIDES
 
 _HEADER = (
@@ -26,12 +26,13 @@ _HEADER = (
 _FILES = {"FILE", "FILE|-", "PATH"}
 _FOLDERS = {"DIR"}
 #: Metavar -> kind of names that `rmq __complete` looks up.
-_NAMES = {"TOPIC": "topic", "GROUP": "group"}
+_NAMES = {"TOPIC": "topic", "GROUP": "group", "PROFILE": "profile"}
 _BASH_KINDS = {
     "file": "compgen -f",
     "folder": "compgen -d",
     "topic": 'compgen -W "$(_rmq_names "$1" topic)"',
     "group": 'compgen -W "$(_rmq_names "$1" group)"',
+    "profile": 'compgen -W "$(_rmq_names "$1" profile)"',
 }
 _BASH = """\
 # {header}
@@ -128,7 +129,7 @@ _rmq_names() {
 }
 """
 _FISH_FUNCTION = """\
-function __rmq_names --description 'Topics or groups of the cluster'
+function __rmq_names --description 'Names of topics, groups or profiles'
     set -l words (commandline -opc)
     $words[1] __complete $argv[1] (commandline -cp) 2>/dev/null
 end
@@ -154,7 +155,8 @@ class OptionWords:
     help: str
     takes_value: bool = False
     choices: tuple[str, ...] = ()
-    kind: str = ""  # "file", "folder", "topic", "group" or ""
+    #: "file", "folder", "topic", "group", "profile" or ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +167,8 @@ class CommandWords:
     help: str
     subcommands: tuple[tuple[str, str], ...]
     options: tuple[OptionWords, ...]
-    #: the kinds of its arguments, "topic", "group" or "", or what they may be; the last
-    #: may be repeated if `is_repeated`
+    #: the kinds of its arguments, "topic", "group", "profile" or "", or what they may
+    #: be; the last may be repeated if `is_repeated`
     arguments: tuple[str | tuple[str, ...], ...] = ()
     is_repeated: bool = False
 
@@ -357,6 +359,7 @@ def _zsh_specs(option: OptionWords) -> Iterator[str]:
             "folder": ":folder:_files -/",
             "topic": ":topic: _rmq_names topic",
             "group": ":group: _rmq_names group",
+            "profile": ":profile: _rmq_names profile",
         }.get(option.kind, ":value: ")
         if option.choices:
             action = f":value:({' '.join(option.choices)})"

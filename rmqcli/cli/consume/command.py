@@ -167,6 +167,7 @@ _NOT_BY_PROXY: Final = {
     " program its own group",
     "--max-retries": "the group's settings limit the retries: rmq group update GROUP"
     " --max-retries N",
+    "--trace": "traces are written over name servers only",
 }
 #: Options that need `--exec`.
 _OF_EXEC: Final = ("--shell", "--exec-input", "--exec-timeout", "--max-failures")
@@ -327,6 +328,14 @@ class ConsumeOptions:
     for_: Annotated[
         Any, duration_option("--for", help="Exit after DURATION.", section=_STOP)
     ] = None
+    trace: Annotated[
+        bool,
+        option(
+            "--trace",
+            help="Write message traces, which rmq message trace shows.",
+            section=_HOW,
+        ),
+    ] = False
     endpoints: Annotated[Any, endpoints_option()] = None
     plaintext: Annotated[bool, plaintext_option()] = False
 
@@ -346,6 +355,7 @@ class ConsumeOptions:
             "--broadcast": self.broadcast,
             "--max-retries": self.max_retries is not None,
             "--from": self.from_ is not None,
+            "--trace": self.trace,
         }
         refuse_together(given, _CONTRADICTIONS)
         if self.decode is not None:

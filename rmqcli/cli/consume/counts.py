@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import PartialError, RmqError
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.engine.reports import Fate
@@ -168,8 +169,8 @@ class Counts:
             what = f"{self.failed:,} of {total:,} deliveries failed"
         what += f": {self.failures()}"
         hint = ""
-        if self.gave_up:
-            what += f"; stopped after {self._failures_max} failures in a row"
+        if self.gave_up and self._failures_max is not None:
+            what += f"; stopped after {counted(self._failures_max, 'failure')} in a row"
             hint = (
                 "find out why the command fails, or use --max-failures 0 for no limit"
             )

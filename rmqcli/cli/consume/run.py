@@ -28,13 +28,14 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumerConfig, MessageModel
-from rmqcli.errors import ConfigError, ExitCode, RmqError
+from rmqcli.errors import ConfigError, ExitCode, PartialError, RmqError
 from rmqcli.model import dlq_topic
 from rmqcli.position import AtTime, Earliest, Latest, Position
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import tzinfo
 
     from rmqcli.cli.consume.command import ConsumeOptions
     from rmqcli.cli.options import Common
@@ -58,7 +59,16 @@ _CONSUME_TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 _LINES: Final = 32
 
 
-class _InTurn(Consumer):
+class _Member(Consumer):
+    """A consumer that says how its close went."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """False after a close whose commits or acks were not all confirmed."""
+        return self._backend.is_confirmed
+
+
+class _InTurn(_Member):
     """Else the last messages of --count could be granted before an earlier one."""
 
     _shares_slow_pulls = False
@@ -75,6 +85,12 @@ class StartAt:
     def echo(self) -> str:
         """The time with its zone, which `show_times` shows; "" for other positions."""
         return self.position.echo if isinstance(self.position, AtTime) else ""
+
+    def in_zone(self, tz: tzinfo) -> StartAt:
+        """Return the same start, with a time without a zone as one of `tz`."""
+        if not isinstance(self.position, AtTime):
+            return self
+        return StartAt(self.position.in_zone(tz), self.text)
 
 
 def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | SubscriptionData]:
@@ -163,7 +179,7 @@ class _Run:
         )
         self._starts = None if self._by_proxy else _starts(options, counts)
         self._listener = self._make_listener()
-        self._consumer = (Consumer if options.count is None else _InTurn)(
+        self._consumer = (_Member if options.count is None else _InTurn)(
             options.group,
             subscriptions_of(options),
             on_batch=self._listener.on_batch,
@@ -176,6 +192,7 @@ class _Run:
             on_undecodable=self._listener.on_undecodable,
             on_failed=self._failed.on_failed,
             on_start=None if self._starts is None else self._starts.on_start,
+            trace=options.trace,
         )
 
     def _make_listener(self) -> Printer | CommandRunner:
@@ -296,6 +313,12 @@ class _Run:
         if counts.error is not None:
             raise counts.error
         failure = counts.failure()
+        if error is None and failure is None and not self._consumer.is_confirmed:
+            raise PartialError(
+                "not every message that was consumed is known to be committed: the"
+                f" group {self._options.group} may receive some again",
+                hint=f"see where it stands with: rmq lag {self._options.group}",
+            )
         if error is None and failure is not None:
             if failure.hint == "" and counts.has_dead_letters():
                 letters = dlq_topic(self._options.group)

@@ -35,7 +35,6 @@ from rmqcli.cli.options import (
 from rmqcli.cli.selection import refuse_empty, tag_option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
-from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 from rmqcli.units import counted
 
@@ -463,7 +462,7 @@ class ExportCommandOptions:
         return words + [name for name, is_given in flags.items() if is_given]
 
 
-@command_options(ExportCommandOptions, formats=FORMATS, fields=FIELDS)
+@command_options(ExportCommandOptions, formats=FORMATS, fields=FIELDS, changes=False)
 def export(common: Common, options: ExportCommandOptions) -> int:
     """Write a range of a topic to Parquet files or a table.
 
@@ -643,21 +642,5 @@ def resume_command(
     `repeated` are the flags of the export that its plan lacks.
     """
     words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
-    if common.store is not None:
-        words += ["--store", common.store]
-    elif common.namesrv_text != NAMESRV_DEFAULT:
-        words += ["-n", common.namesrv_text]
-    words += repeated
-    if common.acl_file is not None:
-        words += ["--acl-file", common.acl_file]
-    if common.tls is not None:
-        named = {
-            "--tls-ca": common.tls.ca_file,
-            "--tls-cert": common.tls.cert_file,
-            "--tls-key": common.tls.key_file,
-            "--tls-server-name": common.tls.server_hostname,
-        }
-        words.append("--tls-insecure" if common.tls.insecure else "--tls")
-        for name, value in named.items():
-            words += [name, value] if value is not None else []
+    words += [*common.flags_to_repeat(), *repeated]
     return shlex.join(words)

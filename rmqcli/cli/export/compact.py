@@ -55,7 +55,7 @@ class CompactCommandOptions:
     ] = None
 
 
-@command_options(CompactCommandOptions, fields=FIELDS)
+@command_options(CompactCommandOptions, fields=FIELDS, connects=False)
 def export_compact(common: Common, options: CompactCommandOptions) -> None:
     """Merge the small Parquet files and runs of an export.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class ExportReport:
 
     def info(self, text: str) -> None:
         """Write a note that is neither progress nor a result."""
-        self._messages.info(text)
+        self._messages.info(with_flags(text))
 
     def warn(self, text: str) -> None:
         """Write a warning."""
@@ -56,9 +57,7 @@ class ExportReport:
         """Show the progress of the job, and once each error that delays it."""
         for trouble in sorted(progress.troubles - self._troubles):
             self._troubles.add(trouble)
-            self._messages.warn(
-                f"{trouble}; retrying for 10 s, and once more after all other parts"
-            )
+            self._messages.warn(f"{trouble}; retrying")
         if self._progress is None:
             from rmqcli.cli.ui.progress import Progress
 

@@ -139,14 +139,15 @@ class LagOptions:
         return sort_groups(lags, self.sort)
 
 
-@command_options(LagOptions, fields=QUEUE_COLUMNS)
+@command_options(LagOptions, fields=QUEUE_COLUMNS, changes=False)
 def lag(common: Common, options: LagOptions) -> int:
     """Show how far groups are behind, per queue, and why.
 
     Example: rmq lag my-group --process-queues --explain
 
-    Lag is the max offset minus the committed offset. Where a number is not known, a
-    state and a reason are shown instead. A group is OK, BEHIND (messages wait and the
+    Lag is the max offset minus the committed offset; messages that gRPC clients have
+    received and not acknowledged are part of it. Where a number is not known, a state
+    and a reason are shown instead. A group is OK, BEHIND (messages wait and the
     group has active members), STOPPED (messages wait and the group has no active
     member), NO_COMMIT, BROADCAST, AHEAD, EXPIRED or UNKNOWN. A second sample (--sample,
     --watch) can also show GROWING, STALLED and REWOUND. The exit code is 6 if a broker

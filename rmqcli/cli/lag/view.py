@@ -83,7 +83,8 @@ QUEUE_COLUMNS = (
     _number("expired", "messages deleted before they were read", priority=80),
     _number(
         "inflight",
-        "pulled but not committed; null without members, and before RocketMQ 5.1",
+        "pulled but not committed, by POP handed out but not acknowledged; else null"
+        " without members, and before RocketMQ 5.1",
         priority=70,
     ),
     Column(
@@ -108,11 +109,17 @@ QUEUE_COLUMNS = (
         shorten=True,
         priority=20,
     ),
+    Column(
+        "visible_at",
+        "when the next message that POP has handed out is visible again",
+        title=None,
+        value=lambda queue: _time(queue.visible_ms),
+    ),
 )
 QUEUE_KEYS = _pick(
     QUEUE_COLUMNS,
     "topic broker_name queue_id committed min_offset max_offset lag inflight expired"
-    " age_ms state reason client_id",
+    " age_ms state reason client_id visible_at",
 )
 
 TREND_COLUMNS = (
@@ -137,6 +144,15 @@ _ERROR_KEYS = (
     Column("broker_name"),
     Column("address"),
     Column("message", value=lambda failure: with_flags(failure.message)),
+)
+
+#: What POP has handed out to a group.
+POP_KEYS = (
+    Column("inflight"),
+    Column("overdue"),
+    Column("visible_at", value=lambda pop: _time(pop.visible_ms)),
+    Column("retry_lag"),
+    Column("reason"),
 )
 
 #: In the order of JSON; `errors` comes last, then what only some options add.
@@ -183,6 +199,11 @@ GROUP_COLUMNS = (
     ),
     Column("client_reason", title=None, value=lambda lag: _client_reason(lag)),
     Column("inflight_reason", title=None, value=lambda lag: _inflight_reason(lag)),
+    Column(
+        "pop",
+        title=None,
+        value=lambda lag: lag.pop and row_of(POP_KEYS, lag.pop),
+    ),
     Column("notes", title=None, value=lambda lag: lag.reading.notes),
     Column(
         "errors",
@@ -193,6 +214,7 @@ GROUP_COLUMNS = (
 MEMBER_COLUMNS = (
     Column("client_id", title="CLIENT", shorten=True),
     Column("address", priority=10),
+    Column("proxy", priority=25),
     Column("version", priority=30),
     Column("language", priority=40),
     # The rows of the queues name their members. A list with its middle left out would
@@ -307,6 +329,7 @@ def member_rows(lag: GroupLag) -> list[dict[str, Any]] | None:
             "version": version_name(connection.version),
             "language": language_name(connection.language),
             "queues": _queues_of(clients.get(client_id)),
+            "proxy": members.proxies.get(client_id),
         }
         for client_id, connection in sorted(members.connections.items())
     ]
@@ -320,8 +343,12 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
 
 def _client_reason(lag: GroupLag) -> str | None:
     """Return why `client_id` may be null in the rows of queues."""
+    from rmqcli.admin.lag.proxied import is_grpc_client
+
     if lag.reading.members is None:
         return lag.reading.members_unknown or "no active members"
+    if any(map(is_grpc_client, lag.reading.members.connections)):
+        return "members that use gRPC own no queues"
     if lag.reading.clients is None:
         return _NO_OWNERS
     failed = [c for c in lag.reading.clients.values() if c.failure is not None]
@@ -336,6 +363,8 @@ def _inflight_reason(lag: GroupLag) -> str | None:
         return None
     if lag.reading.members is None and lag.reading.members_unknown is None:
         return "no active members"
+    if lag.pop is not None and lag.pop.reason is not None:
+        return lag.pop.reason
     return "not reported: brokers report it from RocketMQ 5.1 on, for some members"
 
 
@@ -448,8 +477,15 @@ class LagView:
         stdout_has = False
         if not self.is_summary and lag.reading.members is not None:
             sys.stdout.write("\n")
+            has_proxies = bool(lag.reading.members.proxies)
             write_table(
-                member_rows(lag) or (), columns=MEMBER_COLUMNS, color=common.use_color
+                member_rows(lag) or (),
+                columns=[
+                    column
+                    for column in MEMBER_COLUMNS
+                    if has_proxies or column.name != "proxy"
+                ],
+                color=common.use_color,
             )
             stdout_has = True
         if self.process_queues and lag.reading.clients:
@@ -521,6 +557,8 @@ def _headline(lag: GroupLag) -> str:
     retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
     if retries:
         parts.append(f"{retries} of it in the retry topic")
+    if lag.pop is not None and lag.pop.inflight:
+        parts.append(f"{lag.pop.inflight} of it handed out and not acknowledged")
     if lag.age_ms:
         parts.append(f"oldest unread message {format_duration(lag.age_ms)} old")
     members = member_rows(lag)

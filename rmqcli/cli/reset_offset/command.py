@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -244,7 +245,7 @@ class ResetOptions:
         )
 
 
-@command_options(ResetOptions, fields=COLUMNS)
+@command_options(ResetOptions, fields=COLUMNS, changes=lambda options: options.execute)
 def reset_offset(common: Common, options: ResetOptions) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.
 
@@ -441,6 +442,7 @@ def _execute(
 ) -> int:
     """Ask for confirmation, save a backup, apply the plan, and report the result."""
     from rmqcli.admin.reset.apply import ResetRun, recheck
+    from rmqcli.admin.reset.backup import backup_directory
 
     if plan.unknown:
         raise _incomplete(plan, request)
@@ -456,7 +458,8 @@ def _execute(
     run = ResetRun(client, plan)
     if not plan.changes:
         return _nothing_to_do(common, plan, run)
-    backup_id = _save_backup(common, plan, undo_of=undo_of)
+    backup_id = run.save_backup(backup_directory(os.environ), undo_of=undo_of)
+    common.messages.info(f"saved backup {backup_id}")
     return _run_and_report(
         common, plan, run, backup_id=backup_id, wait=request.wants_proof
     )
@@ -506,27 +509,6 @@ def _agree(common: Common, plan: ResetPlan) -> None:
     confirm_by_name(common, question, name=plan.group)
 
 
-def _save_backup(common: Common, plan: ResetPlan, *, undo_of: str) -> str:
-    from rmqcli.admin.reset.backup import backup_directory, save_backup
-    from rmqcli.clock import SYSTEM_CLOCK
-
-    backup_id = save_backup(
-        backup_directory(os.environ),
-        created_ms=SYSTEM_CLOCK.epoch_ms(),
-        namesrv=common.namesrv,
-        cluster=plan.cluster,
-        group=plan.group,
-        topic=plan.topic,
-        committed={each.queue: each.committed for each in plan.changes},
-        targets={
-            each.queue: each.target for each in plan.changes if each.target is not None
-        },
-        undo_of=undo_of,
-    )
-    common.messages.info(f"saved backup {backup_id}")
-    return backup_id
-
-
 def _run_and_report(
     common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str, wait: bool
 ) -> int:
@@ -556,10 +538,9 @@ def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) ->
     """Show a summary and the command that undoes the reset; return the exit code."""
     outcomes = run.outcomes()
     common.messages.info(summary(plan, outcomes))
-    common.messages.info(
-        f"to undo: rmq reset-offset {plan.group} {plan.topic} -n"
-        f" '{common.namesrv_text}' --undo {backup_id} --execute"
-    )
+    words = ["rmq", "reset-offset", plan.group, plan.topic, *common.flags_to_repeat()]
+    undo = shlex.join([*words, "--undo", backup_id, "--execute"])
+    common.messages.info(f"to undo: {undo}")
     if all(outcome.is_good for outcome in outcomes.values()):
         return ExitCode.OK
     for error in dict.fromkeys(error.message for error in run.errors):

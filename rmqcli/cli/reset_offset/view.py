@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.reset.cluster_identity import identity_json
+from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.cli.ui.queues import queue_ranges
@@ -220,7 +221,7 @@ def show_plan(common: Common, plan: ResetPlan) -> None:
 def write_backups(common: Common, backups: list[Backup]) -> None:
     """Write the backups for `--list-backups`."""
     rows = [row_of(BACKUP_COLUMNS, each) for each in backups]
-    write_rows(rows, columns=BACKUP_COLUMNS, fmt=common.output, color=common.use_color)
+    show_list(common, rows, columns=BACKUP_COLUMNS, none="no backups")
 
 
 def summary(plan: ResetPlan, outcomes: Outcomes) -> str:

@@ -117,11 +117,13 @@ class _GroupTail:
         self._writer.close()
 
     def _receive(self, wanted: int, left_ms: int) -> list[ReceivedMessage]:
-        """Receive messages; none if time is over or the proxy cannot be reached."""
+        """Receive messages; none if time is over or the proxy cannot be reached.
+
+        The consumer has logged once that it cannot be reached.
+        """
         try:
             return self._consumer.receive(wanted, await_ms=left_ms)
-        except TransportError as error:
-            self._messages.warn(f"{error.message}; retrying")
+        except TransportError:
             never = threading.Event()
             SYSTEM_CLOCK.wait_ms(never, min(_AGAIN_MS, self._left_ms()))
             return []

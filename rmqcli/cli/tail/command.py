@@ -13,6 +13,7 @@ from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     PROXY_SECTION,
     Common,
+    Declaration,
     argument,
     command_options,
     duration_option,
@@ -29,10 +30,12 @@ from rmqcli.cli.selection import (
     check_decode,
     decode_option,
     format_option,
+    read_where,
     refuse_empty,
     sql_option,
     tag_option,
     warn_about_timeout,
+    where_option,
 )
 from rmqcli.cli.ui.records.output import (
     FORMATS,
@@ -87,11 +90,12 @@ _NOT_WITH_GROUP = (
     "--key",
     "--property",
     "--grep",
+    "--where",
     "--rate",
 )
 
 
-def _parse_rate(text: str) -> float:
+def parse_rate(text: str) -> float:
     """Read `100/s` or `0.5/s`. Raises TextError."""
     number = text.removesuffix("/s")
     try:
@@ -104,13 +108,15 @@ def _parse_rate(text: str) -> float:
     return rate
 
 
-def _parse_property(text: str) -> tuple[str, str]:
+def parse_property(text: str) -> tuple[str, str]:
+    """Read the value of `--property`. Raises TextError."""
     from rmqcli.admin.tail.filter import parse_property_glob
 
     return parse_property_glob(text)
 
 
-def _parse_grep(text: str) -> Any:  # re.Pattern, which Typer would read
+def parse_grep(text: str) -> Any:  # re.Pattern, which Typer would read
+    """Read the value of `--grep`. Raises TextError."""
     from rmqcli.admin.tail.filter import parse_pattern
 
     return parse_pattern(text)
@@ -128,6 +134,17 @@ def _parse_queue_position(text: str) -> Any:
     return parse_queue(queue), parse_position(position, tz=None)
 
 
+def from_queue_option(*, section: str = "") -> Declaration:
+    """Declare `--from-queue`, with which a command that was interrupted goes on."""
+    return option(
+        "--from-queue",
+        parser=_parse_queue_position,
+        section=section,
+        metavar="TOPIC@BROKER:ID=POSITION",
+        help="Start position of one queue; repeatable.",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions:
     """The options of `rmq tail` as they were typed, and checks of combinations."""
@@ -136,16 +153,7 @@ class TailOptions:
     from_: Annotated[
         Any, position_option("--from", section=_WHERE, help="Start position.")
     ] = None
-    from_queue: Annotated[
-        list[Any] | None,
-        option(
-            "--from-queue",
-            parser=_parse_queue_position,
-            section=_WHERE,
-            metavar="TOPIC@BROKER:ID=POSITION",
-            help="Start position of one queue; repeatable.",
-        ),
-    ] = None
+    from_queue: Annotated[list[Any] | None, from_queue_option(section=_WHERE)] = None
     to: Annotated[
         Any,
         position_option(
@@ -193,14 +201,14 @@ class TailOptions:
         option(
             section=_WHICH,
             metavar="KEY",
-            help="Only messages with this key or message ID.",
+            help="Only messages with this key or ID; faster: rmq message find.",
         ),
     ] = None
     property_: Annotated[
         list[Any] | None,
         option(
             "--property",
-            parser=_parse_property,
+            parser=parse_property,
             section=_WHICH,
             metavar="NAME=GLOB",
             help="Only messages whose property matches; repeatable, all must match.",
@@ -209,7 +217,7 @@ class TailOptions:
     grep: Annotated[
         Any,
         option(
-            parser=_parse_grep,
+            parser=parse_grep,
             section=_WHICH,
             metavar="REGEX",
             help="Only messages whose body matches.",
@@ -219,6 +227,7 @@ class TailOptions:
         bool,
         option("--not", section=_WHICH, help="Invert --key, --property and --grep."),
     ] = False
+    where: Annotated[str | None, where_option(section=_WHICH)] = None
     around_group: Annotated[
         str | None,
         option(
@@ -261,7 +270,7 @@ class TailOptions:
         Any,
         option(
             section=SHOW_SECTION,
-            parser=_parse_rate,
+            parser=parse_rate,
             metavar="RATE",
             help="Limit the output, e.g. to 100/s.",
         ),
@@ -297,7 +306,7 @@ class TailOptions:
 
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""
-        refuse_empty(tag=self.tag, sql=self.sql, key=self.key)
+        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
         given = {
             "--from": self.from_ is not None,
             "--from-queue": bool(self.from_queue),
@@ -312,6 +321,7 @@ class TailOptions:
             "--key": self.key is not None,
             "--property": bool(self.property_),
             "--grep": self.grep is not None,
+            "--where": self.where is not None,
             "--rate": self.rate is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
@@ -352,7 +362,7 @@ class TailOptions:
                 )
                 if flag == "--no-follow":
                     hint = "use --count, --for or --idle-timeout to end tail"
-                elif flag in ("--key", "--property", "--grep"):
+                elif flag in ("--key", "--property", "--grep", "--where"):
                     hint = (
                         "use --tag or --sql: otherwise the group would consume"
                         " messages that are not shown"
@@ -372,6 +382,7 @@ class TailOptions:
             properties=tuple(self.property_ or ()),
             pattern=self.grep,
             invert=self.not_,
+            where=read_where(self.where, self.decode),
         )
 
     @property
@@ -409,7 +420,14 @@ class TailOptions:
         return dict(self.from_queue or ())
 
 
-@command_options(TailOptions, formats=FORMATS, fields=HELP_FIELDS, schema=record_schema)
+@command_options(
+    TailOptions,
+    formats=FORMATS,
+    fields=HELP_FIELDS,
+    schema=record_schema,
+    # With --group it consumes for the group.
+    changes=lambda options: options.group is not None,
+)
 def tail(common: Common, options: TailOptions) -> int:
     """Read messages of topics without affecting any group.
 

@@ -113,14 +113,14 @@ def run_tail(common: Common, options: TailOptions) -> int:
         try:
             _write_all(tail, writer, progress)
         except KeyboardInterrupt:
-            _summarise(common, tail)
+            _summarise(common, tail, tail_filter)
             command = _resume_command(tail, options, started_epoch_ms)
             common.messages.info(f"resume with: {command}")
             raise
     abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
         raise explain_sql(next(iter(abandoned.values())))
-    _summarise(common, tail)
+    _summarise(common, tail, tail_filter)
     if abandoned:
         return ExitCode.PARTIAL
     if options.fail_if_empty and not tail.counts.matched:
@@ -298,14 +298,16 @@ def _for_batches(
     return replace(tail_filter, tags_at_broker=False)
 
 
-def _summarise(common: Common, tail: Tail[Any]) -> None:
+def _summarise(common: Common, tail: Tail[Any], tail_filter: TailFilter) -> None:
     """Show on stderr what was read, and what could not be read."""
     counts = tail.counts
     missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
-    abandoned = tail.abandoned
+    abandoned, condition = tail.abandoned, tail_filter.where
     words = [f"{counts.matched:,} shown", f"{counts.scanned:,} read"]
     if counts.undecodable:
         words.append(f"{counts.undecodable:,} undecodable")
+    if condition is not None and condition.undecodable:
+        words.append(f"{condition.undecodable:,} without a value")
     if missing:
         words.append(f"{missing:,} missing")
     if abandoned:
@@ -319,10 +321,13 @@ def _summarise(common: Common, tail: Tail[Any]) -> None:
         more = len(joined) - _GAPS_LISTED
         also = f" and {more} more" if more > 0 else ""
         messages.warn(f"{queue}: the broker does not have offsets {listed}{also}")
-    for queue, error in sorted(abandoned.items()):
+    texts = {}
+    for queue, error in abandoned.items():
         reached = tail.positions.get(queue)
         where = "" if reached is None else f" at offset {reached}"
-        messages.warn(f"{queue}: abandoned{where}: {explain_sql(error).message}")
+        texts[queue] = f"abandoned{where}: {explain_sql(error).message}"
+    for line in lines_about(texts):
+        messages.warn(line)
     if tail.is_cut_short:
         words.append("stopped by the time limit before all messages were shown")
     messages.info(", ".join(words))

@@ -141,7 +141,7 @@ def _describe_text_error(error: TextError) -> Failure:
         kind="UsageError",
         message=f"{before}{shown}': {error.what}",
         detail=" " * indent + "^" * width,
-        hint=error.hint,
+        hint=with_flags(error.hint),
         exit_code=error.exit_code,
     )
 

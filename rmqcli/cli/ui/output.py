@@ -71,6 +71,8 @@ class Column(NamedTuple):
     priority: int = 0
     #: whether a narrow terminal may show only the start and the end of a cell
     shorten: bool = False
+    #: whether a terminal shows the column although no row has a value
+    is_wanted: bool = False
 
     @property
     def heading(self) -> str:

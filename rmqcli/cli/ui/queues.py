@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rmqcli.model import MessageQueue
+
+#: The end of an error's message, which differs by a millisecond between queues.
+_WAITED = re.compile(r" in \d+ ms$")
 
 
 def queue_ranges(queues: Sequence[MessageQueue]) -> str:
@@ -36,13 +40,16 @@ def queue_ranges(queues: Sequence[MessageQueue]) -> str:
 def lines_about(texts: Mapping[MessageQueue, str]) -> list[str]:
     """Return a line for each text and broker, with the queues that the text is about.
 
-    `T@broker-a:0: 5 to 7`, and of several queues `T@broker-a:1-3: each 0 to 0`.
+    `T@broker-a:0: 5 to 7`, and of several queues `T@broker-a:1-3: each 0 to 0`. Texts
+    that differ only in how long an answer was awaited are alike: the first is shown.
     """
     alike: dict[tuple[str, str, str], list[MessageQueue]] = {}
     for queue in sorted(texts):
-        key = (queue.topic, queue.broker_name, texts[queue])
+        text = _WAITED.sub("", texts[queue])
+        key = (queue.topic, queue.broker_name, text)
         alike.setdefault(key, []).append(queue)
     return [
-        f"{queue_ranges(queues)}: {'each ' if len(queues) > 1 else ''}{text}"
-        for (_, _, text), queues in alike.items()
+        f"{queue_ranges(queues)}: {'each ' if len(queues) > 1 else ''}"
+        f"{texts[queues[0]]}"
+        for queues in alike.values()
     ]

@@ -22,9 +22,11 @@ COMMANDS: Final = {
     "Admin.brokers": "rmq brokers",
     "Admin.create_group": "rmq group create",
     "Admin.create_topic": "rmq topic create",
+    "Admin.dead_letters": "rmq dlq list",
+    "Admin.group": "rmq group members",
     "Admin.groups": "rmq groups",
     "Admin.lag": "rmq lag",
-    "Admin.messages_by_key": "rmq tail --key",
+    "Admin.messages_by_key": "rmq message find --key",
     "Admin.read": "rmq tail",
     "Admin.topic": "rmq topic show",
     "Admin.topics": "rmq topics",
@@ -37,6 +39,7 @@ COMMANDS: Final = {
 }
 #: The library's arguments, and the flags that do the same.
 FLAGS: Final = {
+    "address_map": "--address-map",
     "allow_gaps": "--allow-gaps",
     "allow_incomplete": "--allow-incomplete",
     "allow_undecodable": "--allow-undecodable",
@@ -46,12 +49,14 @@ FLAGS: Final = {
     "cluster": "--cluster",
     "conf": "--conf",
     "credentials": "--acl-file or RMQ_ACCESS_KEY and RMQ_SECRET_KEY",
+    "decode": "--decode",
     "delay_level": "--delay",
     "delay_ms": "--delay",
     "endpoints": "--endpoints",
     "executor_timeout_ms": "--executor-timeout",
     "force": "--force",
     "from_position": "--from",
+    "group": "--group",
     "include_retry": "--include-retry",
     "insecure": "--tls-insecure",
     "master": "--master",
@@ -59,6 +64,7 @@ FLAGS: Final = {
     "message_group": "--message-group",
     "namesrv": "--namesrv",
     "other_cluster": "--other-cluster",
+    "perm": "--perm",
     "plaintext": "--plaintext",
     "queues": "--queue",
     "remap_queues": "--remap-queues",
@@ -70,6 +76,8 @@ FLAGS: Final = {
     "state": "--state",
     "tls": "--tls",
     "to": "--to",
+    "topic": "--topic",
+    "trace_topic": "--trace-topic",
     "topics": "the topics",
 }
 

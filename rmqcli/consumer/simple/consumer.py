@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
-from rmqcli.checked import check_int, check_type
+from rmqcli.checked import check_int, check_type, checks_arguments
 from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
@@ -50,7 +50,8 @@ from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.names import check_group
 from rmqcli.position import Earliest, Latest
-from rmqcli.process_end import OPEN_CLIENTS
+from rmqcli.process.end import OPEN_CLIENTS
+from rmqcli.trace.setting import trace_topic
 from rmqcli.transport.lookups import local_ip
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.simple.receiver import PopBackend
     from rmqcli.consumer.subscriptions import Topics
+    from rmqcli.consumer.trace import DeliveryTraces
     from rmqcli.position import Position
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -98,6 +100,10 @@ class SimpleConsumer:
     group determine whether it is orderly, a new group always begins near the end,
     `invisible_duration_ms` must be 10 s or more, and a receive waits for at least 1 s.
 
+    With `trace=True` the consumer reports to the topic RMQ_SYS_TRACE_TOPIC that it has
+    received a message, and that it has acknowledged it; see `Producer`. `trace="TOPIC"`
+    names another topic. Through a proxy this raises UnsupportedError.
+
     Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
     In a forked child process the consumers of the parent are closed.
     """
@@ -113,9 +119,11 @@ class SimpleConsumer:
         namesrv: str | None = None,
         endpoints: str | None = None,
         client: ClientConfig | None = None,
+        trace: bool | str = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client_config = client_config(client, namesrv, endpoints)
+        topic = trace_topic(trace, self._client_config)
         check_type(orderly, bool, "orderly")
         begin = parse_begin(consume_from)
         if begin not in (Earliest(), Latest()):
@@ -136,6 +144,13 @@ class SimpleConsumer:
         self._from_min = begin == Earliest()
         self._clock = clock
         self._subscriptions = subscriptions_of(topics, clock.epoch_ms())
+        self._traces: DeliveryTraces | None = None
+        if topic is not None:
+            from rmqcli.consumer.trace import DeliveryTraces
+            from rmqcli.producer.remoting.trace import TraceDispatcher
+
+            dispatcher = TraceDispatcher(self._client_config, topic, clock=clock)
+            self._traces = DeliveryTraces(dispatcher, group, clock=clock)
         self._pid = os.getpid()
         self._network: PopBackend
         self._receiver: Receiver
@@ -189,6 +204,8 @@ class SimpleConsumer:
         except BaseException:
             self._is_closed = True
             raise
+        if self._traces is not None:
+            self._traces.dispatcher.start()
         OPEN_CLIENTS.add(self)
 
     def _make_network(self) -> PopBackend:
@@ -211,6 +228,7 @@ class SimpleConsumer:
             is_order=self._orderly,
         )
 
+    @checks_arguments()
     def close(self, *, timeout_ms: int = CLOSE_MS) -> None:
         """End receives, wait for acks in progress, leave the group. Idempotent.
 
@@ -246,6 +264,8 @@ class SimpleConsumer:
                 " group=%s",
                 self.group,
             )
+        if self._traces is not None:
+            self._traces.dispatcher.close()
         OPEN_CLIENTS.discard(self)
 
     # --- receiving ---
@@ -293,9 +313,16 @@ class SimpleConsumer:
         invisible_ms = self._invisible_ms
         if invisible_duration_ms is not None:
             invisible_ms = self._checked_invisible_ms(invisible_duration_ms)
-        return lambda: self._receiver.receive(
-            max_messages, invisible_ms=invisible_ms, await_ms=wait_ms
-        )
+
+        def receive() -> tasks.Task[list[ReceivedMessage]]:
+            messages = yield from self._receiver.receive(
+                max_messages, invisible_ms=invisible_ms, await_ms=wait_ms
+            )
+            if self._traces is not None:
+                self._traces.received(messages)
+            return messages
+
+        return receive
 
     def _put_back(self, future: Future[list[ReceivedMessage]]) -> None:
         """Keep the messages of a receive for which its caller did not wait."""
@@ -320,6 +347,7 @@ class SimpleConsumer:
             self._network.subscribed()
         self._run(lambda: self._receiver.settled(topic))
 
+    @checks_arguments()
     def unsubscribe(self, topic: str) -> None:
         """Cancel the subscription of a topic. Raises ConfigError for the last one."""
         with self._changed:
@@ -366,6 +394,8 @@ class SimpleConsumer:
 
         def ack() -> tasks.Task[AckOutcome]:
             failures = yield from self._receiver.ack(asked, timeout_ms=timeout_ms)
+            if self._traces is not None:
+                self._traces.acknowledged(asked, {id(each) for each, _ in failures})
             return len(asked), failures
 
         return ack

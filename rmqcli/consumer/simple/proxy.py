@@ -177,6 +177,10 @@ class ProxyPop:
 
     # --- acknowledging ---
 
+    def log_level(self, source: MessageQueue, error: RmqError) -> int:
+        """See PopNetwork."""
+        return self._session.level_of(self._queues[source].endpoints, error)
+
     def ack(
         self, messages: Sequence[ReceivedMessage]
     ) -> tasks.Task[list[RmqError | None]]:

@@ -35,6 +35,8 @@ class MessageLease:
     #: the end of the invisible time by this machine's clock, for display
     invisible_until_epoch_ms: int
     is_acked: bool = False
+    #: the id under which its delivery was reported, and when, with traces; epoch ms
+    traced: tuple[str, int] | None = None
     #: a change of its invisible time that is not answered yet
     change: Pending[None] | None = None
     #: why the handle may be void: a change was sent, and no answer came

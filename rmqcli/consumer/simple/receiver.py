@@ -18,6 +18,7 @@ Everything here runs in the consumer's thread; `network` is remoting or gRPC.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -86,6 +87,9 @@ class PopNetwork(Protocol):
         Returns none after `poll_ms`, or earlier when the broker cannot hold the
         request.
         """
+
+    def log_level(self, source: MessageQueue, error: RmqError) -> int:
+        """The level at which to log that receives of a source have begun to fail."""
 
     def ack(
         self, messages: Sequence[ReceivedMessage]
@@ -356,10 +360,12 @@ class Receiver:
         pending.on_done(ended)
 
     def _failed(self, queue: MessageQueue, source: _Source, error: RmqError) -> None:
-        source.failure = error
+        is_news, source.failure = source.failure is None, error
         self._rest(source)
         if error.retriable and not self._is_closing:
-            logger.warning(
+            level = self._network.log_level(queue, error) if is_news else logging.INFO
+            logger.log(
+                level,
                 "receive failed topic=%s broker=%s error=%s; next attempt in %d ms",
                 queue.topic,
                 queue.broker_name,

@@ -15,6 +15,7 @@ of the proxy, DefaultMQPushConsumerImpl#processPopResult of the client.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -351,6 +352,10 @@ class RemotingPop:
 
     # --- acknowledging ---
 
+    def log_level(self, source: MessageQueue, error: RmqError) -> int:
+        """See PopNetwork."""
+        return logging.WARNING
+
     def ack(
         self, messages: Sequence[ReceivedMessage]
     ) -> tasks.Task[list[RmqError | None]]:
@@ -375,7 +380,7 @@ class RemotingPop:
             else:
                 numbers[at] = len(requests)
                 call = ack_message(self._group, lease.topic, handle)
-                requests.append(tasks.Request(address, call, self._timeout_ms))
+                requests.append(tasks.Request(address, call))
         for start in range(0, len(batch), _ACKS_MAX):
             part = batch[start : start + _ACKS_MAX]
             for at, _, _ in part:
@@ -385,7 +390,7 @@ class RemotingPop:
                 messages[0].broker_name,
                 [(topic, decode_receipt_handle(text)) for _, topic, text in part],
             )
-            requests.append(tasks.Request(address, call, self._timeout_ms))
+            requests.append(tasks.Request(address, call))
         outcomes = yield tasks.All(requests)
         return [outcomes[number] for number in numbers]
 
@@ -397,7 +402,7 @@ class RemotingPop:
         address = self._address(lease.queue.broker_name)
         handle = decode_receipt_handle(lease.receipt_handle)
         call = change_invisible_time(self._group, lease.topic, handle, invisible_ms)
-        handle = yield tasks.Request(address, call, self._timeout_ms)
+        handle = yield tasks.Request(address, call)
         clock = self._client.clock
         lease.renew(
             encode_receipt_handle(handle),
@@ -436,7 +441,7 @@ class RemotingPop:
         )
         call = replace(send_heartbeat(heartbeat), needs_version=V5_0_0)
         try:
-            yield tasks.Request(address, call, self._timeout_ms)
+            yield tasks.Request(address, call)
         except UnsupportedError:
             self._greeted.discard(address)  # the receive reports it
         except RmqError as error:

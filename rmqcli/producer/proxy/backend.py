@@ -11,9 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import (
-    BrokerError,
     ConfigError,
-    DeniedError,
     RmqError,
     UnsupportedError,
 )
@@ -28,7 +26,11 @@ from rmqcli.producer.backend import (
 from rmqcli.producer.ids import ProxyMessageIds
 from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import OutgoingMessage, check_message
-from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
+from rmqcli.producer.proxy.publisher import (
+    ProxyPublisher,
+    check_size,
+    may_be_one_message,
+)
 from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
 from rmqcli.proxy.message import OutgoingProxyMessage
 from rmqcli.proxy.session import PRODUCER, Session
@@ -325,7 +327,7 @@ class _Calls:
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See AccumulatorNetwork."""
-        return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
+        return may_be_one_message(error)
 
 
 def _refuse_choice(choice: QueueChoice) -> None:

@@ -29,12 +29,14 @@ from rmqcli.errors import (
     DisconnectedError,
     NotFoundError,
     RmqError,
-    SendUnknownError,
-    TransportError,
     UnsupportedError,
 )
-from rmqcli.hint import Hint, LibraryCall
-from rmqcli.producer.backend import SendResult
+from rmqcli.producer.backend import (
+    SendResult,
+    no_writable_queue,
+    unknown_send,
+    what_is_sent,
+)
 from rmqcli.proxy import rpc as calls
 from rmqcli.proxy.status import TEXT_MAX
 from rmqcli.wire.ids import java_string_hash
@@ -81,15 +83,8 @@ class ProxyPublisher:
         found = yield from self._session.route(topic, via)
         queues = [each for each in found if each.is_writable]
         if not queues:
-            raise DeniedError(
-                f"topic {topic} has no writable queue: no master is online, or its"
-                " permissions do not allow it",
-                code=int(pb.Code.FORBIDDEN),
-                name="FORBIDDEN",
-                hint=Hint(
-                    "read the topic's permissions with ", LibraryCall("Admin.topic")
-                ),
-            )
+            code = int(pb.Code.FORBIDDEN)
+            raise no_writable_queue(topic, code=code, name="FORBIDDEN")
         return queues
 
     def send(
@@ -104,7 +99,8 @@ class ProxyPublisher:
         `timeout_ms` bounds all attempts. See the module.
         """
         first = messages[0]
-        what = _what(messages)
+        msg_ids = tuple([each.msg_id for each in messages])
+        what = what_is_sent(first.topic, msg_ids)
         deadline = Deadline(self._session.clock, timeout_ms)
         raw = [each.to_protobuf() for each in messages]
         policy = self._session.settings.retry
@@ -127,7 +123,7 @@ class ProxyPublisher:
                 try:
                     entries = yield via.call(queue.endpoints, call, left_ms)
                 except (DeadlineError, DisconnectedError) as error:
-                    raise _unknown(messages, what, error) from error
+                    raise unknown_send(first.topic, msg_ids, error) from error
                 except (ConnectError, BusyError) as error:
                     failure = error
                     failed.add(queue.endpoints)
@@ -136,7 +132,10 @@ class ProxyPublisher:
                     raise
                 except BrokerError as error:
                     if error.code == pb.Code.PROXY_TIMEOUT:
-                        raise _timed_out(messages, what, error) from error
+                        lost = DeadlineError(
+                            error.message[:TEXT_MAX], address=error.address
+                        )
+                        raise unknown_send(first.topic, msg_ids, lost) from error
                     raise
                 else:
                     return [
@@ -253,33 +252,9 @@ def _transaction_id(message: OutgoingProxyMessage, entry: SendEntry) -> str | No
     return entry.transaction_id or None if is_half else None
 
 
-def _what(messages: Sequence[OutgoingProxyMessage]) -> str:
-    first = messages[0]
-    if len(messages) == 1:
-        return f"message {first.msg_id} to topic {first.topic}"
-    return f"batch of {len(messages)} messages to topic {first.topic}"
-
-
-def _unknown(
-    messages: Sequence[OutgoingProxyMessage], what: str, error: TransportError
-) -> SendUnknownError:
-    return SendUnknownError(
-        f"{what} may or may not be stored: {error.message}",
-        address=error.address,
-        msg_ids=tuple(each.msg_id for each in messages),
-        hint=Hint(
-            "search its id with ",
-            LibraryCall("Admin.messages_by_key"),
-            " before sending it again, or let consumers drop duplicates",
-        ),
-    )
-
-
-def _timed_out(
-    messages: Sequence[OutgoingProxyMessage], what: str, error: BrokerError
-) -> SendUnknownError:
-    lost = DeadlineError(error.message[:TEXT_MAX], address=error.address)
-    return _unknown(messages, what, lost)
+def may_be_one_message(error: RmqError) -> bool:
+    """Whether a proxy may have refused a batch because of one message in it."""
+    return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
 
 
 def check_size(body: bytes, *, max_bytes: int) -> None:

@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import (
-    BrokerError,
     ConfigError,
     ConnectError,
-    DeniedError,
     RmqError,
     TransportError,
 )
 from rmqcli.producer.lane import Lane, Slot, is_large
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
 from rmqcli.producer.proxy.backend import outgoing
-from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
+from rmqcli.producer.proxy.publisher import (
+    ProxyPublisher,
+    check_size,
+    may_be_one_message,
+)
 from rmqcli.wire.message.properties import KEYS, TAGS
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class ProxySend:
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See SendNetwork."""
-        return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
+        return may_be_one_message(error)
 
     def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
         """See SendNetwork. A call that fails to connect has made several attempts."""

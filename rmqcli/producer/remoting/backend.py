@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
-from rmqcli.callbacks import check_callback, check_returned
+from rmqcli.checked import check_callback, check_returned
 from rmqcli.client_id import new_client_id
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import ConfigError, RmqError, UnsupportedError, UsageError
@@ -73,6 +73,10 @@ if TYPE_CHECKING:
     from rmqcli.producer.backend import SendsInFlight
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.message import ProducerMessage
+    from rmqcli.producer.remoting.trace import SentTraces
+
+#: What a batch has of a message: its body, its encoded properties and its flag.
+BatchPart: TypeAlias = tuple[bytes, bytes, int]
 
 logger = get_logger(__name__)
 
@@ -87,7 +91,7 @@ class RemotingBackend:
     """Sends to brokers. Implements ProducerBackend.
 
     A `group` makes heartbeats, and with `on_check` the broker's checks of transactions
-    arrive.
+    arrive. With `trace_topic` it writes traces there.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class RemotingBackend:
         in_flight: SendsInFlight,
         clock: Clock,
         rng: random.Random,
+        trace_topic: str | None = None,
     ) -> None:
         self._config = config
         self._group = group
@@ -108,8 +113,21 @@ class RemotingBackend:
         self._timeout_ms = client.timeout_ms
         ip = config.client_ip or local_ip(client.namesrv[0]) or "127.0.0.1"
         self.client_id = new_client_id(ip=ip, instance_name=config.instance_name)
+        #: Bodies of at least this size are compressed, or gain nothing from a batch.
+        self._alone_bytes = min(
+            config.compress_msg_body_over_howmuch_bytes, ALONE_BYTES
+        )
         self._lock = threading.Lock()
         self._ids = UniqueIds(ip, clock=clock, rng=rng)  # guarded by _lock
+        self._traces: SentTraces | None = None
+        if trace_topic is not None:
+            from rmqcli.producer.remoting.trace import SentTraces, TraceDispatcher
+
+            self._traces = SentTraces(
+                TraceDispatcher(client, trace_topic, clock=clock),
+                group or PRODUCER_GROUP,
+                clock=clock,
+            )
         api = Client(client, clock=clock)
         self._thread = TaskThread(api, "rmq-producer")
         self._publisher = Publisher(
@@ -120,9 +138,10 @@ class RemotingBackend:
             producer_group=group or PRODUCER_GROUP,
             client_id=self.client_id,
             rng=rng,
+            traces=self._traces,
         )
         self._accumulator = Accumulator(
-            _Requests(self._publisher, config),
+            _Requests(self._publisher, config, clock),
             self._thread,
             post=self._thread.post,
             in_flight=in_flight,
@@ -136,6 +155,8 @@ class RemotingBackend:
 
     def start(self) -> None:
         """See ProducerBackend."""
+        if self._traces is not None:
+            self._traces.dispatcher.start()
         self._thread.start()
         self._thread.post(self._publisher.start)
 
@@ -159,6 +180,8 @@ class RemotingBackend:
                 "thread rmq-producer did not end; is the callback of a future still"
                 " running?"
             )
+        if self._traces is not None:
+            self._traces.dispatcher.close()
 
     def in_own_thread(self) -> bool:
         """See ProducerBackend."""
@@ -183,22 +206,30 @@ class RemotingBackend:
     ) -> Future[SendResult]:
         """See ProducerBackend."""
         queue = self._chosen(message, choice)
-        prepared = self._prepare(message)
-        if prepared.is_elsewhere:
+        if message.is_delayed:
             # The broker decides its order by time, so nothing has to wait for it.
-            future = SendFuture()
+            prepared, future = self._prepare(message), SendFuture()
             self._thread.post(
                 lambda: self._send_apart(prepared, queue, timeout_ms, future)
             )
             return future
-        body_bytes = len(prepared.body)
+        content: Prepared | BatchPart
+        is_alone = len(message.body) >= self._alone_bytes
+        if is_alone:
+            content = self._prepare(message)
+            (msg_id,) = content.msg_ids
+            size_bytes = len(content.body) + len(content.properties)
+        else:
+            msg_id, properties = self._identified(message)
+            content = (message.body, properties, message.flag)
+            size_bytes = len(message.body) + len(properties)
         entry = Entry(
             message.topic,
             queue,
-            prepared,
-            msg_id=prepared.msg_ids[0],
-            size_bytes=body_bytes + len(prepared.properties),
-            is_alone=bool(prepared.sys_flag) or body_bytes >= ALONE_BYTES,
+            content,
+            msg_id=msg_id,
+            size_bytes=size_bytes,
+            is_alone=is_alone,
             timeout_ms=timeout_ms,
             now_ms=self._clock.monotonic_ms(),
         )
@@ -255,7 +286,7 @@ class RemotingBackend:
         (half,) = self._send(prepared, None, timeout_ms)
 
         def end(state: LocalTransactionState) -> None:
-            self._end(message.topic, half, state)
+            self._end(message, half, state)
 
         # The offset is in the broker's topic of half messages, not in the user's topic.
         return HalfMessage(replace(half, queue_offset=None), end)
@@ -316,17 +347,7 @@ class RemotingBackend:
         sys_flag: int = 0,
     ) -> Prepared:
         config = self._config
-        _refuse_message_group(message)
-        if not message.body:
-            raise ConfigError("the message's body is empty, which brokers refuse")
-        if len(message.body) > config.max_message_size_bytes:
-            raise ConfigError(
-                f"a body of {len(message.body)} bytes is larger than"
-                f" max_message_size_bytes, {config.max_message_size_bytes}"
-            )
-        with self._lock:
-            msg_id = self._ids.next_id()
-        properties = _with_id(message, msg_id, more)
+        msg_id, properties = self._identified(message, more)
         body = message.body
         if len(body) >= config.compress_msg_body_over_howmuch_bytes:
             body = deflate_zlib(body, level=config.compress_level)
@@ -342,6 +363,25 @@ class RemotingBackend:
             needs_timer=message.needs_timer,
             born_timestamp_ms=self._clock.epoch_ms(),
         )
+
+    def _identified(
+        self, message: ProducerMessage, more: dict[str, str] | None = None
+    ) -> tuple[str, bytes]:
+        """A new id for a message, and its encoded properties, with the id.
+
+        Raises ConfigError for a message that no broker would take.
+        """
+        _refuse_message_group(message)
+        if not message.body:
+            raise ConfigError("the message's body is empty, which brokers refuse")
+        if len(message.body) > self._config.max_message_size_bytes:
+            raise ConfigError(
+                f"a body of {len(message.body)} bytes is larger than"
+                f" max_message_size_bytes, {self._config.max_message_size_bytes}"
+            )
+        with self._lock:
+            msg_id = self._ids.next_id()
+        return msg_id, _with_id(message, msg_id, more)
 
     def _prepare_batch(self, messages: Sequence[ProducerMessage]) -> Prepared:
         topic = one_topic_of(messages)
@@ -375,11 +415,13 @@ class RemotingBackend:
 
     # --- transactions ---
 
-    def _end(self, topic: str, half: SendResult, state: LocalTransactionState) -> None:
+    def _end(
+        self, message: ProducerMessage, half: SendResult, state: LocalTransactionState
+    ) -> None:
         """Send the decision to the broker that has the half message."""
         place = decode_offset_msg_id(half.offset_msg_id or "")
         header = EndTransactionRequestHeader(
-            topic=topic,
+            topic=message.topic,
             producer_group=self._group or "",
             tran_state_table_offset=half.queue_offset or 0,
             commit_log_offset=place.commit_log_offset,
@@ -387,6 +429,16 @@ class RemotingBackend:
             msg_id=half.msg_id,
             transaction_id=half.transaction_id,
         )
+        if self._traces is not None:
+            self._traces.transaction_ended(
+                topic=message.topic,
+                msg_id=half.msg_id,
+                properties=message.all_properties(),
+                address=place.host,
+                transaction_id=half.transaction_id,
+                state=state.value,
+                is_from_check=False,
+            )
         assert half.queue is not None  # noqa: S101  # a broker's answer has it
         task = self._publisher.end_transaction(half.queue.broker_name, header)
         self._thread.run(task).result()
@@ -431,6 +483,16 @@ class RemotingBackend:
                 msg_id=message.msg_id or message.offset_msg_id,
                 transaction_id=header.transaction_id,
             )
+            if self._traces is not None:
+                self._traces.transaction_ended(
+                    topic=message.topic,
+                    msg_id=end.msg_id,
+                    properties=message.properties,
+                    address=address,
+                    transaction_id=header.transaction_id,
+                    state=state.value,
+                    is_from_check=True,
+                )
             return self._thread.run(self._publisher.end_transaction_at(address, end))
 
         self._checks.ask(
@@ -445,8 +507,11 @@ class _Requests:
     The places are queues.
     """
 
-    def __init__(self, publisher: Publisher, config: ProducerConfig) -> None:
+    def __init__(
+        self, publisher: Publisher, config: ProducerConfig, clock: Clock
+    ) -> None:
         self._publisher = publisher
+        self._clock = clock
         self._retry_times = config.retry_times_when_send_async_failed
 
     def open(self, topic: str) -> tasks.Task[bool]:
@@ -464,7 +529,7 @@ class _Requests:
         """See AccumulatorNetwork. With a chosen queue no other queue is tried."""
         assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
         stored = yield from self._publisher.send(
-            _together([entry.content for entry in entries]),
+            self._together(entries),
             queue=place if entries[0].key is not None else None,
             first=place,
             timeout_ms=timeout_ms,
@@ -476,21 +541,31 @@ class _Requests:
         """See AccumulatorNetwork."""
         return may_be_one_message(error)
 
-
-def _together(prepared: list[Prepared]) -> Prepared:
-    """One request for messages of one topic."""
-    first = prepared[0]
-    if len(prepared) == 1:
-        return first
-    return Prepared(
-        topic=first.topic,
-        msg_ids=tuple([each.msg_ids[0] for each in prepared]),
-        body=encode_items(
-            (each.body, each.properties.encode(), each.flag) for each in prepared
-        ),
-        is_batch=True,
-        born_timestamp_ms=first.born_timestamp_ms,
-    )
+    def _together(self, entries: Sequence[Entry]) -> Prepared:
+        """One request for messages of one topic."""
+        first = entries[0]
+        if isinstance(first.content, Prepared):
+            return first.content  # sent alone
+        waited_ms = self._clock.monotonic_ms() - first.put_ms
+        born_timestamp_ms = self._clock.epoch_ms() - waited_ms
+        msg_ids = tuple([each.msg_id for each in entries])
+        if len(entries) > 1:
+            return Prepared(
+                topic=first.topic,
+                msg_ids=msg_ids,
+                body=encode_items([each.content for each in entries]),
+                is_batch=True,
+                born_timestamp_ms=born_timestamp_ms,
+            )
+        body, properties, flag = first.content
+        return Prepared(
+            topic=first.topic,
+            msg_ids=msg_ids,
+            body=body,
+            properties=properties.decode(),
+            flag=flag,
+            born_timestamp_ms=born_timestamp_ms,
+        )
 
 
 def _with_id(

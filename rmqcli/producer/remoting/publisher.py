@@ -32,7 +32,6 @@ from rmqcli.errors import (
     DisconnectedError,
     NotFoundError,
     RmqError,
-    SendUnknownError,
     TimeLimitError,
     TransportError,
     UnsupportedError,
@@ -40,8 +39,12 @@ from rmqcli.errors import (
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
-from rmqcli.producer.backend import SendResult
-from rmqcli.producer.remoting.target import PublishTarget, queues_of_new_topic
+from rmqcli.producer.backend import SendResult, unknown_send, what_is_sent
+from rmqcli.producer.remoting.target import (
+    PublishTarget,
+    no_permission,
+    queues_of_new_topic,
+)
 from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import TopicRoute
     from rmqcli.producer.config import ProducerConfig
+    from rmqcli.producer.remoting.trace import SentTraces
     from rmqcli.wire.headers.send import EndTransactionRequestHeader
 
 logger = get_logger(__name__)
@@ -152,8 +156,10 @@ class Publisher:
         producer_group: str,
         client_id: str,
         rng: random.Random,
+        traces: SentTraces | None = None,
     ) -> None:
         self._client = client
+        self._traces = traces
         self._runner = runner
         self._config = config
         self._group = group
@@ -225,15 +231,7 @@ class Publisher:
         except NotFoundError as missing:
             route, queues = yield from self._route_of_new(topic, missing)
         if not queues:
-            raise DeniedError(
-                f"topic {topic} has no writable queue: no master is online, or its"
-                " permissions do not allow it",
-                code=int(ResponseCode.NO_PERMISSION),
-                name=ResponseCode.NO_PERMISSION.name,
-                hint=Hint(
-                    "read the topic's permissions with ", LibraryCall("Admin.topic")
-                ),
-            )
+            raise no_permission(topic)
         target = PublishTarget(
             topic=topic,
             queues=tuple(queues),
@@ -328,7 +326,9 @@ class Publisher:
         if stored is not None:
             return stored
         if unanswered is not None:
-            raise _unknown(prepared, unanswered) from unanswered
+            raise unknown_send(
+                prepared.topic, prepared.msg_ids, unanswered
+            ) from unanswered
         raise failure or _out_of_time(prepared, timeout_ms)
 
     def send_oneway(
@@ -381,11 +381,17 @@ class Publisher:
         if limit_ms is not None:
             timeout_ms = min(timeout_ms, limit_ms)
         call = self._call(prepared, queue)
+        started_ms = 0 if self._traces is None else self._client.clock.epoch_ms()
         try:
             answer: Answer = yield tasks.Request(address, call, timeout_ms)
         except (ConnectError, DisconnectedError):
             self._greeted.discard(address)  # the broker has dropped the registration
             raise
+        if self._traces is not None:
+            ended_ms = self._client.clock.epoch_ms()
+            self._traces.stored(
+                prepared, answer, address, started_ms=started_ms, ended_ms=ended_ms
+            )
         return answer
 
     def _call(self, prepared: Prepared, queue: MessageQueue) -> Call[Answer]:
@@ -514,26 +520,9 @@ def may_be_one_message(error: RmqError) -> bool:
     )
 
 
-def _what(prepared: Prepared) -> str:
-    if len(prepared.msg_ids) == 1:
-        return f"message {prepared.msg_ids[0]} to topic {prepared.topic}"
-    return f"batch of {len(prepared.msg_ids)} messages to topic {prepared.topic}"
-
-
-def _unknown(prepared: Prepared, unanswered: TransportError) -> SendUnknownError:
-    return SendUnknownError(
-        f"{_what(prepared)} may or may not be stored: {unanswered.message}",
-        address=unanswered.address,
-        msg_ids=prepared.msg_ids,
-        hint=Hint(
-            "search its id with ",
-            LibraryCall("Admin.messages_by_key"),
-            " before sending it again, or let consumers drop duplicates",
-        ),
-    )
-
-
 def _out_of_time(prepared: Prepared, timeout_ms: int) -> DeadlineError:
     return DeadlineError(
-        f"{_what(prepared)} was not sent within {timeout_ms} ms", address=""
+        f"{what_is_sent(prepared.topic, prepared.msg_ids)} was not sent within"
+        f" {timeout_ms} ms",
+        address="",
     )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.ids import UniqueIds
     from rmqcli.producer.message import OutgoingMessage
     from rmqcli.producer.remoting.target import PublishTarget
+    from rmqcli.producer.remoting.trace import SentTraces
     from rmqcli.producer.send import Answer
 
 RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
@@ -106,6 +107,7 @@ class RemotingSend:
         options: SendOptions,
         ids: UniqueIds,
         rng: random.Random,
+        traces: SentTraces | None = None,
     ) -> None:
         self._client = client
         self._topic = target.topic
@@ -121,6 +123,7 @@ class RemotingSend:
             producer_group=PRODUCER_GROUP,
             client_id="",
             rng=rng,
+            traces=traces,
         )
         self._publisher.note_target(target)
         self.lanes: list[Lane[Slot]] = [Lane(queue) for queue in target.queues]

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqcli.clock import Deadline
-from rmqcli.errors import ConfigError, DeniedError, NotFoundError, RmqError
+from rmqcli.errors import ConfigError, NotFoundError, RmqError
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MASTER_ID, MessageQueue
+from rmqcli.producer.backend import no_writable_queue
 from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import java_string_hash
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rmqcli.api.client import Client
+    from rmqcli.errors import DeniedError
     from rmqcli.model import TopicRoute
     from rmqcli.producer.message import OutgoingMessage
     from rmqcli.queue_selector import QueueSelector
@@ -81,13 +83,7 @@ def find_target(
         queues = queues_of_new_topic(topic, route)
         is_new = True
     if not queues:
-        raise DeniedError(
-            f"topic {topic} has no writable queue: no master is online, or its"
-            " permissions do not allow it",
-            code=int(ResponseCode.NO_PERMISSION),
-            name=ResponseCode.NO_PERMISSION.name,
-            hint=Hint("see: ", LibraryCall("Admin.topic", topic)),
-        )
+        raise no_permission(topic)
     chosen = select_queues(queues, selectors)
     return PublishTarget(
         topic=topic,
@@ -98,6 +94,12 @@ def find_target(
         },
         is_new=is_new,
     )
+
+
+def no_permission(topic: str) -> DeniedError:
+    """The error of a send to a topic whose route has no writable queue."""
+    code = ResponseCode.NO_PERMISSION
+    return no_writable_queue(topic, code=int(code), name=code.name)
 
 
 def created_queues(

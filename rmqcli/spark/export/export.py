@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.decode.settings import ARGUMENT_NAMES, Names
-from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.errors import DisconnectedError, PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export import layout
@@ -310,7 +310,11 @@ class Export:
     def _nothing_to_do(
         self, directory: ExportDirectory, manifest: Manifest, record: RunRecord
     ) -> RunRecord:
-        self.report.info(f"run {record.run_id} is finished: nothing to do")
+        done = f"run {record.run_id} is finished: nothing to do"
+        if not self.options.resume:
+            later = " exports the messages that came later"
+            done = Hint(f"{done}; ", Setting("since_last", True), later)
+        self.report.info(done)
         accepted = replace(
             record,
             gaps_allowed=record.gaps_allowed or self.options.allow_gaps,
@@ -520,6 +524,9 @@ class Export:
         )
         outcomes = workers(parts, context, watch=self.report.progress)
         failures = [o for o in outcomes if isinstance(o, PartFailure)]
+        for each in failures:
+            if isinstance(each.error, DisconnectedError):
+                each.error.hint = ""  # the plan was made over the same protocol
         if len(failures) == len(outcomes):
             raise failures[0].error
         if failures:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from rmqcli.decode.settings import FORMATS, Decoding
-from rmqcli.errors import ConfigError, UsageError
+from rmqcli.errors import ConfigError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import STORED_NAME
 from rmqcli.spark.export.document import parse_versioned, read_as
@@ -74,28 +74,28 @@ class ExportRequest:
 
     def __post_init__(self) -> None:
         if not STORED_NAME.fullmatch(self.topic):
-            raise UsageError(f"{self.topic!r} is not a valid topic name")
+            raise ConfigError(f"{self.topic!r} is not a valid topic name")
         for name in ("rows_per_file", "bytes_per_file", "min_partitions"):
             number = getattr(self, name)
             if number is not None and number < 1:
-                raise UsageError(f"{name} must be 1 or more, not {number}")
+                raise ConfigError(f"{name} must be 1 or more, not {number}")
         if self.partition_by not in PARTITIONS:
-            raise UsageError(
+            raise ConfigError(
                 f"partition_by {self.partition_by!r} is not one of"
                 f" {', '.join(PARTITIONS)}"
             )
         if self.compression not in COMPRESSIONS:
-            raise UsageError(
+            raise ConfigError(
                 f"compression {self.compression!r} is not one of"
                 f" {', '.join(COMPRESSIONS)}"
             )
         if self.decode is not None and self.decode not in FORMATS:
-            raise UsageError(
+            raise ConfigError(
                 f"decode {self.decode!r} is not one of {', '.join(FORMATS)}"
             )
         given = (self.decode_schema is not None) + (self.decode_infer is not None)
         if given != (self.decode is not None):
-            raise UsageError("decode needs either decode_schema or decode_infer")
+            raise ConfigError("decode needs either decode_schema or decode_infer")
 
 
 @dataclass(frozen=True, slots=True)

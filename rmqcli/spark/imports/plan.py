@@ -16,6 +16,7 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import SUCCESS, ExportLayout, is_run_id
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,8 +193,9 @@ def map_queues(
     if not remap_queues:
         raise RefusedError(
             f"not every exported queue has a counterpart in topic {queues[0].topic}:"
-            f" the export has {len(keys)} queues on {len(old_names)} brokers, the topic"
-            f" has {len(queues)} on {len(new_names)}",
+            f" the export has {counted(len(keys), 'queue')} on"
+            f" {counted(len(old_names), 'broker')}, the topic has"
+            f" {counted(len(queues), 'queue')} on {counted(len(new_names), 'broker')}",
             hint=Hint(
                 "create the topic with as many queues, or add ",
                 Setting("remap_queues", True),

@@ -77,7 +77,10 @@ class Reading:
             from rmqcli.decode.decoder import BodyDecoder
 
             decoder = BodyDecoder(self.options.decoding)
-        retry = ReadOptions(retry_for_ms=self.options.retry_for_ms)
+        retry = ReadOptions(
+            retry_for_ms=self.options.retry_for_ms,
+            on_trouble=lambda queue, error: _warn_of_trouble(queue.broker_name, error),
+        )
         with Client(self.options.client_config()) as client:
             _wait_for_broker(client, wanted.queue, self.options)
             rows = RangeRows(
@@ -203,6 +206,7 @@ def _wait_for_broker(
             ask,
             options,
             may_pass=lambda error: isinstance(error, NotFoundError | TransportError),
+            on_trouble=lambda error: _warn_of_trouble(queue.broker_name, error),
         )
     except NotFoundError as error:
         raise PartialError(
@@ -211,23 +215,33 @@ def _wait_for_broker(
         ) from error
 
 
+def _warn_of_trouble(broker_name: str, error: RmqError) -> None:
+    warn(f"{broker_name}: {error.message}; retrying")
+
+
 def retried(
     client: Client,
     ask: Callable[[], T],
     options: SourceOptions,
     *,
     may_pass: Callable[[RmqError], bool],
+    on_trouble: Callable[[RmqError], None] | None = None,
 ) -> T:
     """Call `ask` until it succeeds, for the time of option `retryFor` at most.
 
     That is long enough for a broker to restart. Raises the last error when the time is
-    over, and at once an error for which `may_pass` is false.
+    over, and at once an error for which `may_pass` is false. `on_trouble` is called
+    once, with the first error.
     """
     deadline = Deadline(client.clock, options.retry_for_ms)
+    is_told = False
     while True:
         try:
             return ask()
         except RmqError as error:
             if not may_pass(error) or deadline.is_over():
                 raise
+            if on_trouble is not None and not is_told:
+                is_told = True
+                on_trouble(error)
         client.poll(min(options.retry_every_ms, max(1, deadline.left_ms())))

@@ -131,6 +131,9 @@ class SqlSession:
     def __init__(self, spark: SparkSession, log_path: str) -> None:
         self._spark = spark
         self._log_path = log_path
+        #: how much of the log was read for warnings, and those that were returned
+        self._log_bytes = 0
+        self._warned: set[str] = set()
 
     def read(self, text: str) -> Statement:
         """Parse a statement. Raises UsageError when it is invalid or not a query."""
@@ -173,9 +176,15 @@ class SqlSession:
         return statement_error(error, text, keep_log=lambda: keep_log(self._log_path))
 
     def warnings(self) -> list[str]:
-        """The warnings of Spark's workers since the session began."""
-        with open(self._log_path, encoding="utf-8", errors="replace") as file:
-            return shown_warnings(file.read(_LOG_BYTES_MAX))
+        """The warnings of Spark's workers that were not returned before."""
+        with open(self._log_path, "rb") as file:
+            file.seek(self._log_bytes)
+            whole, end, _ = file.read(_LOG_BYTES_MAX).rpartition(b"\n")
+        self._log_bytes += len(whole) + len(end)
+        found = shown_warnings(whole.decode(errors="replace"))
+        new = [each for each in found if each not in self._warned]
+        self._warned.update(new)
+        return new
 
     def tasks(self) -> tuple[int, int]:
         """How many tasks of the running stages have ended, and how many there are."""

@@ -95,6 +95,13 @@ class GetEarliestMsgStoretimeRequestHeader(Header):
 
 
 @declared
+class GetEarliestMsgStoretimeResponseHeader(Header):
+    """The time in epoch ms; -1 for an empty queue."""
+
+    timestamp: int
+
+
+@declared
 class ResetOffsetRequestHeader(Header):
     """Reset a group's offsets of a topic (222, 220).
 

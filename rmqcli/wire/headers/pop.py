@@ -53,6 +53,48 @@ class PopMessageResponseHeader(Header):
 
 
 @declared
+class PopLiteMessageRequestHeader(Header):
+    """Receive messages of the lite topics that a client subscribes (200070, 5.5).
+
+    `topic` is the topic of type LITE. Otherwise as PopMessageRequestHeader.
+    """
+
+    client_id: str
+    consumer_group: str
+    topic: str
+    max_msg_num: int
+    invisible_time: int
+    poll_time: int
+    born_time: int
+    attempt_id: str | None = None
+
+
+@declared
+class PopLiteMessageResponseHeader(Header):
+    """When and for how long the messages of the answer were hidden.
+
+    `order_count_info` has the number of earlier deliveries of each message, separated
+    by semicolons. Brokers leave `start_offset_info` and `msg_offset_info` out.
+    """
+
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@declared
+class NotifyUnsubscribeLiteRequestHeader(Header):
+    """Tell a client that it no longer subscribes a lite topic (200073, 5.5)."""
+
+    lite_topic: str
+    consumer_group: str
+    client_id: str
+
+
+@declared
 class AckMessageRequestHeader(Header):
     """Acknowledge a message (200051). `topic` may be a POP retry topic."""
 
@@ -61,6 +103,7 @@ class AckMessageRequestHeader(Header):
     queue_id: int
     extra_info: str
     offset: int
+    lite_topic: str | None = None  # 5.5
 
 
 @declared
@@ -78,6 +121,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     offset: int
     invisible_time: int
     suspend: bool = False  # 5.5
+    lite_topic: str | None = None  # 5.5
 
 
 @declared

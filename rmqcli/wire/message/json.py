@@ -3,7 +3,8 @@
 All records have the same keys, whatever is in the message, and a value that a message
 lacks is null. A body that is UTF-8 is in `body`, as text; any other is in `body_b64`;
 `body_encoding` says in which of the two. With a decoder, `value` has what the body
-means, and `decode_error` why a body has no such value. If something in the message
+means, `decode_error` why a body has no such value, and `value_format` the format unless
+it is JSON. If something in the message
 could not be decoded, `error` says why and `raw_b64` has the bytes. The JSON Schema is
 in `record.schema.json` beside this module.
 
@@ -18,7 +19,7 @@ import json
 import re
 from binascii import b2a_base64
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.errors import DecodeError
 from rmqcli.units import format_rfc3339
@@ -34,7 +35,7 @@ from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessag
 from rmqcli.wire.message.system_flag import SPECIAL_BODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import PartialMessage, Record
@@ -69,6 +70,7 @@ BODY_FIELDS: Final = (
 #: The keys that a record has only where they apply.
 EXTRA_FIELDS: Final = (
     ("value", "with a decoder: what the body means; null with decode_error"),
+    ("value_format", "the format from which value was read, unless it is json"),
     ("decode_error", "why the decoder cannot read the body"),
     ("truncated", "true when the body was cut, on a terminal; value is null then"),
     ("error", "what in the message could not be decoded"),
@@ -126,6 +128,18 @@ class HostTexts(dict[bytes, str]):
         return text
 
 
+class ValueReader(Protocol):
+    """Reads what bodies of a format mean, such as `rmqcli.decode.Decode`."""
+
+    format: str
+
+    def value(self, body: bytes) -> object:
+        """Return the value of a body, as values of JSON. Raises DecodeError."""
+
+    def __call__(self, body: bytes) -> str:
+        """Return the value of a body as JSON on one line. Raises DecodeError."""
+
+
 class JsonWriter:
     """Writes messages as lines, without newlines. Caches the texts of hosts and times.
 
@@ -137,7 +151,7 @@ class JsonWriter:
 
     def __init__(
         self,
-        decode: Callable[[bytes], str] | None = None,
+        decode: ValueReader | None = None,
         *,
         body_bytes_max: int | None = None,
     ) -> None:
@@ -145,6 +159,9 @@ class JsonWriter:
         self.hosts = HostTexts()
         self.decode = decode
         self.body_bytes_max = body_bytes_max
+        self._format = ""
+        if decode is not None and decode.format != "json":
+            self._format = f',"value_format":{encode_basestring(decode.format)}'
 
     def lines(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return one line for each message and for each failure."""
@@ -224,16 +241,16 @@ class JsonWriter:
         """Return the JSON members of a body, with its value if there is a decoder."""
         limit = self.body_bytes_max
         if limit is not None and len(body) > limit:
-            value = "" if self.decode is None else ',"value":null'
+            value = "" if self.decode is None else f',"value":null{self._format}'
             return f'{_text_json(body[: cut_at(body, limit)])}{value},"truncated":true'
         members = _text_json(body)
         try:
             if self.decode is None:
                 return members
-            return f'{members},"value":{self.decode(body)}'
+            return f'{members},"value":{self.decode(body)}{self._format}'
         except DecodeError as error:
             found = encode_basestring(error.message)
-            return f'{members},"value":null,"decode_error":{found}'
+            return f'{members},"value":null{self._format},"decode_error":{found}'
 
     def _failure_line(self, head: str, failure: DecodeFailure) -> str:
         nulls = "".join(
@@ -249,7 +266,7 @@ class JsonWriter:
         )
 
     def _error_json(self, error: str, raw: bytes) -> str:
-        value = "" if self.decode is None else '"value":null,'
+        value = "" if self.decode is None else f'"value":null{self._format},'
         return (
             f'"body":null,"body_b64":null,"body_encoding":null,{value}'
             f'"error":{encode_basestring(error)},"raw_b64":"{to_base64(raw)}"'

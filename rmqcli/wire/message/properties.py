@@ -24,6 +24,14 @@ POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
 #: Of an inner batch: its number of messages, and the queue offset of the first one.
 INNER_NUM: Final = "INNER_NUM"  # PROPERTY_INNER_NUM
 INNER_BASE: Final = "INNER_BASE"  # PROPERTY_INNER_BASE
+#: A second queue that the message is in, and its offset there.
+INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+#: The lite topic, in a message of a topic of type LITE.
+LITE_TOPIC: Final = "__LITE_TOPIC"  # PROPERTY_LITE_TOPIC
+#: LiteUtil.LITE_TOPIC_PREFIX
+LMQ_PREFIX: Final = "%LMQ%$"
+_DIGITS_MAX: Final = 18
 
 
 def parse_properties(text: str | bytes) -> dict[str, str]:
@@ -57,6 +65,35 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
             raise ValueError(f"property {name!r} holds a separator, 0x01 or 0x02")
         entries.append(f"{name}\x01{value}\x02")
     return "".join(entries)
+
+
+def lmq_name(topic: str, lite_topic: str) -> str:
+    """Return the name of the queue (LMQ) with the messages of one lite topic.
+
+    Source: LiteUtil.toLmqName.
+    """
+    return f"{LMQ_PREFIX}{topic}${lite_topic}"
+
+
+def lite_topic_of(lmq: str) -> tuple[str, str] | None:
+    """Return the topic and the lite topic of an LMQ; None for any other name."""
+    topic, separator, lite_topic = lmq.removeprefix(LMQ_PREFIX).partition("$")
+    is_lmq = lmq.startswith(LMQ_PREFIX) and topic and separator and lite_topic
+    return (topic, lite_topic) if is_lmq else None
+
+
+def lmq_of(topic: str, properties: Mapping[str, str | None]) -> tuple[str, int] | None:
+    """Return the LMQ that a stored message is in as well, and its offset there.
+
+    None for most messages, and for a copy in another topic, such as a dead letter,
+    which has the properties of the message that it was copied from.
+    """
+    name = properties.get(INNER_MULTI_DISPATCH)
+    if name is None or not name.startswith(lmq_name(topic, "")) or "," in name:
+        return None
+    offset = properties.get(INNER_MULTI_QUEUE_OFFSET) or ""
+    is_number = offset.isascii() and offset.isdecimal() and len(offset) <= _DIGITS_MAX
+    return (name, int(offset)) if is_number else None
 
 
 def without_property(text: str, name: str) -> str:

@@ -150,6 +150,23 @@ def test_groups_that_only_a_hung_broker_knows_are_found_by_their_retry_topics(
     assert (list(found), code) == (["billing"], 6)
 
 
+def test_a_named_group_shows_its_retry_queues_on_a_hung_broker_as_unknown(
+    rmq_cluster_factory, lag
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.send("orders", ["x"], broker="broker-a", queue_id=0)
+    commit(cluster, "billing", "orders", {0: 1})
+    cluster.send("%RETRY%billing", ["again"], broker="broker-b", queue_id=0)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "billing", "--timeout", "700ms")
+    assert [
+        pick(each, "topic", "broker_name", "queue_id", "lag", "state")
+        for each in found["billing"]["queues"]
+        if each["broker_name"] == "broker-b"
+    ] == [("%RETRY%billing", "broker-b", n, None, "UNKNOWN") for n in range(4)]
+    assert code == 6
+
+
 def test_a_group_that_only_the_hung_broker_knows_is_listed_beside_others(
     rmq_cluster_factory, lag
 ):

@@ -262,3 +262,20 @@ def test_a_table_counts_the_queues_of_members(rmq_cluster, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["CLIENT", "ADDRESS", "VERSION", "LANGUAGE", "QUEUES"] in rows
     assert [row[-1] for row in rows if row[3:4] == ["PYTHON"]] == ["5"]
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_the_lag_in_lite_topics_is_not_called_0_or_uncommitted(rmq_cluster, lag, named):
+    """No request of `rmq lag` measures them; offsets are in topics `%LMQ%$...`."""
+    rmq_cluster.create_topic("orders", attributes={"message.type": "LITE"})
+    rmq_cluster.create_group("billing", attributes={"lite.bind.topic": "orders"})
+    commit(rmq_cluster, "billing", "%LMQ%$orders$alice", {0: 5})
+    found, code = lag(rmq_cluster, *named)
+    group = found["billing"]
+    assert pick(group, "total_lag", "state") == (None, "UNKNOWN")
+    assert [q["topic"] for q in group["queues"]] == ["orders"]
+    assert group["queues"][0]["reason"] == (
+        "the lag in lite topics of orders is not measured"
+    )
+    assert group["notes"] == []
+    assert code == 6

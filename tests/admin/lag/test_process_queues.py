@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.admin.lag.explain import explain
+from rmqcli.admin.lag.model import GroupReading, compute_lag
 from rmqcli.admin.lag.process_queues import (
     QueueLimits,
     queue_flags,
     read_running_info,
 )
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+from rmqcli.wire.bodies.consumer import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    ProcessQueueInfo,
+)
 
 NOW_MS = 1_767_322_800_000
 FRESH = {
@@ -102,3 +108,32 @@ def test_who_broadcasts_needs_no_lock():
     client, queue = read(item, PROP_CONSUMEORDERLY="true", messageModel="CLUSTERING")
     assert queue.flags == ("EXPIRED_LOCK",)
     assert client.is_orderly
+
+
+def test_an_explanation_says_how_fast_each_member_consumes():
+    slow = ConsumeStatus(
+        consume_rt=1_200.0,
+        consume_ok_tps=15.9,
+        consume_failed_tps=0.25,
+        consume_failed_msgs=41,
+    )
+    info = ConsumerRunningInfo(
+        properties={"PROP_THREADPOOL_CORE_SIZE": "20"},
+        process_queues={
+            MessageQueue("T", "broker-a", 0): ProcessQueueInfo(cached_msg_count=300)
+        },
+        statuses={"T": slow, "%RETRY%G": ConsumeStatus()},
+    )
+    silent = ConsumerRunningInfo(statuses={"T": ConsumeStatus()})
+    reading = GroupReading(
+        group="G",
+        clients={
+            name: read_running_info(name, each, now_ms=NOW_MS)
+            for name, each in (("c1", info), ("c2", silent))
+        },
+    )
+    assert explain(compute_lag(reading))[-1] == (
+        "c1 has 20 threads and 300 cached messages; of T it consumes 15.9/s, fails"
+        " 0.2/s (41 in the last hour), and its listener takes 1.2s (at most 16.7"
+        " calls/s on all threads)."
+    )

@@ -112,7 +112,9 @@ def test_the_cluster_comes_back(tmp_path):
 
 def test_a_file_that_cannot_be_read_is_named_and_left_out(tmp_path):
     (tmp_path / "x.json").mkdir()
-    with pytest.raises(ConfigError, match=r"x\.json cannot be read: Is a directory"):
+    with pytest.raises(
+        ConfigError, match=r"x\.json cannot be read: not a regular file"
+    ):
         load_backup(tmp_path, "x")
     kept = save(tmp_path)
     assert [each.backup_id for each in list_backups(tmp_path)] == [kept]

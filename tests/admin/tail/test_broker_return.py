@@ -15,7 +15,7 @@ from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeniedError, RmqError
+from rmqcli.errors import ConnectError, DeniedError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.position import Ago, AtOffset, Earliest, Latest
 from rmqcli.testing import ManualClock
@@ -126,6 +126,21 @@ def test_what_a_broker_refuses_is_not_waited_for(client):
     lost = BrokerReturn(client, None, started_ms=0, say=said.append)
     lost.add({B: DeniedError("no", code=16, name="NO_PERMISSION")})
     assert (lost.is_over, lost.poll(), said) == (True, {}, [])
+
+
+def test_a_queue_is_waited_for_although_another_one_was_refused(client):
+    said: list[str] = []
+    lost = BrokerReturn(client, None, started_ms=0, say=said.append)
+    lost.add(
+        {
+            A: DeniedError("no", code=16, name="NO_PERMISSION"),
+            B: ConnectError("cannot connect to 10.0.0.2:10911", address=""),
+        }
+    )
+    assert (lost.is_over, said) == (
+        False,
+        ["broker-b: cannot connect to 10.0.0.2:10911; retrying"],
+    )
 
 
 def test_a_new_broker_does_not_show_old_messages(cluster, client):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.filter.sql92 import LENGTH_MAX, compile_sql92, parse_sql92
+from rmqcli.broker.filter.sql92 import compile_sql92, parse_sql92
 from rmqcli.errors import UsageError
+from rmqcli.wire.sql92 import LENGTH_MAX
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ import pytest
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import UsageError
+from rmqcli.wire.protobuf import service_pb2 as s
 from tests.broker.proxy.access import (
     ADMIN,
+    READER,
     RIGHTS,
     TABLE,
     TOPIC,
@@ -16,7 +18,7 @@ from tests.broker.proxy.access import (
     said,
     signed,
 )
-from tests.kit.proxy.raw_client import code_of, message
+from tests.kit.proxy.raw_client import code_of, message, resource
 
 ACCOUNTS = {each.name: each.secret for each in (ADMIN, *RIGHTS)}
 ALL_RIGHTS = {ADMIN.name: {"*": "All"}, **{k.name: v for k, v in RIGHTS.items()}}
@@ -34,6 +36,22 @@ def guarded():
 def test_a_call_must_be_signed_and_allowed(guarded, name):
     row = TABLE[name]
     assert row.ask(guarded.endpoints) == row.expected
+
+
+def test_a_subscription_to_lite_topics_needs_group_and_topic(guarded, connect):
+    """5.5.0 looks only at calls that name lite topics."""
+    request = s.SyncLiteSubscriptionRequest(
+        topic=resource(TOPIC), group=resource("G"), lite_topic_set=["a"]
+    )
+    writer = connect(guarded, metadata=signed(WRITER))
+    reader = connect(guarded, metadata=signed(READER))
+    assert said(writer.call("SyncLiteSubscription", request)) == (
+        "UNAUTHORIZED: User:writer has no permission to access Group:G from 127.0.0.1,"
+        " no matched policies."
+    )
+    assert said(reader.call("SyncLiteSubscription", request)) == (
+        "ILLEGAL_TOPIC: lite group G is expected to bind topic null, but actual is T"
+    )
 
 
 def test_without_rights_each_account_may_do_everything(start, connect):

@@ -215,6 +215,14 @@ def test_entries_of_a_consume_queue() -> None:
     assert (missing.code, missing.remark) == (1, "0@U is not exist!")
 
 
+def test_4_6_0_hides_the_entries_of_a_consume_queue() -> None:
+    """It encodes the answer before it fills it."""
+    header = QueryConsumeQueueRequestHeader(topic="T", queue_id=0, index=1, count=2)
+    answer = filled(PROFILE_4_6_0).ask(321, header)
+    assert answer is not None
+    assert json.loads(bytes(answer.body)) == {"maxQueueIndex": 0, "minQueueIndex": 0}
+
+
 def test_settings_on_the_black_list_are_refused() -> None:
     answer = Driver().ask(25, body=b"configBlackList=\n")
     assert answer is not None

@@ -22,6 +22,7 @@ PATHS = [entry.path for entry in COMMANDS]
         ("-n h:1 lag", "lag -n h:1"),
         ("-n h:1 -o json -vv topic show T", "topic show -n h:1 -o json -vv T"),
         ("--timeout=1s -q topics --all", "topics --timeout=1s -q --all"),
+        ("alter topic T --queues 8", "topic update T --queues 8"),
         ("broker ls", "brokers"),
         ("brokers list", "brokers"),
         ("brokers describe B", "broker show B"),
@@ -35,6 +36,19 @@ PATHS = [entry.path for entry in COMMANDS]
         ("group describe G", "group show G"),
         ("group ls", "groups"),
         ("groups list -o json", "groups -o json"),
+        ("create group G", "group create G"),
+        ("create topic T", "topic create T"),
+        ("delete group G", "group delete G"),
+        ("delete topic T", "topic delete T"),
+        ("describe broker B", "broker show B"),
+        ("describe group -g G", "group show G"),
+        ("describe topic T", "topic show T"),
+        ("get topics -o json", "topics -o json"),
+        ("get groups", "groups"),
+        ("get brokers", "brokers"),
+        ("list brokers", "brokers"),
+        ("list groups", "groups"),
+        ("-n h:1 list topics", "topics -n h:1"),
         ("produce T x", "send T x"),
         ("topic add T", "topic create T"),
         ("topic consume T", "tail T"),
@@ -52,6 +66,7 @@ PATHS = [entry.path for entry in COMMANDS]
         ("sql 'select 1' --since 1d", "sql --from -1d 'select 1'"),
         ("consume T -g G --from-beginning", "consume -g G --from first T"),
         ("consume -t T -g G", "consume -g G T"),
+        ("consume T -G G", "consume --group G T"),
         ("send -t T -k K -c A hello", "send --key K --tag A T hello"),
         ("send --topic T hello", "send T hello"),
         ("lag -g G", "lag G"),
@@ -83,6 +98,13 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
         assert typed not in GRAMMARS[path][1]
 
 
+def test_every_hint_names_commands_and_options_that_exist():
+    for hint in habits.HINTS.values():
+        for path, options in re.findall(r"rmq ([a-z-]+(?: [a-z]+)?)([^,;]*)", hint):
+            known = GRAMMARS[path if path in PATHS else path.split()[0]][1]
+            assert set(re.findall(r" (--[a-z-]+)", options)) <= set(known), hint
+
+
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
@@ -95,6 +117,8 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
         ("tail T -b h:1", "name servers: --namesrv HOST:PORT"),
         ("topics --bootstrap-server h:1", "name servers: --namesrv HOST:PORT"),
         ("topics --brokers h:1", "name servers: --namesrv HOST:PORT"),
+        ("dlq export G --to f.jsonl", "the file to write: --to-jsonl f.jsonl"),
+        ("dlq export G --to ./f", "the file to write: --to-jsonl ./f"),
         ("topics --json", "the output format: -o json"),
         ("export T --offset 5", "the start position: --from POSITION"),
         ("tail T -X a=b", "options are listed by --help"),
@@ -120,6 +144,15 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
         ("send T --partition 0 x", "one queue: --queue BROKER:ID"),
         ("tail T -J", "write: -o jsonl"),
         ("consume T -g G --max-messages 1", "write: --count N"),
+        ("consume T -g G --max 1", "write: --count N"),
+        ("topic create T --type FIFO", "write: --attribute +message.type=FIFO"),
+        ("topic create T --message-type FIFO", "write: --attribute +message.type=FIFO"),
+        ("send T --lines --tag B", "if it is the value, write: --lines=--tag"),
+        ("send T B --tag --key=3", "if it is the value, write: --tag=--key=3"),
+        (
+            "retry flush G",
+            "no broker brings a retry forward; for what waits: rmq retry show GROUP",
+        ),
         (
             "topics --list",
             "leave it out: rmq topics, rmq groups and rmq brokers are lists",
@@ -158,7 +191,15 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
         ("topic shwo T", "did you mean show?"),
         ("reset-offset -t T --to latest", "see: rmq reset-offset --help"),
         ("-C -t T", "to read messages: rmq tail TOPIC"),
+        ("-G G T", "to consume in a group: rmq consume TOPIC --group GROUP"),
         ("-P -t T", "to send messages: rmq send TOPIC"),
+        ("console -t T", "to read messages: rmq tail TOPIC; to send: rmq send TOPIC"),
+        ("list", "to list them: rmq topics, rmq groups, rmq brokers"),
+        ("ls", "to list them: rmq topics, rmq groups, rmq brokers"),
+        (
+            "describe",
+            "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
+        ),
         ("-L -b h:1", "to list topics and brokers: rmq topics, rmq brokers"),
     ],
 )
@@ -174,30 +215,71 @@ def test_the_error_names_the_right_form(capfd, typed, hint):
     ("typed", "ours"),
     [
         ("brokerStatus", "rmq broker show BROKER"),
+        ("cloneGroupOffset", "rmq reset-offset GROUP TOPIC --to-group OTHER"),
         ("cluster", "rmq brokers"),
         ("clusterList", "rmq brokers"),
+        ("console-consumer", "rmq tail TOPIC, or rmq consume TOPIC --group GROUP"),
+        ("console-producer", "rmq send TOPIC --lines -"),
+        ("consumeMessage", "rmq tail TOPIC"),
+        ("consumer", "rmq consume TOPIC --group GROUP, or rmq group show GROUP"),
         ("consumerConnection", "rmq group show GROUP"),
         ("consumerProgress", "rmq lag [GROUP]"),
-        ("consumerStatus", "rmq lag GROUP --process-queues"),
+        ("create", "rmq topic create TOPIC, or rmq group create GROUP"),
+        ("delete", "rmq topic delete TOPIC, or rmq group delete GROUP"),
+        (
+            "consumerStatus",
+            "rmq lag GROUP --process-queues; stacks: rmq group stack GROUP",
+        ),
+        ("producerConnection", "rmq producers --group GROUP"),
         ("deleteSubGroup", "rmq group delete GROUP"),
         ("deleteTopic", "rmq topic delete TOPIC"),
-        ("message", "rmq tail TOPIC --key ID --from earliest --no-follow"),
+        ("getBrokerConfig", "rmq broker show BROKER --settings"),
+        ("getConsumerConfig", "rmq group show GROUP"),
+        ("getConsumerStatus", "rmq lag GROUP"),
+        ("kafka-broker-api-versions", "rmq brokers"),
+        ("kafka-configs", "rmq topic show TOPIC, or rmq broker show BROKER --settings"),
+        (
+            "kafka-console-consumer",
+            "rmq tail TOPIC, or rmq consume TOPIC --group GROUP",
+        ),
+        (
+            "kafka-console-consumer.sh",
+            "rmq tail TOPIC, or rmq consume TOPIC --group GROUP",
+        ),
+        ("kafka-console-producer", "rmq send TOPIC --lines -"),
+        ("kafka-consumer-groups", "rmq groups, or rmq lag GROUP"),
+        ("kafka-get-offsets", "rmq topic show TOPIC"),
+        ("kafka-topics", "rmq topics, or rmq topic show TOPIC"),
+        ("kafka-topics.sh", "rmq topics, or rmq topic show TOPIC"),
         ("ping", "rmq brokers"),
         ("printMsg", "rmq tail TOPIC --from earliest --no-follow"),
+        (
+            "printMsgByQueue",
+            "rmq tail TOPIC --queue BROKER:ID --from earliest --no-follow",
+        ),
         ("query", "rmq sql 'select * from TOPIC'"),
-        ("queryMsgById", "rmq tail TOPIC --key ID --from earliest --no-follow"),
-        ("queryMsgByKey", "rmq tail TOPIC --key KEY --from earliest --no-follow"),
-        ("queryMsgByUniqueKey", "rmq tail TOPIC --key ID --from earliest --no-follow"),
+        ("queryMsgById", "rmq message show ID"),
+        ("queryMsgByKey", "rmq message find TOPIC --key KEY"),
+        ("queryMsgByOffset", "rmq message show TOPIC@BROKER:QUEUE:OFFSET"),
+        ("queryMsgByUniqueKey", "rmq message show ID --topic TOPIC"),
         ("reset", "rmq reset-offset GROUP TOPIC --to POSITION"),
         ("resetOffsetByTime", "rmq reset-offset GROUP TOPIC --to @TIME"),
+        ("resetOffsetByTimeOld", "rmq reset-offset GROUP TOPIC --to @TIME"),
         ("sendMessage", "rmq send TOPIC BODY"),
+        ("sendMsgStatus", "rmq send TOPIC BODY"),
         ("skipAccumulatedMessage", "rmq reset-offset GROUP TOPIC --to latest"),
+        ("startMonitoring", "rmq lag --watch 10s"),
+        ("statsAll", "rmq lag --sample 10s"),
         ("status", "rmq brokers"),
+        ("topicClusterList", "rmq topic show TOPIC"),
         ("topicList", "rmq topics"),
         ("topicRoute", "rmq topic show TOPIC"),
         ("topicStatus", "rmq topic show TOPIC"),
         ("updateSubGroup", "rmq group create GROUP, or rmq group update GROUP"),
+        ("updateSubGroupList", "rmq group create GROUP, or rmq group update GROUP"),
         ("updateTopic", "rmq topic create TOPIC, or rmq topic update TOPIC"),
+        ("updateTopicList", "rmq topic create TOPIC, or rmq topic update TOPIC"),
+        ("updateTopicPerm", "rmq topic update TOPIC --perm rw"),
     ],
 )
 def test_the_error_names_the_command(capfd, typed, ours):
@@ -220,3 +302,22 @@ def test_a_time_without_a_day_is_not_taken_for_today(capfd):
     assert run(["tail", "T", "--from", "9:05:00", "-n", "h:1"]) == 2
     last = capfd.readouterr().err.splitlines()[-1]
     assert re.fullmatch(r"hint: for today write @\d{4}-\d\d-\d\dT09:05:00", last)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["message", "7F01"], "write: rmq message show 7F01"),
+        (["message", "orders@a:0:7"], "write: rmq message show orders@a:0:7"),
+        (["message", "a;b"], "write: rmq message show 'a;b'"),
+        (["message", "\x1b[2J"], "write: rmq message show '\\x1b[2J'"),
+    ],
+)
+def test_a_message_without_a_verb_is_shown_how_to_be_shown(capfd, words, hint):
+    assert run(words) == 2
+    assert capfd.readouterr().err.splitlines()[1] == f"hint: {hint}"
+
+
+def test_a_mistyped_verb_of_message_names_the_right_one(capfd):
+    assert run(["message", "fnd", "orders"]) == 2
+    assert "did you mean find?" in capfd.readouterr().err

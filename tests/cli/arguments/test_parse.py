@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqcli.cli.app import run_app
 from rmqcli.cli.arguments.parse import Grammar, parse
 from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
 from rmqcli.cli.arguments.table import COMMON
+from rmqcli.cli.arguments.typer_command import run_app
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.options import make_common
 from rmqcli.errors import UsageError
@@ -158,7 +158,10 @@ def by_typer(words):
 
 
 def by_table(words, environ):
-    found = parse(words, environ)
+    try:
+        found = parse(words, environ)
+    except UsageError:  # an option in the place of another one's value
+        return None
     if found is None:
         return None
     return completed(ENTRIES[found.path].load(), found.values, found.typed)

@@ -98,6 +98,42 @@ def test_the_name_server_of_the_line_wins(monkeypatch, line, address):
     assert complete_names.find_namesrv(line) == address
 
 
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        ("rmq tail ", "used:1"),
+        ("rmq tail --profile prod ", "prod:1"),
+        ("rmq tail --profile=prod ", "prod:1"),
+        ("rmq tail --profile none ", "127.0.0.1:9876"),
+        ("rmq tail -n h:1 ", "h:1"),
+        ("rmq tail --profile secure ", None),  # completion has no TLS
+        ("rmq tail --profile cloud ", None),  # a proxy lists no topics
+    ],
+)
+def test_names_are_those_of_the_profile_s_cluster(home, monkeypatch, line, address):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    write_profiles(home)
+    assert complete_names.find_namesrv(line) == address
+
+
+def test_profiles_are_offered(home, capfd):
+    write_profiles(home)
+    complete_names.main(["profile", "rmq lag --profile "])
+    assert capfd.readouterr().out.split() == ["cloud", "prod", "secure", "used"]
+
+
+def write_profiles(home):
+    folder = home / ".config" / "rmq"
+    folder.mkdir(parents=True)
+    folder.joinpath("config.toml").write_text(
+        'use = "used"\n[profiles.used]\nnamesrv = "used:1"\n'
+        '[profiles.prod]\nnamesrv = "prod:1"\n'
+        '[profiles.secure]\nnamesrv = "secure:1"\ntls = true\n'
+        '[profiles.cloud]\nendpoints = "cloud:1"\n'
+    )
+    folder.joinpath("config.toml").chmod(0o600)
+
+
 @pytest.fixture
 def peer():
     """A name server that answers one request with the bytes that a test passes."""

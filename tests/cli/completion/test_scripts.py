@@ -100,7 +100,10 @@ def test_bash_offers(files, words, offered):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("word", "offered"),
-    [("re", ["reading", "resetting", "reset-offset"]), ("exit", ["exit-codes"])],
+    [
+        ("re", ["reading", "resetting", "reset-offset", "retry"]),
+        ("exit", ["exit-codes"]),
+    ],
 )
 def test_bash_offers_the_topics_of_help(tmp_path, word, offered):
     write_all(tmp_path)

@@ -232,6 +232,8 @@ def test_the_cluster_s_keys_are_not_in_its_environment(cluster, consume, monkeyp
     cluster.send("T", ["x"])
     for name in ("RMQ_ACCESS_KEY", "RMQ_SECRET_KEY", "RMQ_SECURITY_TOKEN"):
         monkeypatch.setenv(name, "hunter2")
+    for name in ("RMQ_REGISTRY_USER", "RMQ_REGISTRY_PASSWORD"):
+        monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("OF_THE_USER", "kept")
     out, _ = consume("--exec", "env", "--count", "1")
     assert "hunter2" not in out

@@ -143,6 +143,29 @@ def test_a_command_in_progress_ends_before_the_consumer_leaves(
     assert "1 consumed" in member.err()
 
 
+@pytest.mark.slow
+def test_a_commit_that_a_stopped_broker_does_not_confirm_is_said_and_is_exit_6(
+    rmq_cluster, start, tmp_path
+):
+    rmq_cluster.send("T", ["x"])
+    go = tmp_path / "go"
+    command = f"echo begun; while ! test -e {go}; do sleep 0.02; done"
+    member = start("--exec", command, "--shell", "--count", "1")
+    wait_until(lambda: member.lines() == ["begun"], "the command")
+    rmq_cluster.broker().hang()
+    go.touch()
+    assert member.process.wait(PATIENCE_S) == 6
+    rmq_cluster.broker().resume()
+    assert (
+        "warning: the last commit is not confirmed, so messages may be consumed again"
+        " queues=T@broker-a:"
+    ) in member.err()
+    assert member.err().endswith(
+        "error: not every message that was consumed is known to be committed: the group"
+        " g may receive some again\nhint: see where it stands with: rmq lag g\n"
+    )
+
+
 def test_a_second_signal_ends_the_command_too(rmq_cluster, start):
     rmq_cluster.send("T", ["x"])
     command = 'trap "echo told; exit 1" TERM; echo begun; while :; do sleep 0.05; done'

@@ -234,8 +234,8 @@ def test_resume_command_can_be_pasted_and_holds_no_secret():
     text = resume_command(common, "%RETRY%g", "my dir", repeated=repeated)
     assert shlex.split(text) == [
         "rmq", "export", "%RETRY%g", "--to-parquet", "my dir", "--resume",
-        "-n", "10.0.0.1:9876;10.0.0.2:9876", "--master", "spark://h:7077",
-        "--acl-file", "/etc/rmq acl", "--tls", "--tls-ca", "ca.pem",
+        "-n", "10.0.0.1:9876;10.0.0.2:9876", "--acl-file", "/etc/rmq acl",
+        "--tls", "--tls-ca", "ca.pem", "--master", "spark://h:7077",
     ]  # fmt: skip
 
 
@@ -284,9 +284,9 @@ def test_what_is_no_setting_of_spark_is_2(rmq, tmp_path, closed_port, setting):
     assert "hint: " in err
 
 
-def test_resume_command_is_short_by_default():
+def test_resume_command_names_the_name_server_even_if_the_environment_changes():
     assert resume_command(Common(), "orders", "out") == (
-        "rmq export orders --to-parquet out --resume"
+        "rmq export orders --to-parquet out --resume -n 127.0.0.1:9876"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -373,3 +374,26 @@ def test_the_times_of_moved_messages_are_below_the_table(start, capsys):
     assert re.search(
         rf"^replays 5 messages, stored (at|from {at} to) {at}$", err, re.MULTILINE
     )
+
+
+def test_the_command_that_undoes_a_reset_repeats_how_the_cluster_is_reached(
+    start, capsys, tmp_path
+):
+    cluster = start()
+    commit(cluster, [10, 20])
+    keys = tmp_path / "my keys"
+    keys.write_text('accessKey: "ak"\nsecretKey: "secret12"\n')
+    keys.chmod(0o600)
+    how = ["--acl-file", str(keys), "--address-map", "10.0.0.9=127.0.0.1"]
+    code, _, err = reset(cluster, capsys, "--to", "earliest", *DO, *how)
+    assert (code, at(cluster)) == (0, [0, 0])
+    (undo,) = re.findall("to undo: (.*)", err)
+    words = shlex.split(undo)
+    backup = words[-2]
+    assert words == [
+        "rmq", "reset-offset", "G", "T", "-n", cluster.namesrv,
+        "--address-map", "10.0.0.9=127.0.0.1", "--acl-file", str(keys),
+        "--undo", backup, "--execute",
+    ]  # fmt: skip
+    assert run([*words[1:], "--yes"]) == 0
+    assert at(cluster) == [10, 20]

@@ -1,8 +1,9 @@
-"""`--decode json`: records also have the values of their bodies."""
+"""`--decode`: records also have the values of their bodies."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 
@@ -83,6 +84,36 @@ def test_a_template_and_a_command_get_the_value_too(rmq, rmq_cluster):
     assert out == "1\n"
     out, _ = rmq("consume", topic, *flags[:1], "h", *flags[2:])
     assert checked_records(out.splitlines())[0]["value"] == {"a": 1}
+
+
+def test_a_value_of_another_format_names_it_and_the_body_is_sent_again(
+    rmq, rmq_cluster, tmp_path
+):
+    bodies = [gzip.compress(b'{"a": 1}'), b'{"a": 1}', b"7"]
+    topic = rmq_cluster.create_topic("Zipped", queues=1)
+    rmq_cluster.send(topic, bodies)
+    flags = ["--decode", "gzip+json", "-o", "jsonl"]
+    lines, _ = rmq("tail", topic, *WHOLE, *flags)
+    records = checked_records(lines.splitlines())
+    assert [body_of(each) for each in records] == bodies
+    assert [
+        (each["value"], each["value_format"], each.get("decode_error"))
+        for each in records
+    ] == [
+        ({"a": 1}, "gzip+json", None),
+        (None, "gzip+json", "not gzip: incorrect header check"),
+        (None, "gzip+json", "not gzip: the body ends too early"),
+    ]
+    out, _ = rmq("message", "show", f"{topic}@broker-a:0:0", *flags)
+    assert json.loads(out)["value"] == {"a": 1}
+    out, _ = rmq("consume", topic, "-g", "g", "--from", "first", "--count", "1", *flags)
+    assert checked_records(out.splitlines())[0]["value"] == {"a": 1}
+    file = tmp_path / "records.jsonl"
+    file.write_text(lines)
+    copy = rmq_cluster.create_topic("Copy", queues=1)
+    rmq("send", copy, "--jsonl", str(file), "-o", "jsonl")
+    copies = checked_records(rmq("tail", copy, *WHOLE, "-o", "jsonl")[0].splitlines())
+    assert [body_of(each) for each in copies] == bodies
 
 
 @pytest.mark.parametrize("output", ["raw", "hex", "table"])

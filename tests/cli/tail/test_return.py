@@ -77,6 +77,23 @@ def test_one_that_stays_away_is_exit_6():
     assert tail.returncode == 6
 
 
+def test_one_that_goes_away_while_its_queues_are_read_is_announced_once():
+    """Each of its queues said so, and then the follower once more."""
+    with EmbeddedCluster(brokers=2, queues=4) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"], broker="broker-a")
+        # more than one answer of each queue, and than the pipe to this test
+        cluster.send("T", ["b" * 20_000] * 1_000, broker="broker-b")
+        with start(cluster, "--from", "earliest", "--idle-timeout", "3s") as tail:
+            assert tail.stdout is not None
+            tail.stdout.readline()
+            cluster.broker("broker-b").kill()
+            out, err = tail.communicate(timeout=PATIENCE_S)
+    assert len(out.splitlines()) < 1_000
+    assert err.count("retrying") == 1
+    assert tail.returncode == 6
+
+
 def test_one_that_goes_away_and_stays_away_is_exit_6():
     """Messages that it stored before it went away may not have been shown."""
     with EmbeddedCluster(brokers=2, queues=1) as cluster:

@@ -17,3 +17,15 @@ def test_queues_that_are_alike_share_a_line():
         "T@b:0: empty",
         "U@a:0: empty",
     ]
+
+
+def test_queues_of_a_broker_that_does_not_answer_are_one_line():
+    texts = {
+        MessageQueue("T", "broker-a", 0): "abandoned: no answer from a:1 in 5000 ms",
+        MessageQueue("T", "broker-a", 1): "abandoned: no answer from a:1 in 4999 ms",
+        MessageQueue("T", "broker-a", 2): "abandoned at offset 7: no answer in 5000 ms",
+    }
+    assert lines_about(texts) == [
+        "T@broker-a:0-1: each abandoned: no answer from a:1 in 5000 ms",
+        "T@broker-a:2: abandoned at offset 7: no answer in 5000 ms",
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from rich.cells import cell_len
 
 from rmqcli.cli.ui.records.text import MessageTable, Pretty
-from rmqcli.decode import DECODERS
+from rmqcli.decode import parse_decode
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
@@ -86,7 +88,7 @@ def test_json_that_would_be_shown_differently_is_shown_as_it_came(body):
 
 
 def test_an_error_of_the_decoder_follows_the_body():
-    assert lines_of(b"text", decode=DECODERS["json"]) == [
+    assert lines_of(b"text", decode=parse_decode("json")) == [
         HEAD,
         "  text",
         "decode error: not JSON: expecting value: line 1 column 1 (char 0)",
@@ -133,3 +135,22 @@ def test_a_table_in_a_file_has_full_times_and_keys():
         + "k" * 40
         + "  body"
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "shown"),
+    [
+        ("gzip", gzip.compress(f"one\n{FORGED}".encode()), ["  one", f"  {FORGED}"]),
+        ("gzip+json", gzip.compress(b'{"id":1}'), ["  {", '    "id": 1', "  }"]),
+        ("msgpack", b"\x81\xa2id\x01", ["  {", '    "id": 1', "  }"]),
+        ("msgpack", b"\xa4a\x1b[b", ["  a\\x1b[b"]),
+        ("json", b'"a"', ['  "a"']),
+        (
+            "gzip",
+            b"plain",
+            ["  plain", "decode error: not gzip: incorrect header check"],
+        ),
+    ],
+)
+def test_a_body_that_is_not_json_is_shown_as_its_value(form, body, shown):
+    assert lines_of(body, decode=parse_decode(form))[1:] == shown

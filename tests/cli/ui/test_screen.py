@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
-from rich.console import ConsoleDimensions
+from rich.console import Console, ConsoleDimensions
 
 from rmqcli.cli.ui.output import Column, write_table
 from rmqcli.cli.ui.rich.live import LiveScreen, Picture
@@ -51,6 +51,14 @@ def test_a_wide_terminal_shows_every_column_that_has_a_value(monkeypatch):
     assert drawn(monkeypatch, ROW, width=200) == [
         f"TOPIC{' ' * 21}BROKER    LAG      MAX  CLIENT{' ' * 27}STATE",
         f"{NAME}  broker-a    5  1234567  192.168.100.200@4711#0123456789  OK",
+    ]
+
+
+def test_a_wanted_column_is_there_without_a_value(monkeypatch):
+    columns = (Column("a", priority=1), Column("n", priority=2, is_wanted=True))
+    assert drawn(monkeypatch, {"a": 1, "n": None}, width=80, columns=columns) == [
+        "A  N",
+        "1  -",
     ]
 
 
@@ -159,8 +167,10 @@ def picture(count, **more):
         (3, 24, "t2"),
         (20, 24, "t19"),
         (21, 24, "... 2 more rows"),
-        (21, 5, "... 20 more rows"),
-        (21, 1, "... 20 more rows"),
+        (21, 7, "... 17 more rows"),
+        (21, 5, "... 19 more rows"),
+        (21, 4, "... 20 more rows"),
+        (21, 1, "t0 "),
     ],
 )
 def test_a_live_picture_is_never_taller_than_the_screen(
@@ -176,7 +186,23 @@ def test_a_live_picture_is_never_taller_than_the_screen(
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("lag of [b]G · now")
     assert lines[-1].startswith(last)
-    assert len(lines) <= max(height, 5)
+    assert len(lines) <= max(height, 4)
+
+
+def test_a_live_picture_of_5_lines_and_20_columns_still_counts_what_it_leaves_out():
+    """Folded cells pushed the number of other rows off the screen."""
+    out = Terminal()
+    rows = [{**ROW, "topic": f"a-topic-{index}"} for index in range(6)]
+    shown = Picture("lag", ("now",), COLUMNS, rows, ("broker-b: no answer from it",))
+    console = Console(file=out, width=20, color_system=None, no_color=True)
+    console.print(shown.drawn(size=ConsoleDimensions(20, 5)))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "lag · now",
+        "TOPIC     LAG  STATE",
+        "a-topic-    5  OK",
+        "0",
+        "... 5 more rows",
+    ]
 
 
 def test_the_last_picture_stays_when_the_live_screen_ends(monkeypatch):

@@ -12,8 +12,8 @@ import pytest
 
 import rmqcli
 from rmqcli import Admin, NotFoundError, RefusedError, connect
+from rmqcli.cli.arguments.declared import all_flags, parameters_of
 from rmqcli.cli.commands import COMMANDS as RMQ_COMMANDS
-from rmqcli.cli.declared import all_flags, parameters_of
 from rmqcli.cli.main import run
 from rmqcli.cli.ui.errors import describe
 from rmqcli.cli.ui.wording import COMMANDS, FLAGS, with_flags

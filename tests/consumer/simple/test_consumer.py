@@ -24,6 +24,7 @@ from rmqcli import (
     sql,
 )
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.consumer.simple import remoting
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
 from rmqcli.wire.body import decode_body
@@ -134,6 +135,7 @@ def test_subscriptions_can_change_but_not_end():
         consumer.subscribe("payments", "A || B")
         assert set(consumer.subscriptions) == {"orders", "payments"}
         consumer.unsubscribe("orders")
+        consumer.unsubscribe("orders")  # it is not subscribed any more
         with pytest.raises(UsageError, match="payments is the only topic"):
             consumer.unsubscribe("payments")
         assert consumer.subscriptions["payments"].tags_set == {"A", "B"}
@@ -204,6 +206,18 @@ def test_operators_see_what_a_member_consumes_until_it_closes(rmq_cluster, topic
                 (topic, "A || B")
             ]
         assert admin.group("billing").members == []
+
+
+def test_a_member_repeats_its_heartbeats_and_asks_for_routes_again(
+    rmq_cluster, topic, monkeypatch
+):
+    monkeypatch.setattr(remoting, "_HEARTBEAT_MS", 50)
+    monkeypatch.setattr(remoting, "_ROUTES_MS", 50)
+    beats = rmq_cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    routes = rmq_cluster.faults.observe(code=RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(await_ms=0)
+        wait_until(lambda: beats.seen >= 4 and routes.seen >= 4)
 
 
 def test_a_new_choice_of_tags_misses_no_message_while_a_receive_is_open(

@@ -116,6 +116,9 @@ class World:
         )
         return (yield pending)
 
+    def log_level(self, source, error):
+        return 30
+
     def ack(self, messages):
         outcomes = []
         for message in messages:

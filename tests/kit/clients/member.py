@@ -21,11 +21,15 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.kit.artefacts import KIT
 from tests.kit.clients.official import java_program, python_environment
 from tests.kit.guard import GUARD
 from tests.kit.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _STOP_S = 120
 
@@ -45,8 +49,9 @@ class GrpcMember:
     """A member of a group in its own process; the constructor waits until it is one.
 
     `who` is "ours", "java" or "python", and `kind` "simple", "push" or "orderly";
-    official clients get the consume order from the group. `lease_s` is the invisible
-    duration of the messages that a simple consumer receives. Raises UnavailableError if
+    official clients get the consume order from the group. "python" may also be "lite",
+    with the lite topics to subscribe. `lease_s` is the invisible duration of the
+    messages that a simple consumer receives. Raises UnavailableError if
     an official client cannot be fetched.
     """
 
@@ -60,6 +65,7 @@ class GrpcMember:
         topic: str,
         directory: Path,
         lease_s: int = 30,
+        lite_topics: Sequence[str] = (),
     ) -> None:
         self.who = who
         self.events: list[Event] = []
@@ -76,7 +82,7 @@ class GrpcMember:
             kind = "push"
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # until _end
         self._process = subprocess.Popen(
-            [*command, kind, endpoints, group, topic, str(lease_s)],
+            [*command, kind, endpoints, group, topic, str(lease_s), *lite_topics],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,

@@ -1,8 +1,8 @@
 """The official Python client as a member of a group; see tests/kit/clients/member.py.
 
 It needs an interpreter that finds `rocketmq-python-client`, and uses nothing of rmqcli.
-Arguments: `simple` or `push`, endpoints, group, topic, and the invisible duration of a
-simple consumer in seconds.
+Arguments: `simple`, `push` or `lite`, endpoints, group, topic, the invisible duration
+of a simple consumer in seconds, and the lite topics of a lite consumer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rocketmq import (  # type: ignore[import-not-found]  # of the other environ
     ConsumeResult,
     Credentials,
     FilterExpression,
+    LitePushConsumer,
     Message,
     MessageListener,
     PushConsumer,
@@ -29,7 +30,7 @@ HOLDS = threading.Event()
 
 def main() -> None:
     """Consume until the test writes `stop`."""
-    kind, endpoints, group, topic, lease_s = sys.argv[1:]
+    kind, endpoints, group, topic, lease_s, *lite_topics = sys.argv[1:]
     configuration = ClientConfiguration(endpoints, Credentials(), request_timeout=10)
     subscription = {topic: FilterExpression()}
     threading.Thread(target=follow_orders, daemon=True).start()
@@ -49,6 +50,14 @@ def main() -> None:
                 simple.ack(message)
                 say("done", message.body.decode())
         simple.shutdown()
+    elif kind == "lite":
+        lite = LitePushConsumer(configuration, group, topic, Listener())
+        lite.startup()
+        for each in lite_topics:
+            lite.subscribe_lite(each)
+        say("started")
+        STOPPED.wait()
+        lite.shutdown()
     else:
         push = PushConsumer(configuration, group, Listener(), subscription)
         push.startup()

@@ -20,7 +20,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * <p>The single argument is a JSON object: namesrv, group, topic, subExpression, from
  * (FIRST|LAST|epoch ms), orderly, broadcast, slowMs, block, failTimes, stopAfter, persistMs,
- * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId, serverAssignment (5.x: the broker
+ * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId, trace, serverAssignment (5.x: the broker
  * says which queues, and whether to pull or pop), popInvisibleTime. A call fails where a message of it
  * has failed less than failTimes (with failByCount counted here, not by reconsumeTimes): failAs
  * (LATER|ACK|NULL|THROW or an orderly status), delayLevel, ackIndex, autoCommit and
@@ -46,7 +46,8 @@ public final class Consumer {
     }
 
     private void run() throws Exception {
-        consumer = new DefaultMQPushConsumer(Json.text(options, "group"));
+        consumer =
+            new DefaultMQPushConsumer(Json.text(options, "group"), flag("trace"), null);
         consumer.setNamesrvAddr(Json.text(options, "namesrv"));
         consumer.setInstanceName("consumer-" + ProcessHandle.current().pid());
         configure();
@@ -89,7 +90,8 @@ public final class Consumer {
         commands.start();
         stop.await();
         // The last listener call returns, and its offset is noted, after it counted.
-        Thread.sleep(200);
+        // Before 4.9 a shutdown loses the traces that are not written yet.
+        Thread.sleep(flag("trace") ? 3000 : 200);
         consumer.shutdown();
         Json.print(Json.object("event", "stopped", "seen", seen.get()));
     }

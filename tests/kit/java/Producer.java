@@ -14,11 +14,12 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * <p>In: {topic, bodyB64, tags?, keys?, properties?, brokerName+queueId?, delayLevel?,
  * waitStoreMsgOk?}, or {batch: [such, ...]} for one batch message. Out: {sendStatus, msgId,
  * offsetMsgId, brokerName, queueId, queueOffset} or {error}. Arguments: namesrv, the body size
- * from which bodies are compressed.
+ * from which bodies are compressed, and perhaps "trace" to write message traces.
  */
 public final class Producer {
     public static void main(String[] args) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("rmqcli-tests-producer");
+        DefaultMQProducer producer =
+            new DefaultMQProducer("rmqcli-tests-producer", args.length > 2, null);
         producer.setNamesrvAddr(args[0]);
         producer.setInstanceName("producer-" + ProcessHandle.current().pid());
         producer.setCompressMsgBodyOverHowmuch(Integer.parseInt(args[1]));
@@ -31,6 +32,10 @@ public final class Producer {
                 Json.print(send(producer, Json.parse(line)));
             }
         } finally {
+            if (args.length > 2) {
+                // Before 4.9 a shutdown loses the traces that are not written yet.
+                Thread.sleep(3000);
+            }
             producer.shutdown();
         }
         System.exit(0);

@@ -91,7 +91,11 @@ class MadeSource:
             except FileExistsError:
                 return
 
-        raise DisconnectedError("the broker went away", address="127.0.0.1:10911")
+        raise DisconnectedError(
+            "the broker went away",
+            address="127.0.0.1:10911",
+            hint="a peer that only speaks TLS does this: connect with TLS",
+        )
 
 
 @dataclass

@@ -174,7 +174,11 @@ def test_second_run_of_the_same_does_nothing(tmp_path):
     again = export_of(tmp_path, more, runner=runner, report=report).run()
     assert again == first
     assert runner.runs == []
-    assert report.infos == [f"run {first.run_id} is finished: nothing to do"]
+    [said] = report.infos
+    assert said == (
+        f"run {first.run_id} is finished: nothing to do; since_last=True exports the"
+        " messages that came later"
+    )
     assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.parquet")} == before
 
 
@@ -411,8 +415,9 @@ def test_lost_broker_leaves_a_run_that_can_be_resumed(tmp_path):
 
 def test_when_no_part_could_be_read_the_error_is_that_of_the_broker(tmp_path):
     broken = MadeCluster({0: (0, 50)}, MadeSource(fail_at=0))
-    with pytest.raises(DisconnectedError):
+    with pytest.raises(DisconnectedError, match="the broker went away") as caught:
         export_of(tmp_path, broken).run()
+    assert caught.value.hint == ""  # not TLS: the plan was made without it
 
 
 def test_a_folder_that_cannot_be_made_is_an_rmq_error(tmp_path):

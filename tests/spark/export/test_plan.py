@@ -184,7 +184,7 @@ def test_a_file_that_is_not_a_plan_is_named(text):
     "topic", ["", "../x", "a/b", "a\0b", "a.b", "\u202etopic", "x" * 256, "\x1b[2J"]
 )
 def test_topic_that_no_broker_accepts_is_refused(topic):
-    with pytest.raises(UsageError, match="not a valid topic name"):
+    with pytest.raises(ConfigError, match="not a valid topic name"):
         ExportRequest(topic=topic, from_position="earliest", to_position="latest")
 
 
@@ -192,7 +192,7 @@ def test_a_file_has_at_least_one_row():
     ends: dict[str, Any] = {"topic": "t", "from_position": "0", "to_position": "9"}
     assert ExportRequest(**ends).rows_per_file == 500_000
     assert ExportRequest(**ends, rows_per_file=1).rows_per_file == 1
-    with pytest.raises(UsageError, match="rows_per_file must be 1 or more, not 0"):
+    with pytest.raises(ConfigError, match="rows_per_file must be 1 or more, not 0"):
         ExportRequest(**ends, rows_per_file=0)
 
 

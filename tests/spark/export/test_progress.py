@@ -88,6 +88,4 @@ def test_a_broker_that_does_not_answer_is_named_while_its_part_is_tried_again(
     report = ExportReport(Messages(), "orders")
     for _ in range(2):
         report.progress(JobProgress(0, 2, 0, 1, frozenset({trouble})))
-    assert capsys.readouterr().err == (
-        f"warning: {trouble}; retrying for 10 s, and once more after all other parts\n"
-    )
+    assert capsys.readouterr().err == f"warning: {trouble}; retrying\n"

@@ -171,7 +171,7 @@ def test_since_last_and_tag_and_rerun(real_cluster, new_topic, tmp_path):
     assert (summary["rows"], summary["filtered"]) == (2000, 1000)
     again, err = export(real_cluster, topic, path, "--tag", "TagA || TagC")
     assert again == summary
-    assert "nothing to do" in err
+    assert "nothing to do; --since-last exports the messages that came later" in err
     fill(real_cluster, topic, 600, batch_size=100)
     more, _ = export(real_cluster, topic, path, "--since-last")
     assert (more["rows"], more["filtered"]) == (400, 200)

@@ -193,7 +193,9 @@ def test_fewer_queues_are_refused_unless_they_are_remapped(rmq, cluster, tmp_pat
     cluster.send("orders", seeds(400))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     _, err = import_(rmq, cluster, path, topic="small", code=7)
-    assert "the export has 4 queues on 1 brokers, the topic has 3 on 1" in err
+    assert (
+        "the export has 4 queues on 1 broker, the topic has 3 queues on 1 broker" in err
+    )
     assert "--remap-queues" in err
     summary, _ = import_(rmq, cluster, path, "--remap-queues", topic="small")
     assert [q["to_queue_id"] for q in summary["queues"]] == [0, 1, 2, 0]

@@ -92,6 +92,12 @@ def test_tls_follows_from_its_parts():
     assert parsed(tls="true").config.tls is not None
 
 
+def test_workers_get_the_address_map_with_the_options():
+    options = parsed(addressMap="a:1=b:2, c=d")
+    config = pickle.loads(pickle.dumps(options)).client_config()
+    assert config.address_map == (("a:1", "b:2"), ("c", "d"))
+
+
 def test_credentials_are_read_where_they_are_used(tmp_path):
     path = tmp_path / "acl.toml"
     options = parsed(aclFile=str(path))

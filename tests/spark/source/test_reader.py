@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from rmqcli.spark.export.export import Export, ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.rows import RangeRows
 from rmqcli.spark.source.filters import conditions_to_json
-from rmqcli.spark.sql.scans import CONDITIONS
+from rmqcli.spark.sql.scans import COLUMNS, CONDITIONS
 from rmqcli.spark.sql.views import pin_topic, source_of
 from rmqcli.testing import Seed
 from tests.spark.export.inline import FixedClock, InlineRunner, SilentReport
@@ -290,6 +291,32 @@ def test_the_conditions_of_a_scan_narrow_what_is_read(cluster):
     assert partitions(reader) == [(1, 10, 30)]
     table = table_of(reader)
     assert set(table.column("tags").to_pylist()) == {"B"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "lengths"),
+    [
+        (None, [10] * 12),
+        (["body", "tags"], [10] * 12),
+        (["properties"], [10] * 12),
+        (["tags"], [20] * 6),  # two for each core
+        ([], [20] * 6),
+    ],
+)
+def test_partitions_are_larger_when_their_rows_are_small(
+    cluster, monkeypatch, columns, lengths
+):
+    monkeypatch.setattr("rmqcli.spark.sql.views.RECORDS_PER_PARTITION_MAX", 10)
+    monkeypatch.setattr("rmqcli.spark.sql.views.SMALL_RECORDS_PER_PARTITION_MAX", 25)
+    monkeypatch.setattr("rmqcli.spark.sql.views._PARTITIONS_PER_CORE", 2)
+    monkeypatch.setattr("rmqcli.spark.sql.views.cores", lambda: 3)
+    fill(cluster, 120, queue_id=0)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view = pin_topic(client, "orders", start=None, end=None, allow_gaps=False)
+    own = {} if columns is None else {COLUMNS: json.dumps(columns)}
+    source = source_of({"orders": view})({"subscribe": "orders", **own})
+    found = partitions(batch_reader(source))
+    assert [end - start for _, start, end in found] == lengths
 
 
 def test_store_times_are_searched_for(rmq_cluster_factory, rmq_clock):

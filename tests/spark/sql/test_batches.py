@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from rmqcli.cli.sql import _columns, _data_row, _write_batch
+from rmqcli.cli.spark.sql import _columns, _data_row, _write_batch
 from rmqcli.cli.ui.output import RowWriter
 from rmqcli.spark.sql.batches import read_batches
 from rmqcli.spark.sql.session import QueryResult

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, NumericType
 
-from rmqcli.cli.sql import _columns, _data_row, _write_batch
+from rmqcli.cli.spark.sql import _columns, _data_row, _write_batch
 from rmqcli.cli.ui.output import RowWriter
 from rmqcli.spark.sql.session import ResultColumn
 from tests.spark.sql.drawn_rows import Draw, arrow_array

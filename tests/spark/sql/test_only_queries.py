@@ -15,7 +15,7 @@ import pytest
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.options import Common
-from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
+from rmqcli.cli.spark.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.spark.sql.guess import guess_topics

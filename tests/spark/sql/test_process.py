@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.docs.commands import run_commands
 from tests.kit.spark import no_java, patiently
 from tests.kit.waiting import PATIENCE_S, wait_until
@@ -118,6 +120,28 @@ def test_an_error_after_some_rows_is_said_after_whole_lines(cluster, tmp_path):
     assert 20_000 <= out.count(b"\n") <= 30_000
     assert json.loads(out.splitlines()[-1])["n"] < 0
     assert out.endswith(b"\n")
+
+
+def test_a_broker_that_ends_its_connections_is_named_while_the_query_waits(
+    cluster, tmp_path
+):
+    """The line comes at once, and not when the query ends."""
+    cluster.faults.add(faults.disconnect(), code=RequestCode.PULL_MESSAGE)
+    said = tmp_path / "said"
+    query = "select queue_offset from orders"
+    with rmq_sql(cluster, query, said, "-o", "jsonl") as process:
+        wait_until(lambda: "; retrying\n" in said.read_text())
+        assert process.poll() is None
+        cluster.faults.clear()
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert [json.loads(line)["queue_offset"] for line in out.splitlines()] == [
+        *range(4)
+    ]
+    (line,) = said.read_text().splitlines()
+    assert re.fullmatch(
+        r"warning: broker-a: [0-9.:]+ closed the connection without .*; retrying", line
+    )
 
 
 def is_alive(group):

@@ -14,7 +14,7 @@ from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
-from rmqcli.cli.sql import Ranges, SqlCommandOptions, run_statement
+from rmqcli.cli.spark.sql import Ranges, SqlCommandOptions, run_statement
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (

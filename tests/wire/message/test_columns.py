@@ -124,6 +124,16 @@ def test_columns_of_all_golden_records_in_one_body():
     check([b"".join(vectors("message-runs"))])
 
 
+@pytest.mark.parametrize("total_bytes", [0, 4, 8, 47, 48, 90, 2**31 - 1, 2**32 - 1])
+def test_a_size_that_ends_within_a_record_s_first_fields(total_bytes):
+    """What follows is found by both decoders, although the size cannot be right."""
+    first, second = vectors("messages")[:2]
+    damaged = struct.pack(">I", total_bytes) + first[4:]
+    check([damaged])
+    check([damaged + second])
+    check([second + damaged, first])
+
+
 def test_the_schema_of_exported_files_never_changes():
     """Programs that read earlier files depend on it."""
     utc = pa.timestamp("us", tz="UTC")

@@ -28,6 +28,11 @@ def good(queue_offset: int, *, magic: int = MAGIC_V1) -> bytes:
     return encode_message(fields, magic=magic)
 
 
+def filler(states: int, length: int) -> bytes:
+    """`length` bytes that end a file of the commit log, and state another length."""
+    return struct.pack(">II", states, 0xCBD43194).ljust(length, b"\0")
+
+
 def read_everything(message: StoredMessage) -> None:
     """Read every attribute of a delivered message, which must not raise."""
     assert isinstance(message.raw_body, bytes)
@@ -84,6 +89,31 @@ def test_a_failure_says_what_is_wrong_and_where():
     assert (failure.queue_id, failure.queue_offset) == (3, 2)
     assert failure.error.startswith("body length -5 exceeds the ")
     assert failure.raw == bytes(bad)
+
+
+@pytest.mark.parametrize("length", [8, 9, 90, 200])
+def test_a_filler_is_passed_over(length):
+    data = good(1) + filler(length, length) + good(2)
+    assert [one.queue_offset for one in decode_messages(data)] == [1, 2]
+    assert [one.queue_offset for one in decode_messages(data[: -len(good(2))])] == [1]
+
+
+@pytest.mark.parametrize(
+    ("states", "length", "error"),
+    [
+        (7, 200, "filler states 7 bytes"),
+        (201, 200, "filler states 201 bytes"),
+        (0xFFFFFFFF, 200, "filler states 4294967295 bytes"),
+        (7, 8, "record ends after 8 bytes, inside its fixed fields"),
+        (9, 8, "record ends after 8 bytes, inside its fixed fields"),
+    ],
+)
+def test_a_filler_of_another_size_is_a_failure(states, length, error):
+    message, failure = decode_messages(good(1) + filler(states, length))
+    assert message.queue_offset == 1
+    assert isinstance(failure, DecodeFailure)
+    assert failure.error == error
+    assert failure.raw == filler(states, length)
 
 
 def test_a_message_inside_a_body_is_not_delivered():

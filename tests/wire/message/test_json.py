@@ -72,6 +72,17 @@ def test_a_record_character_by_character() -> None:
     )
 
 
+@pytest.mark.parametrize("length", [0xFE, 0xFF, 0x100, 0x1FF, 0x200, 0x7FFF])
+@pytest.mark.parametrize("sys_flag", [0, 0x10])  # 0x10: the producer's host is IPv6
+def test_properties_of_any_length_are_in_the_record(length: int, sys_flag: int) -> None:
+    host = "[::1]:9" if sys_flag else "1.2.3.4:9"
+    value = "v" * (length - len("k\x01\x02"))
+    data = record_with(
+        b"body", properties={"k": value}, sys_flag=sys_flag, born_host=host
+    )
+    assert f'"properties":{{"k":"{value}"}},"body":"body"' in line_of(data)
+
+
 def test_an_undecodable_record_character_by_character() -> None:
     data = bytearray(record_with(b"x", queue_offset=7, commit_log_offset=9))
     data[4:8] = b"\x12\x34\x56\x78"

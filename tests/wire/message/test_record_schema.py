@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
 from rmqcli.cli.ui.records.proxied import ProxyRecord
-from rmqcli.decode import DECODERS
+from rmqcli.decode import parse_decode
 from rmqcli.model import MessageQueue
 from rmqcli.proxy.endpoints import Endpoints
 from rmqcli.proxy.message import ProxyMessage
@@ -27,6 +27,7 @@ from rmqcli.wire.message.json import (
 from rmqcli.wire.message.json_lines import write_lines
 from rmqcli.wire.message.scan import read_columns
 from rmqcli.wire.protobuf import definition_pb2 as pb
+from tests.decode.decoding import WITHOUT_FILES
 from tests.kit.doses import doses
 from tests.kit.records import SCHEMA, body_of, checked_records
 from tests.wire.message.bodies import BODIES
@@ -34,7 +35,7 @@ from tests.wire.message.bodies import BODIES
 QUEUE = MessageQueue("orders", "broker-a", 3)
 HERE = Endpoints("ipv4", (("127.0.0.1", 8081),))
 FIELDS = dict((*RECORD_FIELDS, *BODY_FIELDS, *EXTRA_FIELDS))
-DECODES = [None, *DECODERS.values()]
+DECODES = [None, *map(parse_decode, WITHOUT_FILES)]
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -149,6 +150,7 @@ def test_bytes_that_are_no_record_keep_to_the_schema(decode):
         {"queue_offset": "7"},
         {"properties": {"a": 1}},
         {"decode_error": "no value"},
+        {"value_format": "msgpack"},
         {"truncated": False},
         {"error": "no raw_b64"},
     ],

@@ -3,7 +3,7 @@
 Imitated: the checks in RocketMQ's order; acknowledging a handle without an outstanding
 message (acknowledged before, expired, of another broker) succeeds without effect;
 orderly acknowledgements move the offset and free the queue.
-Not imitated: lite topics.
+Not imitated: that a broker refuses a batch with lite topics.
 
 Source: `AckMessageProcessor` in apache/rocketmq.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.pop.lite import ack_lite
 from rmqcli.broker.requests.pull_message import see
 from rmqcli.broker.state.check_points import Key
 from rmqcli.errors import HeaderError
@@ -43,6 +44,8 @@ def ack_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Acknowledge one message (200051)."""
     header = request.header(AckMessageRequestHeader)
     low, high = check_queue(broker, request, header.topic, header.queue_id)
+    if (header.lite_topic or "").strip():
+        return ack_lite(broker, header, read_handle(header.extra_info), request.now)
     if not low <= header.offset <= high:
         raise Refusal(
             ResponseCode.NO_MESSAGE,

@@ -5,7 +5,6 @@ is acknowledged under the old handle. As in RocketMQ, a handle that has expired,
 whose message was acknowledged, is renewed all the same, and the message is delivered
 once more. For orderly POP, the time is changed in the existing batch. With `suspend`
 (5.5) the attempt does not count, except for orderly POP, where RocketMQ ignores it.
-Not imitated: lite topics.
 
 Source: `ChangeInvisibleTimeProcessor` in apache/rocketmq.
 """
@@ -18,6 +17,7 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.pop.ack_message import check_queue, read_handle
+from rmqcli.broker.requests.pop.lite import change_lite
 from rmqcli.broker.requests.pop.pop_message import need_master
 from rmqcli.broker.state.check_points import REVIVE_QUEUE_NUM, Key
 from rmqcli.store.message_store import StoreError
@@ -45,6 +45,9 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
     header = request.header(ChangeInvisibleTimeRequestHeader)
     need_master(broker)
     low, high = check_queue(broker, request, header.topic, header.queue_id)
+    if (header.lite_topic or "").strip():
+        handle = read_handle(header.extra_info)
+        return change_lite(broker, header, handle, request.now)
     if not low <= header.offset < high:
         raise Refusal(ResponseCode.NO_MESSAGE, "")
     handle = read_handle(header.extra_info)

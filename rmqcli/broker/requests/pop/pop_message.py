@@ -7,8 +7,8 @@ from the highest priority on, unless the group's priority.factor is lower; the f
 offset of a group without one; the offset that moves when messages are delivered; the
 check point; revived messages, which appear in the requested topic, with POP_CK; orderly
 POP; long polling.
-Not imitated: lite topics; check points in RocksDB; slaves; registering
-members of a group from its requests; `enablePopMessageThreshold`.
+Not imitated: check points in RocksDB; slaves; registering members of a group from its
+requests; `enablePopMessageThreshold`.
 
 RocketMQ chooses a request's first queue, and whether it reads the retry topic first, at
 random. Here the number for that is an argument of the broker (`pop_choice`); by default
@@ -30,6 +30,7 @@ from rmqcli.broker.attributes import (
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import PropertyFilter, is_tag_type, tag_filter
 from rmqcli.broker.filter.sql92 import compile_sql92
+from rmqcli.broker.message.copy import fields_as_stored
 from rmqcli.broker.message.get import (
     FOUND,
     MESSAGE_WAS_REMOVING,
@@ -51,7 +52,7 @@ from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.encode import MessageFields, encode_placed
+from rmqcli.wire.message.encode import encode_placed
 from rmqcli.wire.message.properties import POP_CK
 from rmqcli.wire.message.record import InnerMessage, StoredMessage
 from rmqcli.wire.receipt_handle import (
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.filter.message_filter import MessageFilter
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
+    from rmqcli.broker.state.order_info import OrderInfos
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import TopicConfig
 
@@ -81,14 +83,14 @@ MESSAGES_MAX: Final = 32
 #: UUIDs. RocketMQ has no limit.
 ATTEMPT_ID_CHARACTERS_MAX: Final = 255
 #: A request is refused if it is processed this long after its poll time is over.
-_TOO_LATE_MS: Final = 500
-_ENDS_EARLY_MS: Final = 50
+TOO_LATE_MS: Final = 500
+ENDS_EARLY_MS: Final = 50
 _INIT_MIN: Final = 0  # ConsumeInitMode.MIN
 #: The most bytes of one answer, as clients refuse longer frames.
-_ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
+ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
 
-_WRONG_OFFSET: Final = (OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, OFFSET_FOUND_NULL)
-_PASSED: Final = (NO_MATCHED_MESSAGE, OFFSET_FOUND_NULL, MESSAGE_WAS_REMOVING)
+WRONG_OFFSET: Final = (OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, OFFSET_FOUND_NULL)
+PASSED: Final = (NO_MATCHED_MESSAGE, OFFSET_FOUND_NULL, MESSAGE_WAS_REMOVING)
 
 
 @handles(RequestCode.POP_MESSAGE, since=V5_0_0)
@@ -138,7 +140,7 @@ def _pop(
     else:
         status = "NO_MESSAGE_IN_QUEUE"
         ends_ms = header.born_time + header.poll_time
-        if header.poll_time <= 0 or now.epoch_ms > ends_ms - _ENDS_EARLY_MS:
+        if header.poll_time <= 0 or now.epoch_ms > ends_ms - ENDS_EARLY_MS:
             code = ResponseCode.POLLING_TIMEOUT
         elif broker.pop_holds.is_full(*key, request.peer):
             code = ResponseCode.POLLING_FULL
@@ -229,7 +231,7 @@ def _check(
 ) -> TopicConfig:
     ip = broker.settings.address.rpartition(":")[0]
     need_master(broker)
-    if now.epoch_ms - header.born_time - header.poll_time > _TOO_LATE_MS:
+    if now.epoch_ms - header.born_time - header.poll_time > TOO_LATE_MS:
         raise Refusal(
             ResponseCode.POLLING_TIMEOUT,
             f"the broker[{ip}] pop message is timeout too much",
@@ -386,7 +388,10 @@ class _Pop:
         """
         broker, header, now = self.broker, self.header, self.now
         group = header.consumer_group
-        offset = self._offset(topic, queue_id)
+        from_min = header.init_mode == _INIT_MIN
+        offset = pop_offset(
+            broker, broker.order_infos, topic, group, queue_id, from_min=from_min
+        )
         if header.order and broker.order_infos.is_blocked(
             (topic, group, queue_id),
             attempt_id=header.attempt_id,
@@ -399,7 +404,7 @@ class _Pop:
             self.rest_num += self._end(topic, queue_id) - offset
             return
         result = self._get(topic, queue_id, offset, wanted)
-        if result.status in _WRONG_OFFSET:
+        if result.status in WRONG_OFFSET:
             self._move(topic, queue_id, result.next_begin_offset)
             offset = result.next_begin_offset
             result = self._get(topic, queue_id, offset, wanted)
@@ -410,13 +415,13 @@ class _Pop:
             if not self._give_out(topic, queue_id, offset, result):
                 self.rest_num += result.max_offset - offset
                 return
-        elif result.status in _PASSED:
+        elif result.status in PASSED:
             self._move(topic, queue_id, result.next_begin_offset)
         self.rest_num += result.max_offset - result.next_begin_offset
 
     def _is_too_long(self, result: GetMessageResult) -> bool:
         return bool(self.bodies) and (
-            self.body_bytes + len(result.body) > _ANSWER_BYTES_MAX
+            self.body_bytes + len(result.body) > ANSWER_BYTES_MAX
         )
 
     def _get(
@@ -440,38 +445,6 @@ class _Pop:
         if offsets.query(group, topic, queue_id) != offset:
             self.has_moved = True
             offsets.commit(group, topic, queue_id, offset)
-
-    def _offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset to read from, and commit it if it is new.
-
-        It is that of a pending reset, the committed one or the group's first one.
-        """
-        broker, group = self.broker, self.header.consumer_group
-        reset = broker.offsets.take_pending_reset(group, topic, queue_id)
-        if reset is not None:
-            broker.order_infos.clear((topic, group, queue_id))
-            broker.offsets.commit(group, topic, queue_id, reset)
-            return reset
-        offset = broker.offsets.query(group, topic, queue_id)
-        if offset is None:
-            offset = self._first_offset(topic, queue_id)
-            broker.offsets.commit(group, topic, queue_id, offset)
-        return offset
-
-    def _first_offset(self, topic: str, queue_id: int) -> int:
-        """The offset at which a group without an offset begins.
-
-        Source: PopMessageProcessor.getInitOffset.
-        """
-        broker = self.broker
-        low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
-        if self.header.init_mode == _INIT_MIN or topic.startswith(RETRY_PREFIX):
-            return low
-        if low <= 0:
-            units = broker.store.units(topic, queue_id, 0, 1)
-            if not units or not is_on_disk(broker, units[0].commit_log_offset):
-                return 0
-        return max(0, high - 1)
 
     def _give_out(
         self, topic: str, queue_id: int, start: int, result: GetMessageResult
@@ -556,26 +529,57 @@ class _Pop:
             offset=message.queue_offset,
         )
         properties.setdefault(POP_CK, encode_receipt_handle(handle))
-        fields = MessageFields(
-            topic=self.header.topic,
-            body=message.raw_body,
-            queue_id=message.queue_id,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=message.born_host,
-            store_timestamp_ms=message.store_timestamp_ms,
-            store_host=message.store_host,
-            reconsume_times=message.reconsume_times,
-            prepared_transaction_offset=message.prepared_transaction_offset,
-            body_crc=message.body_crc,
-            properties=properties,
+        fields = fields_as_stored(
+            message, properties=properties, topic=self.header.topic
         )
         return encode_placed(
             fields,
             queue_offset=message.queue_offset,
             commit_log_offset=message.commit_log_offset,
         )
+
+
+def pop_offset(
+    broker: BrokerState,
+    orders: OrderInfos,
+    topic: str,
+    group: str,
+    queue_id: int,
+    *,
+    from_min: bool = False,
+) -> int:
+    """Return the offset from which a group reads a queue, and commit it if it is new.
+
+    It is that of a pending reset, the committed one or the group's first one, which
+    `from_min` is for.
+    """
+    reset = broker.offsets.take_pending_reset(group, topic, queue_id)
+    if reset is not None:
+        orders.clear((topic, group, queue_id))
+        broker.offsets.commit(group, topic, queue_id, reset)
+        return reset
+    offset = broker.offsets.query(group, topic, queue_id)
+    if offset is None:
+        offset = _first_offset(broker, topic, queue_id, from_min=from_min)
+        broker.offsets.commit(group, topic, queue_id, offset)
+    return offset
+
+
+def _first_offset(
+    broker: BrokerState, topic: str, queue_id: int, *, from_min: bool
+) -> int:
+    """The offset at which a group without an offset begins.
+
+    Source: PopMessageProcessor.getInitOffset.
+    """
+    low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    if from_min or topic.startswith(RETRY_PREFIX):
+        return low
+    if low <= 0:
+        units = broker.store.units(topic, queue_id, 0, 1)
+        if not units or not is_on_disk(broker, units[0].commit_log_offset):
+            return 0
+    return max(0, high - 1)
 
 
 def _offset_of(message: StoredMessage) -> int:

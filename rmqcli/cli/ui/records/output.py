@@ -47,7 +47,7 @@ HELP_FIELDS = (
     *(Column(letter, f"in --format: {meaning}") for letter, meaning in LETTERS),
 )
 #: The fields that records have only with a decoder.
-_OF_DECODE = ("value", "decode_error")
+_OF_DECODE = ("value", "value_format", "decode_error")
 #: A longer body is cut on a terminal, except in `raw`.
 SHOWN_BYTES_MAX = 4096
 _NOT_ASCII = re.compile("[^\x00-\x7f]")

@@ -48,7 +48,8 @@ class Pretty:
 
     Only lines of ours have text in the first column, so that no line of a body, and no
     key, looks like one. On a terminal, which has `width`, long lines are broken here
-    for the same reason. With `decode`, an error of a body follows it.
+    for the same reason. With `decode`, a body that is not itself JSON is shown as its
+    value, and an error of a body follows it.
     """
 
     def __init__(
@@ -94,15 +95,21 @@ class Pretty:
             body = message.body
         except DecodeError as error:
             return "\n".join([*lines, self._error(f"error: {error.message}")])
+        fault = ""
+        if self._decode is not None:
+            try:
+                value = self._decode(body)
+            except DecodeError as error:
+                fault = error.message
+            else:
+                if self._decode.format != "json":
+                    body = _text_or_json(value).encode("utf-8", "backslashreplace")
         text, note = _body_text(body)
         lines += self._lines(text, _OF_BODY)
         if note:
             lines.append(note)
-        if self._decode is not None:
-            try:
-                self._decode(body)
-            except DecodeError as error:
-                lines.append(self._error(f"decode error: {error.message}"))
+        if fault:
+            lines.append(self._error(f"decode error: {fault}"))
         return "\n".join(lines)
 
     def _failure(self, queue: MessageQueue, failure: DecodeFailure) -> str:
@@ -151,6 +158,11 @@ def _offset(message: Record, unknown: str) -> str:
 def _stored_at(message: Readable) -> str:
     stored_ms = message.store_timestamp_ms
     return "-" if stored_ms is None else format_rfc3339(stored_ms) or "-"
+
+
+def _text_or_json(value: str) -> str:
+    """Return the text that a value is, or the JSON of any other value."""
+    return str(json.loads(value)) if value.startswith('"') else value
 
 
 def _body_text(body: bytes) -> tuple[str, str]:

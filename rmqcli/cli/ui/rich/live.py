@@ -7,9 +7,9 @@ again, and the last picture is written below that. No thread redraws the screen;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from rich.console import ConsoleDimensions, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TextIO
 
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from rmqcli.cli.ui.output import Column, Row
+
+
+#: From this height on a screen has room for what only makes it easier to read.
+_ROOMY: Final = 8
+#: Lines of a row whose cells are folded, as far as the number of rows is reduced fast.
+_FOLDED_MAX: Final = 4
 
 
 class Picture(NamedTuple):
@@ -35,30 +44,48 @@ class Picture(NamedTuple):
     warnings: Sequence[str] = ()
 
     def drawn(self, *, size: ConsoleDimensions) -> Group:
-        """Draw the picture with as many rows as fit, and the number of other rows."""
-        shown = [column for column in self.columns if column.title is not None]
-        table, hidden = fitted_table(self.rows, shown, width=size.width)
-        # One line each: the heading, a blank, the columns' headings, the cursor.
-        room = max(1, size.height - 4 - len(self.warnings) - bool(hidden))
-        more = []
-        if len(self.rows) > room:
-            room = max(1, room - 1)
-            table, hidden = fitted_table(self.rows[:room], shown, width=size.width)
-            more.append(f"... {len(self.rows) - room} more rows")
+        """Draw the picture with as many rows as fit, and the number of other rows.
+
+        On a low screen that number is kept before the warnings, the warnings before
+        the names of hidden columns, and all of them before more than one row.
+        """
         head = Text.assemble(
             (safe(self.title), "bold"),
             *((f" · {safe(word)}", "dim") for word in self.words),
             no_wrap=True,
             overflow="ellipsis",
         )
-        lines = [*more, *([f"hidden: {', '.join(hidden)}"] if hidden else [])]
-        return Group(
-            head,
-            Text(""),
-            table,
-            *(Text(line, style="dim") for line in lines),
-            *(Text(safe(line), style="yellow") for line in self.warnings),
-        )
+        above: list[RenderableType] = [head]
+        if size.height >= _ROOMY:
+            above.append(Text(""))
+        room = size.height - len(above) - (size.height >= _ROOMY)  # for the cursor
+        count = max(1, min(len(self.rows), room - 1))
+        while True:
+            table, hidden = self._table(count, size.width)
+            more = len(self.rows) - count
+            below = [(f"... {more} more rows", "dim")] if more else []
+            below += [(safe(line), "yellow") for line in self.warnings]
+            below += [(f"hidden: {', '.join(hidden)}", "dim")] if hidden else []
+            left = room - _height(table, size.width)
+            if count <= 1 or len(below) <= left:
+                break
+            count -= max(1, min(count - 1, len(below) - left) // _FOLDED_MAX)
+        lines = [
+            Text(line, style=style, no_wrap=True, overflow="ellipsis")
+            for line, style in below[: max(1, left)]
+        ]
+        if left < 1:  # the end of one folded row is cut off, rather than that number
+            return Group(*above, *lines, table)
+        return Group(*above, table, *lines)
+
+    def _table(self, count: int, width: int) -> tuple[Table, list[str]]:
+        shown = [column for column in self.columns if column.title is not None]
+        return fitted_table(self.rows[:count], shown, width=width)
+
+
+def _height(table: Table, width: int) -> int:
+    """Return how many lines a table takes: cells of narrow columns are folded."""
+    return len(Console(width=width).render_lines(table))
 
 
 class LiveScreen:

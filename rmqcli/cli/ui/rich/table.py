@@ -1,11 +1,11 @@
 """Draws tables that fit the width of a terminal.
 
-Columns without a value are left out, except those that are never hidden. If the others
-are too wide, long cells lose their middle, and a name that alone takes more than half
-of the terminal continues on the next line; then columns are hidden in the order of
-their priority, and a line below the table names them. A name is never truncated. Cells
-are escaped texts, which are not interpreted as markup; their colours show the meaning
-of states.
+Columns without a value are left out, except those that are wanted or never hidden. If
+the others are too wide, long cells lose their middle, and a name that alone takes more
+than half of the terminal continues on the next line; then columns are hidden in the
+order of their priority, and a line below the table names them. A name is never
+truncated. Cells are escaped texts, which are not interpreted as markup; their colours
+show the meaning of states.
 """
 
 from __future__ import annotations
@@ -104,7 +104,11 @@ def fitted_table(
         for column in columns
         for texts in [[column.text(row) for row in rows]]
     ]
-    candidates = [c for c in everything if not (c.column.priority and c.is_empty)]
+    candidates = [
+        cells
+        for cells in everything
+        if cells.column.is_wanted or not (cells.column.priority and cells.is_empty)
+    ]
     shown = _fit(candidates, width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), expand=False)
     for cells in shown:

@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
+from tests.broker.proxy.lite import CONSUMED, Lite, consumed_by_python
 from tests.kit.artefacts import UnavailableError
 from tests.kit.clients.official import run_java_tour, run_node_client, run_python_client
 
@@ -62,6 +63,21 @@ def test_python(cluster, tmp_path):
         "simple": "s-0,s-1,s-2,s-3,s-4",
         "push": "p-0,p-1,p-1,p-2",
     }
+
+
+def test_python_with_lite_topics(cluster, tmp_path):
+    lite = Lite(
+        cluster.endpoints,
+        lambda name, kind: cluster.create_topic(
+            name, attributes={"message.type": kind or "NORMAL"}
+        ),
+        lambda name, attributes: cluster.create_group(name, attributes=attributes),
+        lambda receive: receive(),
+    )
+    try:
+        assert or_skip(consumed_by_python, lite, tmp_path) == CONSUMED
+    finally:
+        lite.close()
 
 
 def test_python_with_an_account(tmp_path):

@@ -1,0 +1,1 @@
+"""The dead letters of groups: listing, reading and redriving them."""

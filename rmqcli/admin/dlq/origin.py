@@ -1,0 +1,89 @@
+"""Where the message of a letter was first stored: its queue and its offset there.
+
+A letter has the broker's id of that message, which says where it is in the commit log,
+but not in which queue. So the message itself is looked up; it is believed only if it
+has the letter's topic and the same id of the producer.
+
+Source: QueryMessageProcessor.viewMessageById, which does not check the offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.api.calls.store import view_message_by_id
+from rmqcli.errors import ConfigError, RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.api.client import Client
+    from rmqcli.wire.message.record import DecodeFailure
+
+#: Messages that are looked up at once.
+_AT_ONCE = 64
+
+
+def find_origins(
+    client: Client, group: str, letters: Sequence[StoredMessage | DecodeFailure]
+) -> list[tuple[MessageQueue, int] | None]:
+    """Return queue and offset of the first message of each letter, in order.
+
+    None where the letter does not name it, the message is not stored any more, or its
+    broker does not answer or has another address now.
+    """
+    names = {
+        address: broker.broker_name
+        for broker in client.cluster_info().brokers.values()
+        for address in broker.addresses.values()
+    }
+    places: list[tuple[str, int, str] | None] = []
+    for letter in letters:
+        place = None
+        if isinstance(letter, StoredMessage):
+            facts = facts_of(group, letter)
+            if facts.origin_topic is not None and facts.origin_msg_id is not None:
+                place = _place(facts.origin_msg_id, facts.origin_topic)
+        places.append(place if place is not None and place[0] in names else None)
+    origins: list[tuple[MessageQueue, int] | None] = [None] * len(letters)
+    asked = [number for number, place in enumerate(places) if place is not None]
+    for start in range(0, len(asked), _AT_ONCE):
+        answers = ask_many(
+            client,
+            {
+                number: (place[0], view_message_by_id(place[1], topic=place[2]))
+                for number in asked[start : start + _AT_ONCE]
+                if (place := places[number]) is not None
+            },
+        )
+        for number, answer in answers.items():
+            place, letter = places[number], letters[number]
+            if isinstance(answer, RmqError) or place is None:
+                continue
+            for found in decode_messages(answer)[:1]:
+                is_it = (
+                    isinstance(found, StoredMessage)
+                    and isinstance(letter, StoredMessage)
+                    and found.topic == place[2]
+                    and found.commit_log_offset == place[1]
+                    and found.msg_id == letter.msg_id
+                )
+                if is_it and isinstance(found, StoredMessage):
+                    queue = MessageQueue(place[2], names[place[0]], found.queue_id)
+                    origins[number] = queue, found.queue_offset
+    return origins
+
+
+def _place(origin_msg_id: str, topic: str) -> tuple[str, int, str] | None:
+    """Return address, commit log offset and topic; None for an id of another kind."""
+    try:
+        found = decode_offset_msg_id(origin_msg_id)
+    except ConfigError:
+        return None
+    return found.host, found.commit_log_offset, topic

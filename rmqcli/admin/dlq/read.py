@@ -1,0 +1,329 @@
+"""Reading the dead letters of a group, also where their topic is write-only.
+
+Up to 4.9.1 a broker creates `%DLQ%GROUP` write-only, and refuses pulls from it. Its
+permission is left as it is: the entries of the consume queue say where each letter is
+in the commit log, and the letters are read from there one by one, many at once. Old
+brokers, such as 4.6.0, do not show the entries; then only the user can help, by making
+the topic readable. A topic keeps its permission when the broker is upgraded.
+
+Source: PullMessageProcessor (which checks permissions), AdminBrokerProcessor
+(QUERY_CONSUME_QUEUE) and QueryMessageProcessor (VIEW_MESSAGE_BY_ID), which do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
+from rmqcli.engine.message import Origin, PulledItem, PulledRecord
+from rmqcli.errors import DeniedError, NotFoundError, PartialError, RmqError
+from rmqcli.hint import Hint, LibraryCall, Setting
+from rmqcli.model import PERM_READ, MessageQueue, OffsetRange, dlq_topic
+from rmqcli.names import check_group
+from rmqcli.position import Earliest, Latest
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqcli.admin.read.body import Chunk, Span
+    from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
+    from rmqcli.position import Position
+    from rmqcli.wire.message.record import DecodeFailure
+
+    Letters = list[StoredMessage | DecodeFailure]
+
+#: Letters of a write-only queue that are asked for at once.
+_VIEWED_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRanges:
+    """The letters to read: a range of each queue, pinned when it was resolved.
+
+    `write_only` are the queues that brokers do not let anybody pull from. `errors` has
+    the queues whose ends are unknown.
+    """
+
+    group: str
+    ranges: tuple[OffsetRange, ...]
+    write_only: frozenset[MessageQueue]
+    errors: dict[MessageQueue, RmqError] = field(hash=False)
+
+    @property
+    def count(self) -> int:
+        """How many offsets the ranges have."""
+        return sum(map(len, self.ranges))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One dead letter: its place among the group's letters, and what it says of itself.
+
+    `queue` and `queue_offset` are its place in `%DLQ%GROUP`. `message` is the message
+    as it died, with the topic of the dead letters. `origin_topic` is where it was first
+    sent and `origin_msg_id` the broker's id of it there; None where nothing says so.
+    `deliveries` is how often consumers failed. `redriven_times` counts earlier redrives
+    of the message, and `redriven_from` names the letter of the last of them.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    message: PulledMessage
+    origin_topic: str | None
+    origin_msg_id: str | None
+    deliveries: int
+    redriven_times: int
+    redriven_from: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters:
+    """Letters that were read; each queue keeps its order.
+
+    `is_cut` says that there are more than were wanted. `undecodable` counts letters
+    that cannot be read, `missing` those of the range that brokers do not have any more.
+    `errors` has the queues that were not read to their ends.
+    """
+
+    letters: tuple[DeadLetter, ...]
+    is_cut: bool
+    undecodable: int
+    missing: int
+    errors: dict[MessageQueue, RmqError] = field(hash=False)
+
+
+def read_letters(
+    client: Client,
+    group: str,
+    *,
+    start: Position,
+    end: Position,
+    last: int | None,
+    limit: int,
+) -> DeadLetters:
+    """Read at most `limit` letters of a group. Raises as `find_letters` does."""
+    from rmqcli.admin.tail.filter import make_filter
+
+    check_group(group)
+    found = find_letters(client, group, start=start, end=end, last=last)
+    reader = LetterReader(client, found, make_filter(), decode=_decode_pulled)
+    letters: list[DeadLetter] = []
+    undecodable = 0
+    for queue, some in reader:
+        for each in some:
+            if not isinstance(each, PulledRecord | PulledItem):
+                undecodable += 1
+                continue
+            each.origin = Origin(queue, each.queue_offset, each.queue_offset + 1)
+            facts = facts_of(group, each)
+            letters.append(
+                DeadLetter(
+                    queue=queue,
+                    queue_offset=each.queue_offset,
+                    message=each,
+                    origin_topic=facts.origin_topic,
+                    origin_msg_id=facts.origin_msg_id,
+                    deliveries=facts.deliveries,
+                    redriven_times=facts.redriven_times,
+                    redriven_from=facts.redriven_from,
+                )
+            )
+        if len(letters) > limit:
+            break
+    return DeadLetters(
+        letters=tuple(letters[:limit]),
+        is_cut=len(letters) > limit,
+        undecodable=undecodable,
+        missing=sum(b - a for spans in reader.missing.values() for a, b in spans),
+        errors=dict(reader.abandoned),
+    )
+
+
+def _decode_pulled(body: bytes) -> Letters:
+    return decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
+
+
+def find_letters(
+    client: Client,
+    group: str,
+    *,
+    start: Position | None = None,
+    end: Position | None = None,
+    last: int | None = None,
+) -> LetterRanges:
+    """Resolve which letters of a group are meant; `last` counts in each queue.
+
+    Raises NotFoundError when the group has no topic of dead letters, and NoBrokerError
+    when no broker answers.
+    """
+    topic = dlq_topic(group)
+    try:
+        route = client.route(topic)
+    except NotFoundError as missing:
+        missing.message = f"group {group} has no dead letters: there is no {topic}"
+        missing.missing = None  # no topic of that name was meant
+        missing.hint = Hint(
+            "list the groups that have dead letters: ",
+            LibraryCall("Admin.dead_letters"),
+        )
+        raise
+    queues = sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queues
+        for queue_id in range(max(data.read_queue_nums, data.write_queue_nums))
+    )
+    unreadable = {d.broker_name for d in route.queues if not d.perm & PERM_READ}
+    resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
+    errors = {q: e for q, e in resolved.items() if isinstance(e, RmqError)}
+    client.raise_if_none_answers(errors.values())
+    ranges = [e.offsets for e in resolved.values() if not isinstance(e, RmqError)]
+    if last is not None:
+        ranges = [replace(e, start=max(e.start, e.end - last)) for e in ranges]
+    return LetterRanges(
+        group=group,
+        ranges=tuple(ranges),
+        write_only=frozenset(q for q in queues if q.broker_name in unreadable),
+        errors=errors,
+    )
+
+
+class LetterReader:
+    """Iterates over the letters of ranges, in lists; each queue keeps its order.
+
+    After the iteration `abandoned` has the queues that were not read to their ends and
+    `missing` the offsets that brokers did not have. Letters that cannot be decoded are
+    DecodeFailures, which no filter leaves out. It can be iterated once.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        found: LetterRanges,
+        wanted: TailFilter,
+        *,
+        decode: Callable[[bytes], Letters] = decode_messages,
+    ) -> None:
+        self._client = client
+        self._decode = decode
+        self._found = found
+        self._filter = wanted
+        self.scanned = 0
+        self.abandoned: dict[MessageQueue, RmqError] = dict(found.errors)
+        self.missing: dict[MessageQueue, list[Span]] = {}
+
+    def __iter__(self) -> Iterator[tuple[MessageQueue, Letters]]:
+        found = self._found
+        open_ranges = [e for e in found.ranges if e.queue not in found.write_only]
+        # Tags are compared here alone, so that every letter is counted as read.
+        reader = RangeReader(
+            self._client, open_ranges, ReadOptions(raise_abandoned=False)
+        )
+        for chunk in reader:
+            yield from self._letters_of(chunk)
+        self.abandoned.update(reader.abandoned)
+        for each in found.ranges:
+            if each.queue in found.write_only:
+                yield from self._viewed(each)
+
+    def _letters_of(self, chunk: Chunk) -> Iterator[tuple[MessageQueue, Letters]]:
+        if chunk.missing:
+            self.missing.setdefault(chunk.queue, []).extend(chunk.missing)
+        letters = self._decode(chunk.body) if chunk.body else []
+        yield from self._chosen(chunk.queue, letters, chunk.start, chunk.end)
+
+    def _chosen(
+        self,
+        queue: MessageQueue,
+        letters: Letters,
+        start: int,
+        end: int,
+    ) -> Iterator[tuple[MessageQueue, Letters]]:
+        chosen: Letters = []
+        for letter in letters:
+            if isinstance(letter, StoredMessage):
+                if not start <= letter.queue_offset < end:
+                    continue
+                self.scanned += 1
+                if self._filter.matches(letter):
+                    chosen.append(letter)
+            else:
+                self.scanned += 1
+                chosen.append(letter)
+        if chosen:
+            yield queue, chosen
+
+    def _viewed(self, wanted: OffsetRange) -> Iterator[tuple[MessageQueue, Letters]]:
+        """Read a write-only queue by its entries."""
+        queue, at = wanted.queue, wanted.start
+        try:
+            address = self._client.reader_of(queue)
+            while at < wanted.end:
+                count = min(_VIEWED_AT_ONCE, wanted.end - at)
+                letters, reached = self._view(queue, address, at, count)
+                yield from self._chosen(queue, letters, at, reached)
+                at = reached
+        except RmqError as error:
+            self.abandoned[queue] = error
+
+    def _view(
+        self, queue: MessageQueue, address: str, at: int, count: int
+    ) -> tuple[Letters, int]:
+        """Return the letters from offset `at` on, and the offset after them."""
+        client = self._client
+        answer = client.invoke(
+            address,
+            query_consume_queue(queue.topic, queue.queue_id, at, count=count),
+        )
+        entries = (answer.queue_data or [])[:count]
+        if not entries and not answer.max_queue_index:
+            raise DeniedError(
+                f"{queue.topic} is write-only, and the broker {address} does not say"
+                " where its messages are",
+                code=int(ResponseCode.NO_PERMISSION),
+                name=ResponseCode.NO_PERMISSION.name,
+                address=address,
+                hint=Hint(
+                    "make it readable: ",
+                    LibraryCall("Admin.update_topic", queue.topic),
+                    " ",
+                    Setting("perm", 6),
+                ),
+            )
+        if not entries:
+            low = min(answer.min_queue_index, at + count)
+            if low <= at:
+                raise PartialError(f"{queue}: {address} has no entry for offset {at}")
+            self.missing.setdefault(queue, []).append((at, low))
+            return [], low
+        bodies = ask_many(
+            client,
+            {
+                offset: (
+                    address,
+                    view_message_by_id(entry.physic_offset, topic=queue.topic),
+                )
+                for offset, entry in enumerate(entries, at)
+            },
+        )
+        letters: Letters = []
+        for offset, body in bodies.items():
+            if isinstance(body, RmqError):
+                raise body
+            found = self._decode(body)
+            # The broker does not check the place, so the answer has to name this one.
+            is_right = len(found) == 1 and found[0].queue_offset in (offset, None)
+            if not is_right:
+                raise PartialError(
+                    f"{queue}: {address} returned another message for offset {offset}"
+                )
+            letters += found
+        return letters, at + len(entries)

@@ -1,0 +1,1 @@
+"""Single messages: finding them, and what became of each in its groups."""

@@ -1,0 +1,490 @@
+"""Finds single messages: by place, by id, or by key.
+
+Ids and keys are looked up in the index of each broker, all brokers side by side. The
+index holds hashes and whole seconds, so that topic, key and time of each answer are
+compared again. A broker returns the newest 64 entries at most; older ones are asked for
+until there are none.
+
+A broker whose index is switched off, or of a kind that does not answer this request,
+answers "not found", just like one that has no such message. So where nothing was found
+the broker is asked in the same way for the newest message that it has; if its index
+does not know that one either, the broker counts as one without an index. An index in
+RocksDB (indexRocksDBEnable, 5.5.0) answers for at most maxRocksDBIndexQueryDays; a
+beginning at 0 is for it the last of these days, whatever the end is.
+
+Source: QueryMessageProcessor, DefaultMessageStore#queryMessage, IndexService,
+IndexRocksDBStore and MQAdminImpl#queryMessage in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import reader_addresses
+from rmqcli.admin.delayed import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqcli.admin.topics import list_topics, topic_configs
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.calls.store import (
+    QUERY_MESSAGE_MAX,
+    query_message,
+    view_message_by_id,
+)
+from rmqcli.api.runner import run_tasks
+from rmqcli.engine.message import Origin, PulledItem, PulledRecord
+from rmqcli.errors import (
+    BrokerError,
+    ConfigError,
+    NotFoundError,
+    RmqError,
+    TextError,
+    UsageError,
+)
+from rmqcli.hint import Blank, Hint, Setting
+from rmqcli.model import MessageQueue
+from rmqcli.queue_selector import parse_queue
+from rmqcli.tasks import Request
+from rmqcli.units import DAY_MS
+from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
+    from rmqcli.tasks import Task
+
+#: Messages of one key that are looked up on one broker.
+FOUND_MAX = 1_000
+#: An id without its topic is looked up in at most this many topics.
+TOPICS_MAX = 200
+#: Where brokers keep messages that no consumer gets yet.
+PENDING_TOPICS: Final = (
+    "RMQ_SYS_TRANS_HALF_TOPIC",  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+#: Hex digits of the ids of clients: 32 and 56 over remoting, 34 over gRPC.
+_ID_LENGTHS = (32, 34, 56)
+#: An entry's time is rounded down to a whole second since its file began.
+_INDEX_ROUNDS_MS = 1_000
+#: The first time that is asked for: an index in RocksDB takes 0 for some days ago.
+_BEGIN_MS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
+    """A queue and an offset in it, written as TOPIC@BROKER:QUEUE:OFFSET."""
+
+    queue: MessageQueue
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.queue}:{self.queue_offset}"
+
+
+def parse_place(text: str) -> MessagePlace | None:
+    """Read TOPIC@BROKER:QUEUE:OFFSET; None for any other text, such as an id or key."""
+    queue, _, digits = text.rpartition(":")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        return None
+    try:
+        return MessagePlace(parse_queue(queue), int(digits))
+    except TextError:
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundMessages:
+    """The messages that were found, by store time, and what was not searched.
+
+    `errors` has the brokers that did not answer, by name. `without_index` are brokers
+    that answered, but whose index does not even know the newest message that they have,
+    or has no keys of what they store, as of batches that are one record.
+    `more_on` are brokers that have, or may have, more messages of the key than are
+    here.
+    """
+
+    messages: list[PulledMessage] = field(default_factory=list)
+    errors: dict[str, RmqError] = field(default_factory=dict)
+    without_index: list[str] = field(default_factory=list)
+    more_on: list[str] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every broker was searched to the end."""
+        return not (self.errors or self.without_index or self.more_on)
+
+
+def find_messages(
+    client: Client, ref: str, topic: str | None = None, *, pending: bool = False
+) -> FoundMessages:
+    """Find messages by `ref`, in `topic` or anywhere.
+
+    `ref` is TOPIC@BROKER:QUEUE:OFFSET, the id of a message (its UNIQ_KEY), an offset
+    id, or, with `topic`, a key. Several messages may have the same id, for instance
+    after a producer sent a message again. With `pending`, a message that is not found
+    is also looked for among those that no consumer gets yet: half and delayed ones,
+    which lie in topics of the broker's own. Raises UsageError for a key without
+    `topic`, and NotFoundError when there is no such topic or broker.
+    """
+    place = parse_place(ref)
+    if place is not None and topic in (None, place.queue.topic):
+        return _at_place(client, place)
+    if topic is None and not is_id(ref):
+        raise UsageError(
+            f"{ref!r} is neither a message id nor TOPIC@BROKER:QUEUE:OFFSET",
+            hint=Hint(
+                "to find a key, name its topic: ", Setting("topic", Blank("TOPIC"))
+            ),
+        )
+    found = FoundMessages()
+    if is_id(ref):
+        found = by_offset_id(client, ref, topic, pending=pending)
+    if found.messages:
+        return found
+    topics = [topic] if topic is not None else _all_topics(client, ref)
+    # Ids are in capitals; a key, such as a hash, may look like one.
+    for text in dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]):
+        by_index = find_by_index(client, topics, text)
+        found.messages += [
+            each for each in by_index.messages if text in (ref, each.msg_id)
+        ]
+        found.errors |= by_index.errors
+        found.without_index = by_index.without_index
+        found.more_on += by_index.more_on
+    if pending and not found.messages:
+        _add_pending(client, topics, ref, found)
+    return found
+
+
+def _add_pending(
+    client: Client, topics: Iterable[str], ref: str, found: FoundMessages
+) -> None:
+    """Add the half and the delayed messages of the topics with this id or key.
+
+    Of several records of one message the last is added: a broker writes a half message
+    again when it checks it, and one that is due late. A recall is not a message.
+    """
+    wanted = frozenset(topics)
+    addresses = reader_addresses(client.cluster_info().brokers.values())
+    end_ms = client.clock.epoch_ms() + DAY_MS
+    last: dict[object, PulledMessage] = {}
+    for text in dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]):
+        places = [
+            (own, name, address)
+            for name, address in addresses.items()
+            for own in PENDING_TOPICS
+        ]
+        searches = [
+            _Search(*place, text, FOUND_MAX).search(0, end_ms) for place in places
+        ]
+        for (_, name, _), outcome in zip(
+            places, run_tasks(client, searches), strict=True
+        ):
+            if isinstance(outcome, RmqError):
+                found.errors[name] = outcome
+                continue
+            for message in outcome.messages:
+                properties = message.properties
+                if (
+                    properties.get("REAL_TOPIC") in wanted
+                    and "TIMER_DEL_UNIQKEY" not in properties
+                    and text in (ref, message.msg_id)
+                ):
+                    place = (message.message_queue, message.queue_offset)
+                    last[message.msg_id or place] = message
+    found.messages += sorted(last.values(), key=lambda e: e.store_timestamp_ms)
+
+
+def is_id(text: str) -> bool:
+    """Whether this may be the id of a message, or an offset id."""
+    is_hex = text.isascii() and all(each in "0123456789abcdefABCDEF" for each in text)
+    return is_hex and len(text) in _ID_LENGTHS
+
+
+def _all_topics(client: Client, ref: str) -> list[str]:
+    listed = list_topics(client)
+    names = [row.topic for row in listed.topics if row.kind == "normal"]
+    if len(names) > TOPICS_MAX:
+        raise UsageError(
+            f"there are {len(names):,} topics, and an id is looked up in at most"
+            f" {TOPICS_MAX}",
+            hint=Hint(f"name the topic of {ref}: ", Setting("topic", Blank("TOPIC"))),
+        )
+    return names
+
+
+def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
+    address = client.reader_of(place.queue)
+    call = pull_message(place.queue, place.queue_offset, max_msg_nums=1)
+    answer = client.invoke(address, call)
+    return FoundMessages(
+        messages=[
+            message
+            for message in decode_found(answer.body, place.queue.broker_name)
+            if message.queue_offset == place.queue_offset
+        ]
+    )
+
+
+def by_offset_id(
+    client: Client, text: str, topic: str | None, *, pending: bool = False
+) -> FoundMessages:
+    """Read the record at the place that an offset id names, if a broker has its host.
+
+    The broker returns whatever bytes are there, so the record must state the id.
+    """
+    found = FoundMessages()
+    try:
+        wanted = decode_offset_msg_id(text)
+    except ConfigError:
+        return found
+    for broker in client.cluster_info().brokers.values():
+        if wanted.host not in broker.addresses.values():
+            continue
+        call = view_message_by_id(wanted.commit_log_offset, topic=topic)
+        try:
+            body = client.invoke(wanted.host, call)
+        except BrokerError:
+            continue  # nothing is there: it may be a unique id
+        except RmqError as error:
+            found.errors[broker.broker_name] = error
+            continue
+        found.messages += [
+            message
+            for message in decode_found(body, broker.broker_name)
+            if message.offset_msg_id == text.upper()
+            and (
+                topic in (None, message.message_queue.topic)
+                or (pending and topic == message.properties.get("REAL_TOPIC"))
+            )
+        ]
+    return found
+
+
+def find_by_index(
+    client: Client,
+    topics: Iterable[str],
+    key: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int | None = None,
+    found_max: int = FOUND_MAX,
+) -> FoundMessages:
+    """Look a key or UNIQ_KEY up in the index of each broker of the topics.
+
+    `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time, both
+    inclusive. Each broker returns its newest `found_max` messages. Raises NotFoundError
+    for an unknown topic, and UsageError for a key without a word.
+    """
+    if not key.strip(" "):
+        raise UsageError("no message has a key that consists of blanks")
+    if end_ms is None:
+        end_ms = client.clock.epoch_ms() + DAY_MS  # a broker's clock may be ahead
+    found = FoundMessages()
+    places: list[tuple[str, str, str]] = []
+    answered: dict[str, str] = {}
+    tasks = []
+    for topic, route in client.routes(topics).items():
+        if isinstance(route, RmqError):
+            raise route
+        addresses = reader_addresses(route.brokers)
+        for broker in route.brokers:
+            address = addresses.get(broker.broker_name)
+            if address is None:
+                found.errors[broker.broker_name] = NotFoundError(
+                    f"broker {broker.broker_name} has no address", code=1, name=""
+                )
+                continue
+            search = _Search(topic, broker.broker_name, address, key, found_max)
+            places.append((topic, broker.broker_name, address))
+            tasks.append(search.run(begin_ms, end_ms))
+    for (_, broker_name, address), outcome in zip(
+        places, run_tasks(client, tasks), strict=True
+    ):
+        if isinstance(outcome, RmqError):
+            found.errors[broker_name] = outcome
+            continue
+        answered[broker_name] = address
+        found.messages += outcome.messages
+        if outcome.has_more and broker_name not in found.more_on:
+            found.more_on.append(broker_name)
+        if outcome.is_without_index and broker_name not in found.without_index:
+            found.without_index.append(broker_name)
+    found.messages.sort(key=lambda each: each.store_timestamp_ms)
+    if found.messages and len({each[0] for each in places}) == 1:
+        _note_batches(client, places[0][0], answered, found)
+    return found
+
+
+def _note_batches(
+    client: Client, topic: str, addresses: Mapping[str, str], found: FoundMessages
+) -> None:
+    """Note brokers that store a batch as one record: the index has none of its keys."""
+    modern = {
+        name: address
+        for name, address in addresses.items()
+        if client.broker_version(address) >= V5_0_0
+    }
+    for name, config in topic_configs(client, topic, modern).items():
+        if isinstance(config, TopicConfig) and (
+            config.attributes.get("queue.type") == "BatchCQ"
+            and name not in found.without_index
+        ):
+            found.without_index.append(name)
+
+
+@dataclass(slots=True)
+class _Searched:
+    messages: list[PulledMessage]
+    has_more: bool = False
+    is_without_index: bool = False
+    #: whether the index knows no entry at all with the hash of the key
+    is_empty: bool = False
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for one key in one topic on one broker."""
+
+    topic: str
+    broker_name: str
+    address: str
+    key: str
+    found_max: int
+
+    def run(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
+        """Search, and where nothing is found, find out whether there is an index."""
+        searched = yield from self.search(begin_ms, end_ms)
+        if searched.is_empty:
+            searched.is_without_index = yield from self._lacks_index(begin_ms, end_ms)
+        return searched
+
+    def search(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
+        """Look the key up until the broker has no more."""
+        # A key with spaces is stored as several: each message with its first word is
+        # a candidate.
+        word = next(word for word in self.key.split(" ") if word)
+        begin_ms = max(0, begin_ms)
+        seen: dict[tuple[int, int], PulledMessage] = {}
+        until_ms = end_ms
+        searched = _Searched([])
+        while True:
+            call = query_message(
+                self.topic,
+                word,
+                begin_ms=max(_BEGIN_MS, begin_ms - _INDEX_ROUNDS_MS),
+                end_ms=until_ms,
+                max_num=QUERY_MESSAGE_MAX,
+            )
+            body = yield Request(self.address, call)
+            page = decode_found(body, self.broker_name)
+            # The messages of a batch may have one place in the commit log.
+            places = {(m.commit_log_offset, m.queue_offset): m for m in page}
+            fresh = places.keys() - seen.keys()
+            seen |= places
+            wanted = [m for m in seen.values() if self._is_wanted(m, begin_ms, end_ms)]
+            # A message with the same key twice is in a page twice.
+            if _count_records(body) < QUERY_MESSAGE_MAX:
+                break
+            if len(wanted) > self.found_max:
+                break
+            times_ms = [m.store_timestamp_ms for m in page]
+            if min(times_ms, default=0) > until_ms + _INDEX_ROUNDS_MS:
+                # The broker does not go by the end, as with an index in RocksDB.
+                searched.has_more = True
+                break
+            until_ms = min([until_ms, *times_ms])
+            if not fresh:
+                # More entries of one second than a page holds: the rest is not told.
+                searched.has_more = True
+                until_ms -= _INDEX_ROUNDS_MS
+        wanted.sort(key=lambda each: each.store_timestamp_ms)
+        if len(wanted) > self.found_max:
+            searched.has_more = True
+        searched.messages = wanted[-self.found_max :]
+        searched.is_empty = not seen
+        return searched
+
+    def _is_wanted(self, message: PulledMessage, begin_ms: int, end_ms: int) -> bool:
+        return (
+            begin_ms <= message.store_timestamp_ms <= end_ms
+            and message.message_queue.topic == self.topic
+            and has_key(message, self.key)
+        )
+
+    def _lacks_index(self, begin_ms: int, end_ms: int) -> Task[bool]:
+        """Whether the index does not find the newest message of the topic either.
+
+        It is looked up between the same times, as far as they allow it.
+        """
+        stats = yield Request(self.address, get_topic_stats_info(self.topic))
+        newest = max(
+            (
+                (offsets.last_update_timestamp, queue, offsets.max_offset - 1)
+                for queue, offsets in stats.items()
+                if offsets.max_offset > offsets.min_offset
+            ),
+            default=None,
+        )
+        if newest is None:
+            return False
+        _, queue, queue_offset = newest
+        try:
+            call = pull_message(queue, queue_offset, max_msg_nums=1)
+            answer = yield Request(self.address, call)
+        except BrokerError:
+            return False  # a topic that may not be read
+        for message in decode_found(answer.body, self.broker_name):
+            text = message.msg_id or (message.keys or "").split(" ")[0]
+            if not text:
+                return False  # it is not in any index
+            time_ms = message.store_timestamp_ms
+            probe = query_message(
+                self.topic,
+                text,
+                begin_ms=max(_BEGIN_MS, min(begin_ms, time_ms) - _INDEX_ROUNDS_MS),
+                end_ms=max(end_ms, time_ms),
+                max_num=1,
+            )
+            body = yield Request(self.address, probe)
+            return not body
+        return False
+
+
+def has_key(message: StoredMessage, key: str) -> bool:
+    """Whether `key` is the message's id (UNIQ_KEY) or one of its keys.
+
+    A key with spaces is found where its words are adjacent.
+    """
+    return message.msg_id == key or f" {key} " in f" {message.keys or ''} "
+
+
+def _count_records(body: bytes) -> int:
+    """Return how many records there are, readable or not; a batch may be one."""
+    count = at = 0
+    while at < len(body):
+        count += 1
+        at += max(4, int.from_bytes(body[at : at + 4]))
+    return count
+
+
+def decode_found(body: bytes, broker_name: str) -> list[PulledMessage]:
+    """Decode records of any queues of a broker; unreadable ones are left out."""
+    found: list[PulledMessage] = []
+    plain = decode_messages(body)
+    pulled = decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
+    for stored, message in zip(plain, pulled, strict=True):
+        if not isinstance(stored, StoredMessage):
+            continue
+        assert isinstance(message, PulledRecord | PulledItem)  # noqa: S101
+        queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
+        message.origin = Origin(queue, 0, 0)
+        found.append(message)
+    return found

@@ -1,0 +1,762 @@
+"""Reads what became of a message in each group of its topic.
+
+All brokers are asked side by side, in an order that matters: committed offsets are read
+before copies are looked for. A member that fails sends its message back before it
+commits, so a group that is past the message has left its copy by then.
+
+Copies of a message for a retry keep its unique id, under which the index has them in
+`%RETRY%group`, in the retry topics of POP, in `SCHEDULE_TOPIC_XXXX` while their delay
+lasts, and in `%DLQ%group`. They may be on any broker.
+
+Source: AdminBrokerProcessor, QueryMessageProcessor, ScheduleMessageService and
+KeyBuilder in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.delayed import SCHEDULE_TOPIC
+from rmqcli.admin.dlq.letter import ORIGIN_MESSAGE_ID
+from rmqcli.admin.lag.check_points import (
+    REVIVE_TOPIC_PREFIX,
+    PopPlace,
+    read_deliveries,
+)
+from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
+from rmqcli.admin.message.find import PENDING_TOPICS, decode_found
+from rmqcli.admin.message.outcome import (
+    Copy,
+    GroupEvidence,
+    GroupVerdict,
+    Holder,
+    judge,
+)
+from rmqcli.admin.message.pending import (
+    REAL_TOPIC,
+    PendingOutcome,
+    is_pending,
+    judge_pending,
+    level_delays_ms,
+    level_due_ms,
+)
+from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
+from rmqcli.admin.topics import show_topic
+from rmqcli.api.calls.config import (
+    get_all_subscription_group_config,
+    get_broker_config,
+    get_broker_runtime_info,
+)
+from rmqcli.api.calls.consumer import (
+    check_client_config,
+    get_consumer_connection_list,
+    get_consumer_running_info,
+)
+from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
+from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
+from rmqcli.api.positions import broker_clock
+from rmqcli.api.runner import run_tasks
+from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.model import (
+    MessageQueue,
+    dlq_topic,
+    is_system_group,
+    pop_retry_topics,
+    retry_topic,
+)
+from rmqcli.tasks import Request
+from rmqcli.units import DAY_MS
+from rmqcli.wire.subscription import SQL92
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from rmqcli.admin.lag.check_points import PopDeliveries, PopDelivery
+    from rmqcli.admin.reset.backup import Backup
+    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+    from rmqcli.admin.topics import TopicDetail
+    from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
+    from rmqcli.wire.subscription import SubscriptionData
+
+_POP = "CONSUME_POP"  # ConsumeType.CONSUME_POP
+_HOUR_MS = 3_600_000
+_MEMBERS_ASKED_MAX = 64
+#: A member that does not answer must not hold up the rest.
+_MEMBER_TIMEOUT_MS = 1_000
+#: An index that is further behind the log may not have the copies that count.
+_INDEX_BEHIND_BYTES_MAX = 1 << 20
+#: The clocks of masters that have the same group may differ by so much.
+_CLOCK_SLACK_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """Whether the message can still be consumed, and until when.
+
+    `state` is `stored`, `trimmed` when its queue begins behind it, or `unknown`.
+    `until_ms` (epoch ms) is when the broker may delete it at the earliest, by its
+    fileReservedTime; it keeps whole files, and deletes earlier when its disk is full.
+    None if the broker does not tell.
+    """
+
+    state: str
+    until_ms: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageOutcome:
+    """A message, where it is stored, and what became of it in each group.
+
+    `errors` has the brokers that did not answer, by name: groups that only they know
+    are missing.
+    """
+
+    message: PulledMessage
+    stored: StoredState
+    groups: list[GroupVerdict] = field(default_factory=list)
+    errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
+
+
+def outcome_of(
+    client: Client,
+    message: PulledMessage,
+    *,
+    groups: Collection[str] = (),
+    backups: Sequence[Backup] = (),
+) -> MessageOutcome:
+    """Return what became of `message` in `groups`, or in all groups of its topic.
+
+    `backups` are those of resets, in the order of their saving: a reset that moved a
+    group over the message speaks against its having been consumed. Raises NotFoundError
+    when the topic is gone.
+    """
+    return _Reading(client, message).run(groups, backups)
+
+
+class _Reading:
+    """What is read about one message."""
+
+    def __init__(self, client: Client, message: PulledMessage) -> None:
+        self._client = client
+        self._message = message
+        self._queue = message.message_queue
+        self._brokers = reader_addresses(client.cluster_info().brokers.values())
+        self._outcome = MessageOutcome(
+            message=message, stored=StoredState(state="unknown", until_ms=None)
+        )
+        self._address = self._brokers.get(self._queue.broker_name)
+        self._levels: dict[str, tuple[int, ...]] = {}
+        #: of the message's broker; empty if it does not show them
+        self._settings: dict[str, str] = {}
+        #: broker name -> bytes of its log that are not in the index yet
+        self._late_indexes: dict[str, int] = {}
+        #: how far the clock of the message's broker is ahead of this machine's
+        self._ahead_ms = 0
+
+    def run(self, groups: Collection[str], backups: Sequence[Backup]) -> MessageOutcome:
+        pending = self._pending()
+        if pending is not None and pending.delivered is not None:
+            self._take_delivered(pending.delivered)
+            pending = None
+        topic = self._queue.topic
+        if pending is not None:
+            topic = self._message.properties[REAL_TOPIC]
+        detail = show_topic(self._client, topic)
+        self._outcome.errors |= detail.errors
+        names = sorted(
+            set(groups) or {g for g in detail.groups if not is_system_group(g)}
+        )
+        self._read_settings()
+        min_offset = self._min_offset(detail)
+        self._outcome.stored = self._stored(min_offset)
+        if pending is not None:
+            self._outcome.groups = [self._waits(name, pending) for name in names]
+            return self._outcome
+        evidence = {name: GroupEvidence(group=name) for name in names}
+        self._read_offsets(evidence)
+        self._read_members(evidence)
+        self._read_holders(evidence)
+        self._read_selection(evidence)
+        self._read_copies(evidence)
+        self._read_deliveries(evidence)
+        if backups:
+            here = identity_of(self._client.route(self._queue.topic))
+            for name, seen in evidence.items():
+                seen.moved_by = _moved_by(backups, name, self._message, here)
+        self._outcome.groups = [
+            judge(self._message, seen, min_offset=min_offset)
+            for seen in evidence.values()
+        ]
+        return self._outcome
+
+    def _pending(self) -> PendingOutcome | None:
+        """Say what became of a message that is, or was, not for consumers yet."""
+        if not is_pending(self._message):
+            return None
+        if self._address is None:
+            return PendingOutcome(reason=f"{self._queue.broker_name} has no address")
+        try:
+            return judge_pending(self._client, self._address, self._message)
+        except RmqError as error:
+            self._outcome.errors[self._queue.broker_name] = error
+            return PendingOutcome(
+                reason=f"{self._queue.broker_name} did not answer: {error.message}"
+            )
+
+    def _take_delivered(self, message: PulledMessage) -> None:
+        """Go on with the copy that consumers get."""
+        self._message = self._outcome.message = message
+        self._queue = message.message_queue
+
+    def _read_settings(self) -> None:
+        """Read the settings of all brokers, and how far their indexes are behind."""
+        questions = {
+            (name, call.code): (address, call)
+            for name, address in self._brokers.items()
+            for call in (get_broker_config(), get_broker_runtime_info())
+        }
+        asked_ms = self._client.clock.epoch_ms()
+        answers = ask_many(self._client, questions)
+        answered_ms = self._client.clock.epoch_ms()
+        for (name, code), answer in answers.items():
+            is_own = name == self._queue.broker_name
+            if isinstance(answer, RmqError):
+                continue
+            if code == get_broker_config().code:
+                self._levels[name] = level_delays_ms(
+                    answer.get("messageDelayLevel", "")
+                )
+                if is_own:
+                    self._settings = answer
+                continue
+            behind = answer.get("dispatchBehindBytes", "")
+            if behind.isdigit() and int(behind) > _INDEX_BEHIND_BYTES_MAX:
+                self._late_indexes[name] = int(behind)
+            if is_own:
+                clock = broker_clock(answer, asked_ms=asked_ms, answered_ms=answered_ms)
+                self._ahead_ms = clock.epoch_ms - answered_ms
+
+    def _min_offset(self, detail: TopicDetail) -> int | None:
+        for each in detail.queues:
+            if each.queue == self._queue and each.offset is not None:
+                return each.offset.min_offset
+        return None
+
+    def _stored(self, min_offset: int | None) -> StoredState:
+        if self._queue.topic in PENDING_TOPICS:
+            min_offset = 0
+        if min_offset is None:
+            state = "unknown"
+        elif self._message.queue_offset < min_offset:
+            state = "trimmed"
+        else:
+            state = "stored"
+        hours = self._settings.get("fileReservedTime", "")
+        until_ms = None
+        if hours.isascii() and hours.isdigit() and len(hours) < 7:
+            until_ms = self._message.store_timestamp_ms + int(hours) * _HOUR_MS
+        return StoredState(state=state, until_ms=until_ms)
+
+    def _waits(self, group: str, pending: PendingOutcome) -> GroupVerdict:
+        return GroupVerdict(
+            group=group,
+            verdict=pending.verdict,
+            evidence=pending.evidence,
+            reason=pending.reason,
+            next_at_ms=pending.next_at_ms,
+            where=f"{self._queue}:{self._message.queue_offset}",
+        )
+
+    def _due_ms(self, message: PulledMessage) -> int | None:
+        return level_due_ms(message, self._levels.get(message.broker_name, ()))
+
+    def _read_offsets(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Read the committed and the pulled offset of each group in the queue."""
+        client, queue, address = self._client, self._queue, self._address
+        if address is None or queue.broker_name in self._outcome.errors:
+            error = self._outcome.errors.get(queue.broker_name)
+            for seen in evidence.values():
+                seen.no_offset = (
+                    f"{queue.broker_name} has no address"
+                    if error is None
+                    else f"{queue.broker_name} did not answer: {error.message}"
+                )
+            return
+        table = None
+        if client.broker_version(address) >= V5_0_0:
+            offsets = ask_many(
+                client,
+                {
+                    name: (
+                        address,
+                        query_consumer_offset(name, queue.topic, queue.queue_id),
+                    )
+                    for name in evidence
+                },
+            )
+        else:  # these brokers may answer 0 where nothing was committed
+            table = ask_each(client, {"": address}, get_all_consumer_offset())[""]
+            offsets = {
+                name: table
+                if isinstance(table, RmqError)
+                else table.get((name, queue.topic), {}).get(queue.queue_id)
+                for name in evidence
+            }
+        stats = ask_many(
+            client,
+            {
+                name: (address, get_consume_stats(name, queue.topic))
+                for name in evidence
+            },
+        )
+        for name, seen in evidence.items():
+            offset, found = offsets[name], stats[name]
+            if isinstance(offset, RmqError):
+                seen.no_offset = offset.message
+            else:
+                seen.committed = offset
+            item = None if isinstance(found, RmqError) else found.offsets.get(queue)
+            seen.pulled = None if item is None else item.pull_offset
+
+    def _read_members(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        address = self._address
+        if address is None:
+            return
+        members = ask_many(
+            self._client,
+            {name: (address, get_consumer_connection_list(name)) for name in evidence},
+        )
+        call = get_all_subscription_group_config()
+        configs = ask_each(self._client, {"": address}, call)[""]
+        topic = self._queue.topic
+        pop = {name: pop_retry_topics(name, topic) for name in evidence}
+        routes = self._client.routes(t for pair in pop.values() for t in pair)
+        for name, seen in evidence.items():
+            found = members[name]
+            if isinstance(found, RmqError):
+                seen.no_members = f"its members are not known: {found.message}"
+            else:
+                seen.connection = found
+            # Brokers create the topic when POP first revives a message.
+            found_routes = [routes[t] for t in pop[name]]
+            seen.is_pop = any(
+                not isinstance(route, RmqError) for route in found_routes
+            ) or (found is not None and getattr(found, "consume_type", "") == _POP)
+            for route in found_routes:
+                if isinstance(route, RmqError) and not isinstance(route, NotFoundError):
+                    seen.no_members = (
+                        f"whether it consumes with POP is not known: {route.message}"
+                    )
+            if seen.connection is not None:
+                seen.is_pop |= any(
+                    is_grpc_client(each.client_id)
+                    for each in seen.connection.connections
+                )
+            if isinstance(configs, RmqError):
+                seen.no_deliveries = (
+                    f"whether the group is orderly is not known: {configs.message}"
+                )
+            elif name in configs:
+                seen.retry_max_times = configs[name].retry_max_times
+                seen.is_orderly = configs[name].consume_message_orderly
+        self._read_proxied(evidence)
+
+    def _read_proxied(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Add members behind proxies in cluster mode, which brokers do not know."""
+        alone = [
+            seen
+            for seen in evidence.values()
+            if seen.connection is None and seen.no_members is None
+        ]
+        if not alone:
+            return
+        proxied = find_proxied_members(self._client)
+        for seen in alone:
+            if seen.group in proxied.by_group:
+                seen.connection = proxied.by_group[seen.group][0]
+                seen.is_pop = True
+            else:
+                seen.no_members = proxied.unknown_because
+
+    def _read_holders(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Find the member of each group that pulls the queue, and what it holds.
+
+        Members behind a proxy do not answer the question, and members that use POP have
+        other queues in their answer.
+        """
+        if self._address is None:
+            return
+        asked = {
+            (name, member.client_id): (
+                self._address,
+                get_consumer_running_info(name, member.client_id),
+            )
+            for name, seen in evidence.items()
+            if seen.connection is not None
+            for member in seen.connection.connections[:_MEMBERS_ASKED_MAX]
+            if not is_grpc_client(member.client_id)
+        }
+        if not asked:
+            return
+        answers = ask_many(self._client, asked, timeout_ms=_MEMBER_TIMEOUT_MS)
+        asked_ms = self._client.clock.epoch_ms() + self._ahead_ms
+        for (name, client_id), answer in answers.items():
+            if isinstance(answer, RmqError):
+                continue
+            held = answer.process_queues.get(self._queue)
+            if held is None or held.droped:
+                continue
+            cached = (held.cached_msg_min_offset, held.cached_msg_max_offset)
+            evidence[name].holder = Holder(
+                client_id=client_id,
+                cached=cached if held.cached_msg_count else None,
+                pulled_ms=held.last_pull_timestamp,
+                asked_ms=asked_ms,
+                subscription=next(
+                    (e for e in answer.subscriptions if e.topic == self._queue.topic),
+                    None,
+                ),
+                committed=held.commit_offset,
+            )
+
+    def _read_selection(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Have the broker evaluate the filters that are not tags."""
+        if self._address is None:
+            return
+        filtered: dict[SubscriptionData, list[GroupEvidence]] = {}
+        for seen in evidence.values():
+            if seen.connection is None:
+                continue
+            own = seen.connection.subscriptions.get(self._queue.topic)
+            if own is not None and own.expression_type == SQL92:
+                filtered.setdefault(replace(own, sub_version=0), []).append(seen)
+        for subscription, members in filtered.items():
+            selected, why = self._selected(subscription)
+            for seen in members:
+                seen.selected, seen.no_selection = selected, why
+
+    def _selected(
+        self, subscription: SubscriptionData
+    ) -> tuple[bool | None, str | None]:
+        """Whether a pull with the filter returns the message; None and why if unknown.
+
+        A broker that cannot parse a filter returns every message; so it is checked
+        first.
+        """
+        offset, address = self._message.queue_offset, self._address or ""
+        pull = pull_message(
+            self._queue,
+            offset,
+            max_msg_nums=1,
+            expression=subscription.sub_string,
+            expression_type=SQL92,
+        )
+        try:
+            self._client.invoke(address, check_client_config(subscription))
+            plain = self._client.invoke(
+                address, pull_message(self._queue, offset, max_msg_nums=1)
+            )
+            chosen = self._client.invoke(address, pull)
+        except RmqError as error:
+            return None, f"was not evaluated by the broker: {error.message}"
+        found, selected = (
+            {each.queue_offset for each in decode_found(body, self._queue.broker_name)}
+            for body in (plain.body, chosen.body)
+        )
+        if offset not in found:
+            return None, "cannot be evaluated: the message is not in its queue any more"
+        return offset in selected, None
+
+    def _read_copies(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Find the copies of the message in the retry and dead-letter topics."""
+        message = self._message
+        if not message.msg_id:
+            for seen in evidence.values():
+                seen.no_copies = "it has no unique id, by which retries are found"
+            return
+        first = self._look_up(evidence, message.msg_id)
+        if not any(seen.copies for seen in evidence.values()):
+            return
+        self._read_passed(evidence)
+        # A retry that failed meanwhile has left a later copy, which counts.
+        passed = {
+            (name, copy.place): copy.is_passed
+            for name, seen in evidence.items()
+            for copy in seen.copies
+        }
+        if first:
+            self._look_up(evidence, message.msg_id)
+        for name, seen in evidence.items():
+            seen.copies = [
+                replace(copy, is_passed=passed.get((name, copy.place), False))
+                for copy in seen.copies
+            ]
+
+    def _look_up(self, evidence: Mapping[str, GroupEvidence], msg_id: str) -> bool:
+        topic = self._queue.topic
+        kinds: dict[str, tuple[str, str, bool]] = {}
+        for name in evidence:
+            kinds[retry_topic(name)] = (name, "retry", False)
+            kinds[dlq_topic(name)] = (name, "dead", False)
+            for each in pop_retry_topics(name, topic):
+                kinds[each] = (name, "retry", True)
+        answers = ask_many(
+            self._client,
+            {
+                (broker_name, each): (
+                    address,
+                    query_message(
+                        each,
+                        msg_id,
+                        begin_ms=0,
+                        end_ms=self._client.clock.epoch_ms() + DAY_MS,
+                        max_num=QUERY_MESSAGE_MAX,
+                    ),
+                )
+                for broker_name, address in self._brokers.items()
+                for each in (topic, SCHEDULE_TOPIC, *kinds)
+            },
+        )
+        originals: list[PulledMessage] = []
+        copies: list[tuple[str, Copy]] = []
+        failed: dict[str, RmqError] = {}
+        for (broker_name, each), body in answers.items():
+            if isinstance(body, RmqError):
+                failed[broker_name] = body
+                continue
+            for found in decode_found(body, broker_name):
+                stored = found.message_queue.topic
+                if found.msg_id != msg_id or stored != each:
+                    continue
+                if stored == topic:
+                    originals.append(found)
+                    continue
+                real = found.properties.get(REAL_TOPIC, "")
+                is_delay = stored == SCHEDULE_TOPIC
+                if (real if is_delay else stored) not in kinds:
+                    continue
+                name, kind, is_pop = kinds[real if is_delay else stored]
+                copies.append(
+                    (
+                        name,
+                        Copy(
+                            kind="delay" if is_delay else kind,
+                            message=found,
+                            is_pop=is_pop,
+                            due_ms=self._due_ms(found) if is_delay else None,
+                        ),
+                    )
+                )
+        self._outcome.errors |= failed
+        self._take(evidence, originals, copies, failed)
+        return bool(copies)
+
+    def _take(
+        self,
+        evidence: Mapping[str, GroupEvidence],
+        originals: Sequence[PulledMessage],
+        copies: Iterable[tuple[str, Copy]],
+        failed: Mapping[str, RmqError],
+    ) -> None:
+        message = self._message
+        why = None
+        if failed:
+            names = ", ".join(failed)
+            why = f"retries may be on {names}, which did not answer"
+        elif self._late_indexes:
+            why = "; ".join(
+                f"the index of {name} is {count:,} bytes behind, and may lack retries"
+                for name, count in self._late_indexes.items()
+            )
+        elif message.offset_msg_id not in {each.offset_msg_id for each in originals}:
+            why = (
+                "the index does not find the message itself, so not its retries either"
+            )
+        ids = {each.offset_msg_id for each in originals}
+        for seen in evidence.values():
+            seen.copies = []
+            seen.no_copies = why
+        for name, copy in copies:
+            origin = copy.message.properties.get(ORIGIN_MESSAGE_ID)
+            if len(ids) > 1 and origin not in ids:
+                evidence[name].no_copies = (
+                    f"{len(ids)} messages have its id, and the retry at {copy.place}"
+                    " may be of any of them"
+                )
+            elif len(ids) <= 1 or origin == message.offset_msg_id:
+                evidence[name].copies.append(copy)
+
+    def _read_passed(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Note whether groups are past their copies in the retry topics."""
+        asked = {}
+        for name, seen in evidence.items():
+            for copy in seen.copies:
+                queue = copy.message.message_queue
+                call = query_consumer_offset(name, queue.topic, queue.queue_id)
+                if copy.kind == "retry":
+                    asked[name, queue] = (self._brokers[queue.broker_name], call)
+        answers = ask_many(self._client, asked)
+        for name, seen in evidence.items():
+            seen.copies = [
+                replace(copy, is_passed=_is_passed(copy, name, answers))
+                for copy in seen.copies
+            ]
+
+    def _read_deliveries(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Read what POP recorded about the message and its retries."""
+        message = self._message
+        own = PopPlace(
+            group="",
+            topic=self._queue.topic,
+            queue_id=self._queue.queue_id,
+            queue_offset=message.queue_offset,
+        )
+        wanted: dict[str, list[PopPlace]] = {}
+        for name, seen in evidence.items():
+            if seen.holder is None or seen.is_pop:
+                wanted.setdefault(self._queue.broker_name, []).append(
+                    replace(own, group=name)
+                )
+            for copy in seen.copies:
+                if copy.is_pop:
+                    place = _place_of(name, copy)
+                    wanted.setdefault(copy.message.broker_name, []).append(place)
+        for broker_name, places in wanted.items():
+            self._read_deliveries_of(broker_name, places, evidence)
+
+    def _read_deliveries_of(
+        self,
+        broker_name: str,
+        places: Sequence[PopPlace],
+        evidence: Mapping[str, GroupEvidence],
+    ) -> None:
+        address = self._brokers.get(broker_name)
+        if address is None or self._client.broker_version(address) < V5_0_0:
+            return
+        is_own = broker_name == self._queue.broker_name
+        found: dict[PopPlace, PopDelivery] = {}
+        reason = self._no_records() if is_own else None
+        try:
+            read = None if reason else self._deliveries(broker_name, address, places)
+        except RmqError as error:
+            read, reason = None, f"the records of POP were not read: {error.message}"
+        if read is not None:
+            found, reason = read.found, read.reason
+        for place in places:
+            seen = evidence[place.group]
+            if reason is not None:
+                seen.no_deliveries = reason
+            if place.topic == self._queue.topic and place in found:
+                seen.delivery = found[place]
+                seen.is_pop = True
+            seen.copies = [
+                replace(copy, delivery=found.get(_place_of(place.group, copy)))
+                if copy.is_pop and copy.message.broker_name == broker_name
+                else copy
+                for copy in seen.copies
+            ]
+
+    def _no_records(self) -> str | None:
+        """Say why the message's broker has no records of POP that can be read."""
+        if not self._settings:
+            return "what POP hands out is not known: the broker hides its settings"
+        for name, where in (
+            ("popConsumerKVServiceEnable", "in RocksDB"),
+            ("enablePopBufferMerge", "in memory"),
+        ):
+            if self._settings.get(name) == "true":
+                return (
+                    "what POP has handed out is not known: its broker keeps that"
+                    f" {where} ({name})"
+                )
+        return None
+
+    def _deliveries(
+        self, broker_name: str, address: str, places: Sequence[PopPlace]
+    ) -> PopDeliveries | None:
+        """Read the records; None if the broker has never used POP."""
+        cluster = self._client.cluster_info().brokers[broker_name].cluster
+        topic = f"{REVIVE_TOPIC_PREFIX}{cluster}"
+        (ends,) = run_tasks(
+            self._client, [Request(address, get_topic_stats_info(topic))]
+        )
+        if isinstance(ends, NotFoundError):
+            return None
+        if isinstance(ends, RmqError):
+            raise ends
+        task = read_deliveries(
+            address,
+            broker_name,
+            revive_queues=ends.keys(),
+            places=places,
+            since_ms=self._message.store_timestamp_ms - _CLOCK_SLACK_MS,
+        )
+        found: PopDeliveries | RmqError
+        (found,) = run_tasks(self._client, [task])
+        if isinstance(found, NotFoundError):
+            return None  # no timer topic
+        if isinstance(found, RmqError):
+            raise found
+        return found
+
+
+def _place_of(group: str, copy: Copy) -> PopPlace:
+    queue = copy.message.message_queue
+    return PopPlace(
+        group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=copy.message.queue_offset,
+    )
+
+
+def _is_passed(
+    copy: Copy,
+    group: str,
+    answers: Mapping[tuple[str, MessageQueue], int | RmqError | None],
+) -> bool | None:
+    offset = answers.get((group, copy.message.message_queue))
+    if isinstance(offset, RmqError):
+        return None
+    return offset is not None and offset > copy.message.queue_offset
+
+
+def _moved_by(
+    backups: Iterable[Backup],
+    group: str,
+    message: PulledMessage,
+    here: ClusterIdentity,
+) -> str | None:
+    """Name the backup of the last reset that moved `group` over the message.
+
+    Backups are kept of all clusters. Where all brokers of a cluster have moved since,
+    it cannot be told from another one of its name: then a reset still speaks against
+    consumption, and none shows that the message comes again.
+    """
+    found = None
+    queue, offset = message.message_queue, message.queue_offset
+    for backup in backups:
+        if (backup.group, backup.topic) != (group, queue.topic):
+            continue
+        if not set(backup.cluster.names) & set(here.names):
+            continue
+        if backup.created_ms < message.store_timestamp_ms - DAY_MS:
+            continue  # when the message was not there yet, whatever the clocks
+        target = backup.targets.get(queue)
+        if target is None:
+            continue
+        committed = backup.committed.get(queue)
+        is_here = is_same_cluster(backup.cluster, here)
+        if target <= offset:
+            found = None if is_here else found  # moved back: it comes again
+        elif committed is None or committed <= offset:
+            found = f"backup {backup.backup_id}"
+            if not is_here:
+                found += ", of this cluster or of another one with its name"
+    return found

@@ -1,0 +1,603 @@
+"""What became of one message in one group, judged from what brokers reported. Pure.
+
+A verdict says no more than its evidence. A committed offset behind the message does not
+prove that the message was consumed: the group may have skipped it by a filter, by a
+reset, or because it began at the end of the queue; POP moves the offset when it hands a
+message out. What speaks against a verdict makes it `unknown`, with the reason.
+
+| verdict | evidence |
+|---|---|
+| consumed | the group is past the message, its filter selects it, and the members have had that filter since before it was stored; or POP has a record of its acknowledgement; or the group is past its last retry |
+| waiting | the committed offset is not past the message, and no member holds it |
+| in_flight | a member has pulled it and it is not committed, or POP has handed it out and it is not acknowledged |
+| filtered | the tags or the SQL expression of the subscription do not select it |
+| in_retry | a copy waits in a retry topic, or for its delay |
+| dead | a copy is in the group's dead-letter topic |
+| delayed, half, rolled_back, recalled | no consumer gets it, or not yet; see `pending` |
+| broadcast | members keep their offsets themselves |
+| unknown | as `reason` says |
+
+Source: AbstractSendMessageProcessor.consumerSendMsgBack, PopReviveService,
+ScheduleMessageService, ConsumerManageProcessor, RebalancePushImpl.computePullFromWhere
+in apache/rocketmq.
+"""  # noqa: E501  # a table
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.queue_lag import NEVER_COMMITTED
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.subscription import SQL92, tag_matches
+
+if TYPE_CHECKING:
+    from rmqcli.admin.lag.check_points import PopDelivery
+    from rmqcli.engine.message import PulledMessage
+    from rmqcli.wire.bodies.consumer import ConsumerConnection
+    from rmqcli.wire.subscription import SubscriptionData
+
+#: A member subscribes first, and later, at a rebalance, asks where its queues end. In
+#: between, a group that is new skips what is stored, unless it begins at the first.
+BEGINNING_MS: Final = 60_000
+#: The most messages that one request of orderly POP hands out.
+_POP_BATCH_MAX: Final = 32
+_MEMBERS_NAMED_MAX: Final = 3
+#: A member that is idle pulls again when the broker has held its request for so long.
+_PULLS_EVERY_MS: Final = 45_000
+_SAME_CLOCK_MS: Final = 2_000
+_NO_RECORD: Final = (
+    "POP moves the offset when it hands a message out, or skips it, and there is no"
+    " record of which it was"
+)
+_AGAIN: Final = (
+    "the group's offset is not past it: it was moved back since, or moves just now"
+)
+_LATER_FILTER: Final = (
+    "the members' subscription is newer than the message, and they may have had another"
+    " filter before"
+)
+
+
+class MessageVerdict(StrEnum):
+    """What became of a message in a group."""
+
+    CONSUMED = "consumed"
+    WAITING = "waiting"
+    FILTERED = "filtered"
+    IN_RETRY = "in_retry"
+    DEAD = "dead"
+    IN_FLIGHT = "in_flight"
+    BROADCAST = "broadcast"
+    DELAYED = "delayed"
+    HALF = "half"
+    ROLLED_BACK = "rolled_back"
+    RECALLED = "recalled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVerdict:
+    """What became of a message in a group, and what the verdict rests on.
+
+    `evidence` says what was seen, `reason` why more cannot be said. `attempt` counts
+    deliveries: that which comes next for `in_retry`, the last for `dead`;
+    `attempts_max` follows from the broker's settings of the group, and members may have
+    another limit. `waiting_before` is how many messages of the queue come first.
+    `next_at_ms` (epoch ms by the broker's clock) is when the next delivery is due: of a
+    message that POP has handed out, unless it is acknowledged before. `where` is the
+    place of the copy, TOPIC@BROKER:QUEUE:OFFSET. What is not known, or does not apply,
+    is None.
+    """
+
+    group: str
+    verdict: MessageVerdict
+    evidence: str | None = None
+    reason: str | None = None
+    attempt: int | None = None
+    attempts_max: int | None = None
+    waiting_before: int | None = None
+    next_at_ms: int | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A copy of the message that a broker made for one group.
+
+    `kind` is `retry`, `delay` (a retry that is not due yet) or `dead`. `is_passed` says
+    whether the group's offset is past it in its retry topic; None if that is not known.
+    `due_ms` is for a delay; None if the delay is not known. `delivery` is what POP
+    recorded about it, None without a record.
+    """
+
+    kind: str
+    message: PulledMessage
+    is_pop: bool = False
+    is_passed: bool | None = None
+    due_ms: int | None = None
+    delivery: PopDelivery | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is: TOPIC@BROKER:QUEUE:OFFSET."""
+        return f"{self.message.message_queue}:{self.message.queue_offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A member that tells that it pulls the message's queue.
+
+    `cached` has the lowest and the highest offset that it has pulled and not finished,
+    None without any. `committed` is the offset that it would commit now; None if it
+    does not tell. `asked_ms` is the broker's time at which it answered, `pulled_ms`
+    when it last pulled, by its own clock (epoch ms); 0 if it does not tell.
+    """
+
+    client_id: str
+    cached: tuple[int, int] | None
+    pulled_ms: int
+    asked_ms: int
+    subscription: SubscriptionData | None
+    committed: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupEvidence:
+    """All that was read about one group and one message.
+
+    `committed` and `pulled` are the group's offsets in the message's queue.
+    `no_offset` says why they are not known, `no_members` why members are not, and
+    `no_copies` why copies of the message may exist that were not found. `selected` says
+    whether the members' filter selects the message, as far as a broker had to say that,
+    and `no_selection` why it did not.
+    """
+
+    group: str
+    committed: int | None = None
+    pulled: int | None = None
+    no_offset: str | None = None
+    connection: ConsumerConnection | None = None
+    no_members: str | None = None
+    copies: list[Copy] = field(default_factory=list)
+    no_copies: str | None = None
+    retry_max_times: int | None = None
+    is_orderly: bool = False
+    is_pop: bool = False
+    #: what POP recorded about the message itself
+    delivery: PopDelivery | None = None
+    #: why POP may have handed it out without a record that was found
+    no_deliveries: str | None = None
+    holder: Holder | None = None
+    selected: bool | None = None
+    no_selection: str | None = None
+    #: names the backup of a reset that moved the group over the message
+    moved_by: str | None = None
+
+
+def judge(
+    message: PulledMessage, seen: GroupEvidence, *, min_offset: int | None
+) -> GroupVerdict:
+    """Return what became of `message`; `min_offset` is the first of its queue."""
+    found = _by_copies(seen)
+    if found is not None:
+        return found
+    connection = seen.connection
+    if connection is not None and connection.message_model == "BROADCASTING":
+        return GroupVerdict(
+            group=seen.group,
+            verdict=MessageVerdict.BROADCAST,
+            evidence="its members consume in broadcast mode",
+            reason="members keep their offsets themselves",
+        )
+    if seen.no_offset is not None:
+        return _unknown(seen, seen.no_offset)
+    if seen.delivery is not None:
+        return _handed_out(message, seen, seen.delivery)
+    if seen.committed is None:
+        return _held(message, seen, NEVER_COMMITTED) or _unknown(seen, NEVER_COMMITTED)
+    if seen.committed <= message.queue_offset:
+        return _not_passed(message, seen, seen.committed, min_offset)
+    return _passed(message, seen, seen.committed)
+
+
+def _unknown(seen: GroupEvidence, reason: str, evidence: str = "") -> GroupVerdict:
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.UNKNOWN,
+        evidence=evidence or None,
+        reason=reason,
+    )
+
+
+def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
+    """Judge by the last copy; None without copies."""
+    attempts_max = None
+    if seen.retry_max_times is not None:
+        attempts_max = seen.retry_max_times + 1
+    dead = [copy for copy in seen.copies if copy.kind == "dead"]
+    others = [copy for copy in seen.copies if copy.kind != "dead"]
+    if dead:
+        letter = max(dead, key=_age)
+        others = _after(letter, others)
+        if not others:
+            return GroupVerdict(
+                group=seen.group,
+                verdict=MessageVerdict.DEAD,
+                evidence="a copy is in the dead-letter topic",
+                attempt=letter.message.reconsume_times or None,
+                attempts_max=attempts_max,
+                where=letter.place,
+            )
+    if not others:
+        return None
+    last = max(others, key=_age)
+    attempt = last.message.reconsume_times + 1
+    if last.delivery is not None:
+        return _retry_handed_out(seen, last, last.delivery, attempts_max)
+    if last.kind == "delay" or last.is_passed is False:
+        is_due = last.kind == "retry"
+        return GroupVerdict(
+            group=seen.group,
+            verdict=MessageVerdict.IN_RETRY,
+            evidence="a copy waits in the retry topic, past the group's offset there"
+            if is_due
+            else "a copy waits for its delay to end",
+            reason="it may be in the hands of a member" if is_due else None,
+            attempt=attempt,
+            attempts_max=attempts_max,
+            next_at_ms=last.due_ms,
+            where=last.place,
+        )
+    evidence = f"copy for delivery {attempt} at {last.place}"
+    if last.is_passed is None:
+        return _unknown(seen, "the group's offset in the retry topic is not known")
+    if last.is_pop:
+        return _unknown(seen, seen.no_deliveries or _NO_RECORD, evidence)
+    if seen.no_copies is not None:
+        return _unknown(seen, seen.no_copies, evidence)
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.CONSUMED,
+        evidence=f"the group is past the {evidence}, and there is no later one",
+        attempt=attempt,
+        attempts_max=attempts_max,
+        where=last.place,
+    )
+
+
+def _after(letter: Copy, copies: list[Copy]) -> list[Copy]:
+    """Return the copies that still come, or came, although there is a dead letter.
+
+    As when a letter was sent to the retry topic again.
+    """
+    return [
+        copy
+        for copy in copies
+        if copy.kind == "delay"
+        or copy.is_passed is False
+        or copy.message.store_timestamp_ms > letter.message.store_timestamp_ms
+    ]
+
+
+def _age(copy: Copy) -> tuple[int, int, int]:
+    """Order copies: by deliveries, by where they go next, and by time."""
+    is_due = int(copy.kind != "delay")
+    return copy.message.reconsume_times, is_due, copy.message.store_timestamp_ms
+
+
+def _retry_handed_out(
+    seen: GroupEvidence, copy: Copy, delivery: PopDelivery, attempts_max: int | None
+) -> GroupVerdict:
+    """Judge a retry that POP has handed out."""
+    attempt = copy.message.reconsume_times + 1
+    found = _by_delivery(seen, delivery)
+    verdict = found.verdict
+    if verdict is MessageVerdict.CONSUMED and copy.is_passed is False:
+        return _unknown(seen, _AGAIN, found.evidence or "")
+    if verdict is MessageVerdict.CONSUMED and seen.no_copies is not None:
+        return _unknown(seen, seen.no_copies, found.evidence or "")
+    return GroupVerdict(
+        group=seen.group,
+        verdict=verdict,
+        evidence=f"copy for delivery {attempt} at {copy.place}: {found.evidence}",
+        reason=found.reason,
+        attempt=None if verdict is MessageVerdict.UNKNOWN else attempt,
+        attempts_max=attempts_max,
+        next_at_ms=found.next_at_ms,
+        where=copy.place,
+    )
+
+
+def _handed_out(
+    message: PulledMessage, seen: GroupEvidence, delivery: PopDelivery
+) -> GroupVerdict:
+    """Judge a message that POP has handed out, of which there is no copy."""
+    found = _by_delivery(seen, delivery)
+    if found.verdict is not MessageVerdict.CONSUMED:
+        return found
+    committed = seen.committed
+    if committed is None or committed <= message.queue_offset:
+        return _unknown(seen, _AGAIN, found.evidence or "")
+    return found
+
+
+def _by_delivery(seen: GroupEvidence, delivery: PopDelivery) -> GroupVerdict:
+    popped = f"handed out at {format_rfc3339(delivery.popped_ms)}"
+    if delivery.is_open:
+        return GroupVerdict(
+            group=seen.group,
+            verdict=MessageVerdict.IN_FLIGHT,
+            evidence=f"{popped} by POP, and not acknowledged",
+            reason=f"POP does not record to whom{_online(seen)}",
+            attempt=1,
+            next_at_ms=delivery.visible_ms,
+        )
+    if delivery.acked_ms is None:
+        return _unknown(
+            seen,
+            "it was not acknowledged in time, and the copy for its next delivery was"
+            " not found" + ("" if seen.no_copies is None else f": {seen.no_copies}"),
+            popped,
+        )
+    acked = f"{popped}, acknowledged at {format_rfc3339(delivery.acked_ms)}"
+    if delivery.acked_ms > delivery.visible_ms:
+        return _unknown(
+            seen, "that was after it was visible again, and may have no effect", acked
+        )
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.CONSUMED,
+        evidence=acked,
+        attempt=1,
+    )
+
+
+def _online(seen: GroupEvidence) -> str:
+    """Name the members that are online, if they are few."""
+    if seen.connection is None:
+        return ""
+    names = sorted(each.client_id for each in seen.connection.connections)
+    if not 0 < len(names) <= _MEMBERS_NAMED_MAX:
+        return f"; {len(names)} members are online" if names else ""
+    return f"; online: {', '.join(names)}"
+
+
+def _not_passed(
+    message: PulledMessage,
+    seen: GroupEvidence,
+    committed: int,
+    min_offset: int | None,
+) -> GroupVerdict:
+    offset = message.queue_offset
+    evidence = f"committed offset {committed}, message at {offset}"
+    if min_offset is not None and offset < min_offset:
+        return _unknown(
+            seen, f"the queue begins at {min_offset}: deleted, perhaps unread", evidence
+        )
+    if seen.no_members is not None:
+        return _unknown(seen, seen.no_members, evidence)
+    if seen.connection is not None:
+        selected, why = _selection(message, seen)
+        if selected is None:
+            return _unknown(seen, why, evidence)
+        if not selected:
+            return GroupVerdict(
+                group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
+            )
+    if seen.is_pop:
+        found = _maybe_popped(message, seen, committed)
+    elif seen.connection is not None:
+        found = _maybe_pulled(message, seen, evidence)
+    else:
+        found = None
+    if found is not None:
+        return found
+    first = committed if min_offset is None else max(committed, min_offset)
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.WAITING,
+        evidence=evidence,
+        waiting_before=offset - first,
+    )
+
+
+def _maybe_popped(
+    message: PulledMessage, seen: GroupEvidence, committed: int
+) -> GroupVerdict | None:
+    """Judge a message that POP may have handed out before it moves the offset."""
+    evidence = f"committed offset {committed}, message at {message.queue_offset}"
+    if seen.no_deliveries is not None:
+        return _unknown(seen, seen.no_deliveries, evidence)
+    if not seen.is_orderly:
+        return None
+    topic = message.message_queue.topic
+    own = None
+    if seen.connection is not None:
+        own = seen.connection.subscriptions.get(topic)
+    is_all = own is not None and own.sub_string == "*"
+    if is_all and message.queue_offset - committed >= _POP_BATCH_MAX:
+        return None
+    return _unknown(
+        seen,
+        "orderly POP moves the offset when a message is acknowledged, and keeps what it"
+        " has handed out where it cannot be read",
+        evidence,
+    )
+
+
+def _held(
+    message: PulledMessage, seen: GroupEvidence, evidence: str
+) -> GroupVerdict | None:
+    """Judge a message that is among those that a member has pulled and not finished."""
+    if seen.holder is None or seen.holder.cached is None:
+        return None
+    low, high = seen.holder.cached
+    if not low <= message.queue_offset <= high:
+        return None
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.IN_FLIGHT,
+        evidence=f"{evidence}; {seen.holder.client_id} holds {low} to {high}",
+        reason="it may have been consumed: members commit the lowest offset that is"
+        " not",
+    )
+
+
+def _maybe_pulled(
+    message: PulledMessage, seen: GroupEvidence, evidence: str
+) -> GroupVerdict | None:
+    """Judge a message that a member may have pulled, but not committed."""
+    offset = message.queue_offset
+    held = _held(message, seen, evidence)
+    if held is not None:
+        return held
+    holder = seen.holder
+    if holder is not None and (holder.committed or 0) > offset:
+        return GroupVerdict(
+            group=seen.group,
+            verdict=MessageVerdict.IN_FLIGHT,
+            evidence=f"{evidence}; {holder.client_id} is at {holder.committed}",
+            reason="its member is past it, and has not committed that yet",
+        )
+    if seen.pulled is None and seen.holder is None:
+        return _unknown(
+            seen,
+            "members are online, and neither they nor this broker tell what they have"
+            " pulled (brokers do from RocketMQ 5.1.0 on)",
+            evidence,
+        )
+    if seen.pulled is not None and seen.pulled > offset:
+        return GroupVerdict(
+            group=seen.group,
+            verdict=MessageVerdict.IN_FLIGHT,
+            evidence=f"{evidence}, pulled up to {seen.pulled}",
+            reason="a member may have consumed it: it commits the lowest offset"
+            " that it has not",
+        )
+    return None
+
+
+def _passed(
+    message: PulledMessage, seen: GroupEvidence, committed: int
+) -> GroupVerdict:
+    evidence = f"committed offset {committed}, message at {message.queue_offset}"
+    if seen.moved_by is not None:
+        return _unknown(
+            seen, f"a reset moved the group over it ({seen.moved_by})", evidence
+        )
+    if seen.no_members is not None:
+        return _unknown(seen, seen.no_members, evidence)
+    is_pop = seen.is_pop and not seen.is_orderly
+    connection = seen.connection
+    if connection is None:
+        reason = "no member is online, so the group's filter is not known"
+        if is_pop:
+            reason = seen.no_deliveries or f"{_NO_RECORD}; {reason}"
+        return _unknown(seen, reason, evidence)
+    selected, why = _selection(message, seen)
+    if selected is None:
+        return _unknown(seen, why, evidence)
+    subscription = connection.subscriptions[message.message_queue.topic]
+    since_ms, no_clock = _subscribed_ms(seen, subscription)
+    is_older = since_ms is not None and 0 < since_ms <= message.store_timestamp_ms
+    if not selected and is_older:
+        return GroupVerdict(
+            group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
+        )
+    if not selected:
+        return _unknown(seen, f"{why}, but {no_clock or _LATER_FILTER}", evidence)
+    if is_pop:
+        return _unknown(seen, seen.no_deliveries or _NO_RECORD, evidence)
+    if seen.no_copies is not None:
+        return _unknown(seen, seen.no_copies, evidence)
+    if seen.holder is None and not seen.is_pop:
+        return _unknown(
+            seen,
+            "no member tells that it pulls the queue; it may have been handed out by"
+            " POP, as to gRPC clients, which moves the offset before the message is"
+            " acknowledged",
+            evidence,
+        )
+    skipped = _may_have_skipped(message, seen, since_ms, no_clock)
+    if skipped is not None:
+        return _unknown(seen, skipped, evidence)
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.CONSUMED,
+        evidence=f"{evidence}; the filter selects it, and no copy waits for a retry",
+        attempt=1,
+    )
+
+
+def _may_have_skipped(
+    message: PulledMessage,
+    seen: GroupEvidence,
+    since_ms: int | None,
+    no_clock: str | None,
+) -> str | None:
+    """Say why a group that is past a message may not have been given it, or None."""
+    if since_ms is None:
+        return no_clock
+    if since_ms <= 0 or since_ms > message.store_timestamp_ms:
+        return _LATER_FILTER
+    connection = seen.connection
+    begins_at_first = (
+        connection is not None
+        and connection.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    )
+    if begins_at_first or since_ms + BEGINNING_MS <= message.store_timestamp_ms:
+        return None
+    return (
+        "the members subscribed less than a minute before it was stored, and a group"
+        " that is new begins at the end of a queue, past older messages"
+    )
+
+
+def _subscribed_ms(
+    seen: GroupEvidence, subscription: SubscriptionData
+) -> tuple[int | None, str | None]:
+    """Return when the members subscribed, at the latest, by the broker's clock.
+
+    The time of a subscription is by a member's clock. What it told of its last pull
+    shows how far that clock is behind at most. Without that time: None, and the reason.
+    """
+    holder, since_ms = seen.holder, subscription.sub_version
+    if holder is None:  # behind a proxy, which has the time by its own clock
+        return since_ms, None
+    if holder.pulled_ms <= 0:
+        return None, f"{holder.client_id} does not tell the time by its clock"
+    behind_ms = holder.asked_ms - holder.pulled_ms
+    if -_SAME_CLOCK_MS <= behind_ms <= _PULLS_EVERY_MS:
+        return since_ms, None
+    return since_ms + behind_ms, None
+
+
+def _filter_of(subscription: SubscriptionData) -> tuple[str, str]:
+    return subscription.expression_type or "TAG", subscription.sub_string
+
+
+def _selection(message: PulledMessage, seen: GroupEvidence) -> tuple[bool | None, str]:
+    """Whether the members' filter selects the message, or None; and why."""
+    topic = message.message_queue.topic
+    assert seen.connection is not None  # noqa: S101
+    subscription: SubscriptionData | None = seen.connection.subscriptions.get(topic)
+    if subscription is None:
+        return None, f"its members do not subscribe to {topic} now"
+    own = None if seen.holder is None else seen.holder.subscription
+    if own is not None and _filter_of(own) != _filter_of(subscription):
+        return None, (
+            f"the member of its queue has the filter {own.sub_string!r}, and another"
+            f" has {subscription.sub_string!r}"
+        )
+    if subscription.expression_type == SQL92 or subscription.class_filter_mode:
+        text = f"{subscription.sub_string!r}"
+        if seen.selected is None:
+            reason = seen.no_selection or "is evaluated by brokers"
+            return None, f"the filter {text} {reason}"
+        return seen.selected, "" if seen.selected else f"{text} does not select it"
+    if tag_matches(subscription, message.tags):
+        return True, ""
+    tags = "no tag" if message.tags is None else f"tag {message.tags}"
+    return False, f"{tags} is not selected by {subscription.sub_string!r}"

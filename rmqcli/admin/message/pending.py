@@ -1,0 +1,333 @@
+"""Messages that no consumer gets, or not yet: half messages, and delayed ones.
+
+Until a transaction is committed its message lies in RMQ_SYS_TRANS_HALF_TOPIC, and a
+message with a delay in SCHEDULE_TOPIC_XXXX or, with a delivery time (5.x), in
+rmq_sys_wheel_timer. These topics keep their records afterwards. What ends such a wait
+is a copy in the message's own topic, with the same unique id, a record of a rollback, a
+recall, or that the broker gave the transaction up.
+
+The order of the requests matters: a broker stores the copy of a committed message
+before the record of the end. So copies are looked up last.
+
+Source: TransactionalMessageServiceImpl, EndTransactionProcessor,
+ScheduleMessageService, TimerMessageStore, RecallMessageProcessor in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.delayed import (
+    TIMER_TOPIC,
+    delivered_until_ms,
+    stored_messages,
+)
+from rmqcli.admin.message.find import PENDING_TOPICS, decode_found
+from rmqcli.admin.message.outcome import MessageVerdict
+from rmqcli.admin.transactions import HALF_TOPIC, OP_TOPIC, ended_offsets
+from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
+from rmqcli.api.calls.offset import get_max_offset, search_offset_by_timestamp
+from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
+from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.units import DAY_MS, format_rfc3339, parse_duration_ms
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
+
+REAL_TOPIC: Final = "REAL_TOPIC"  # MessageConst.PROPERTY_REAL_TOPIC
+_GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+_PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+_CHECKS: Final = "TRANSACTION_CHECK_TIMES"
+_DELETED: Final = "TIMER_DEL_UNIQKEY"
+_DUE: Final = "TIMER_OUT_MS"
+#: Records of ended transactions that are read to find one.
+_ENDS_READ_MAX: Final = 20_000
+#: Brokers deliver a little late: by then a copy should be there.
+_LATE_MS: Final = 10_000
+#: The timers of a broker have a precision of one second.
+_EARLY_MS: Final = 1_000
+_DIGITS_MAX: Final = 18
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingOutcome:
+    """What became of a message that waited.
+
+    `delivered` is its copy in its own topic, if that is there; then the rest does not
+    apply. `next_at_ms` (epoch ms by the broker's clock) is when it is due.
+    """
+
+    delivered: PulledMessage | None = None
+    verdict: MessageVerdict = MessageVerdict.UNKNOWN
+    evidence: str | None = None
+    reason: str | None = None
+    next_at_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Copies:
+    """All records with the message's id on its broker, by their topics."""
+
+    by_topic: dict[str, list[PulledMessage]] = field(default_factory=dict)
+
+    def of(self, topic: str) -> list[PulledMessage]:
+        return self.by_topic.get(topic, [])
+
+
+def is_pending(message: PulledMessage) -> bool:
+    """Whether a message is in a topic of those that wait, for a topic of its own."""
+    topic = message.message_queue.topic
+    return topic in PENDING_TOPICS and bool(message.properties.get(REAL_TOPIC))
+
+
+def judge_pending(
+    client: Client, address: str, message: PulledMessage
+) -> PendingOutcome:
+    """Return what became of a message for which `is_pending` is true.
+
+    `address` is that of its broker. Raises RmqError when that does not answer.
+    """
+    if message.message_queue.topic == HALF_TOPIC:
+        return _half(client, address, message)
+    if message.message_queue.topic == TIMER_TOPIC:
+        return _timed(client, address, message)
+    return _levelled(client, address, message)
+
+
+def _copies(
+    client: Client, address: str, message: PulledMessage, topics: Iterable[str]
+) -> _Copies:
+    found = _Copies()
+    if not message.msg_id:
+        return found
+    call = {
+        topic: query_message(
+            topic,
+            message.msg_id,
+            begin_ms=1,
+            end_ms=client.clock.epoch_ms() + DAY_MS,
+            max_num=QUERY_MESSAGE_MAX,
+        )
+        for topic in topics
+    }
+    answers = ask_many(client, {topic: (address, each) for topic, each in call.items()})
+    for topic, answer in answers.items():
+        if isinstance(answer, RmqError):
+            raise answer
+        found.by_topic[topic] = [
+            each
+            for each in decode_found(answer, message.broker_name)
+            if each.msg_id == message.msg_id and each.message_queue.topic == topic
+        ]
+    return found
+
+
+def _delivered(
+    copies: _Copies, message: PulledMessage, *, from_ms: int | None = None
+) -> PendingOutcome | None:
+    """Return the message's copy in its own topic, the first one stored since then.
+
+    A producer that sends the same message again gives it the same id, so that an older
+    record with its id is not its copy.
+    """
+    from_ms = message.store_timestamp_ms if from_ms is None else from_ms
+    found = [
+        each
+        for each in copies.of(message.properties[REAL_TOPIC])
+        if each.store_timestamp_ms >= from_ms
+    ]
+    if not found:
+        return None
+    return PendingOutcome(
+        delivered=min(found, key=lambda each: each.store_timestamp_ms)
+    )
+
+
+def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
+    try:
+        ended, why = _ends(client, address, message)
+        end_error = None
+    except RmqError as error:
+        ended, why, end_error = {}, None, error
+    topic = message.properties[REAL_TOPIC]
+    copies = _copies(client, address, message, (topic, HALF_TOPIC, _GIVEN_UP_TOPIC))
+    delivered = _delivered(copies, message)
+    if delivered is not None:
+        return delivered
+    if copies.of(_GIVEN_UP_TOPIC):
+        return PendingOutcome(
+            verdict=MessageVerdict.ROLLED_BACK,
+            evidence="the broker gave its transaction up: a copy is in"
+            f" {_GIVEN_UP_TOPIC}",
+        )
+    # A check that finds it still open writes it again.
+    halves = [message, *copies.of(HALF_TOPIC)]
+    offsets = {each.queue_offset for each in halves}
+    for each in halves:
+        prepared = _number(each.properties.get(_PREPARED_OFFSET))
+        if prepared is not None:
+            offsets.add(prepared)
+    at_ms = next((ended[each] for each in offsets if each in ended), None)
+    since = format_rfc3339(min(each.store_timestamp_ms for each in halves))
+    if at_ms is not None and not message.msg_id:
+        return PendingOutcome(
+            evidence=f"its transaction ended at {format_rfc3339(at_ms)}",
+            reason="it has no unique id, by which a committed copy is found",
+        )
+    if at_ms is not None:
+        return PendingOutcome(
+            verdict=MessageVerdict.ROLLED_BACK,
+            evidence=f"its transaction ended at {format_rfc3339(at_ms)}, and no copy is"
+            f" in {topic}",
+        )
+    evidence = f"a half message is there since {since}"
+    if end_error is not None or why is not None:
+        reason = why if end_error is None else end_error.message
+        return PendingOutcome(
+            evidence=evidence,
+            reason=f"whether its transaction has ended is not known: {reason}",
+        )
+    checks = max(_number(each.properties.get(_CHECKS)) or 0 for each in halves)
+    is_late = client.broker_version(address) >= V5_0_0
+    return PendingOutcome(
+        verdict=MessageVerdict.HALF,
+        evidence=f"its transaction is open since {since}, with {checks} checks so far",
+        reason="brokers of 5.x write its end up to three seconds late"
+        if is_late
+        else None,
+    )
+
+
+def _ends(
+    client: Client, address: str, message: PulledMessage
+) -> tuple[dict[int, int], str | None]:
+    """Return the half messages that ended since this one was stored, and when.
+
+    Also why there may be more, or None.
+    """
+    queue = MessageQueue(OP_TOPIC, message.broker_name, 0)
+    try:
+        end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
+    except NotFoundError:
+        return {}, None  # no transaction has ended
+    # A search for a time rounds to the message at or before it.
+    since_ms = message.store_timestamp_ms - 1
+    start = client.invoke(address, search_offset_by_timestamp(OP_TOPIC, 0, since_ms))
+    until = min(end, start + _ENDS_READ_MAX)
+    found: dict[int, int] = {}
+    wanted = message.queue_offset
+    for record in stored_messages(client, address, queue, start, until):
+        for each in ended_offsets(record):
+            found.setdefault(each, record.store_timestamp_ms)
+        if wanted in found:
+            return found, None
+    if until < end:
+        return found, (
+            f"since then {end - start:,} records of ends were stored, and"
+            f" {_ENDS_READ_MAX:,} are read"
+        )
+    return found, None
+
+
+def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
+    runtime = client.invoke(address, get_broker_runtime_info())
+    topic = message.properties[REAL_TOPIC]
+    copies = _copies(client, address, message, (topic, TIMER_TOPIC))
+    records = [message, *copies.of(TIMER_TOPIC)]
+    waiting = [each for each in records if _DELETED not in each.properties]
+    # One that is due later than the wheel reaches is written again.
+    last = max(waiting, key=lambda each: each.queue_offset, default=message)
+    due_ms = _number(last.properties.get(_DUE))
+    if due_ms is None:
+        return PendingOutcome(reason="its record does not say when it is due")
+    delivered = _delivered(copies, message, from_ms=due_ms - _EARLY_MS)
+    if delivered is not None:
+        return delivered
+    for each in records:
+        if _DELETED in each.properties and _number(each.properties.get(_DUE)) == due_ms:
+            at = format_rfc3339(each.store_timestamp_ms)
+            return PendingOutcome(
+                verdict=MessageVerdict.RECALLED, evidence=f"it was recalled at {at}"
+            )
+    return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
+
+
+def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
+    runtime, config = client.gather(
+        [
+            client.submit(address, get_broker_runtime_info()),
+            client.submit(address, get_broker_config()),
+        ]
+    )
+    if isinstance(runtime, RmqError):
+        raise runtime
+    topic = message.properties[REAL_TOPIC]
+    copies = _copies(client, address, message, (topic,))
+    level = message.queue_id + 1  # ScheduleMessageService.queueId2DelayLevel
+    delays: Mapping[str, str] = {} if isinstance(config, RmqError) else config
+    due_ms = level_due_ms(message, level_delays_ms(delays.get("messageDelayLevel", "")))
+    from_ms = None if due_ms is None else due_ms - _EARLY_MS
+    delivered = _delivered(copies, message, from_ms=from_ms)
+    if delivered is not None:
+        return delivered
+    done = _number(runtime.get(f"scheduleMessageOffset_{level}", "").partition(",")[0])
+    if done is not None and message.queue_offset < done:
+        return PendingOutcome(
+            evidence="the broker has delivered its delay level up to this message",
+            reason=f"no copy of it was found in {topic}: it may be deleted, or not yet"
+            " in the index",
+        )
+    if due_ms is None:
+        return PendingOutcome(
+            verdict=MessageVerdict.DELAYED,
+            evidence=f"it waits in delay level {level}",
+            reason="the broker does not show its delays",
+        )
+    return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
+
+
+def _due(
+    due_ms: int, until_ms: int, topic: str, message: PulledMessage
+) -> PendingOutcome:
+    if due_ms + _LATE_MS <= until_ms:
+        return PendingOutcome(
+            evidence=f"it was due at {format_rfc3339(due_ms)}",
+            reason=f"no copy of it was found in {topic}: it may be late, deleted, or"
+            " not yet in the index"
+            if message.msg_id
+            else "it has no unique id, by which its copy is found",
+        )
+    return PendingOutcome(
+        verdict=MessageVerdict.DELAYED,
+        evidence="it waits for its delay to end",
+        next_at_ms=due_ms,
+    )
+
+
+def level_due_ms(message: PulledMessage, delays_ms: tuple[int, ...]) -> int | None:
+    """Return when a message in a delay level is due, or None if that is not known."""
+    level = message.queue_id + 1
+    if not 1 <= level <= len(delays_ms):
+        return None
+    return message.store_timestamp_ms + delays_ms[level - 1]
+
+
+def level_delays_ms(text: str) -> tuple[int, ...]:
+    """Read messageDelayLevel; return nothing for a text of another form."""
+    try:
+        return tuple(parse_duration_ms(word) for word in text.split())
+    except RmqError:
+        return ()
+
+
+def _number(text: str | None) -> int | None:
+    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
+        return int(text)
+    return None

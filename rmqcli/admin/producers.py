@@ -1,0 +1,236 @@
+"""Which producers are connected, and which of them sent a topic's newest messages.
+
+Brokers know producers by group and connection, and not by topic. What ties a producer
+to a topic is the address from which its messages came (bornHost), which is that of its
+connection. So a producer that has sent nothing lately is not found by topic, and one
+that has gone is only an address.
+
+Source: ProducerManager, AdminBrokerProcessor.getAllProducerInfo in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.api.calls.producer import (
+    get_all_producer_info,
+    get_producer_connection_list,
+)
+from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.errors import RmqError, UnsupportedError
+from rmqcli.hint import Argument, Hint
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.wire.version import V4_9_4, version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.api.client import Client
+
+#: Every Java client is in this group, too: MixAll.CLIENT_INNER_PRODUCER_GROUP.
+INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+#: The newest messages of each queue that are read to find their senders.
+MESSAGES_PER_QUEUE: Final = MSG_NUMS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRow:
+    """One connection of a producer, or the address of one that is gone.
+
+    `address` is that of its end of the connection. A sender that is not connected (any
+    more), or whose broker does not list producers, has no `client_id`, and its group is
+    known only from transactions. `last_heartbeat_ms` is by the broker's clock; None if
+    the broker does not report it. `messages` counts those of the newest messages of the
+    topic that came from there; None if no topic was asked about.
+    """
+
+    group: str | None
+    client_id: str | None
+    address: str
+    language: int | None
+    version: int | None
+    last_heartbeat_ms: int | None
+    broker_name: str
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerList:
+    """Producers, sorted by group, client and broker, and what is not known.
+
+    `messages_read` is how many messages were read to find their senders.
+    """
+
+    producers: list[ProducerRow]
+    errors: dict[str, RmqError] = field(hash=False)
+    messages_read: int = 0
+
+
+def list_producers(
+    client: Client, *, topic: str | None = None, group: str | None = None
+) -> ProducerList:
+    """List the producers that are connected, those of one group, or those of a topic.
+
+    With `topic`, the newest 32 messages of each queue are read, and only their senders
+    are listed. Brokers before 4.9.4 list producers of a given group only. Raises
+    NotFoundError for an unknown topic, and NoBrokerError when no broker answers.
+    """
+    if topic is None:
+        brokers = tuple(client.cluster_info().brokers.values())
+    else:
+        brokers = client.route(topic).brokers
+    addresses = reader_addresses(brokers)
+    connected, errors = _connected(client, addresses, group)
+    if topic is None:
+        client.raise_if_none_answers(
+            e for e in errors.values() if not isinstance(e, UnsupportedError)
+        )
+        return ProducerList(producers=_sorted(_without_inner(connected)), errors=errors)
+    senders, read = _senders(client, topic, addresses, errors)
+    found = [
+        replace(row, messages=senders[row.broker_name, row.address].messages)
+        for row in connected
+        if (row.broker_name, row.address) in senders
+    ]
+    known = {(row.broker_name, row.address) for row in found}
+    found = _without_inner(found)
+    found += [
+        row
+        for place, row in senders.items()
+        if place not in known and group in (None, row.group)
+    ]
+    return ProducerList(producers=_sorted(found), errors=errors, messages_read=read)
+
+
+def _connected(
+    client: Client, addresses: Mapping[str, str], group: str | None
+) -> tuple[list[ProducerRow], dict[str, RmqError]]:
+    """Return all producers that brokers list, and why some do not."""
+    versions = {}
+    errors: dict[str, RmqError] = {}
+    for name, address in addresses.items():
+        try:
+            versions[name] = client.broker_version(address)
+        except RmqError as error:
+            errors[name] = error
+    new = {n: addresses[n] for n, version in versions.items() if version >= V4_9_4}
+    old = {n: addresses[n] for n in versions if n not in new}
+    rows: list[ProducerRow] = []
+    for name, table in ask_each(client, new, get_all_producer_info()).items():
+        if isinstance(table, RmqError):
+            errors[name] = table
+            continue
+        rows += [
+            ProducerRow(
+                group=owner,
+                client_id=each.client_id,
+                address=each.remote_ip.rpartition("/")[2],
+                language=each.language,
+                version=each.version,
+                last_heartbeat_ms=each.last_update_timestamp or None,
+                broker_name=name,
+            )
+            for owner, members in table.items()
+            if group in (None, owner)
+            for each in members
+        ]
+    if group is None:
+        for name in old:
+            errors[name] = UnsupportedError(
+                f"{name} runs RocketMQ {version_name(versions[name])}, which lists the"
+                f" producers of a given group only",
+                hint=Hint("give ", Argument("group")),
+            )
+        return rows, errors
+    for name, answer in ask_each(
+        client, old, get_producer_connection_list(group)
+    ).items():
+        if isinstance(answer, RmqError):
+            errors[name] = answer
+            continue
+        rows += [
+            ProducerRow(
+                group=group,
+                client_id=each.client_id,
+                address=each.client_addr,
+                language=each.language,
+                version=each.version,
+                last_heartbeat_ms=None,
+                broker_name=name,
+            )
+            for each in answer
+        ]
+    return rows, errors
+
+
+def _senders(
+    client: Client,
+    topic: str,
+    addresses: Mapping[str, str],
+    errors: dict[str, RmqError],
+) -> tuple[dict[tuple[str, str], ProducerRow], int]:
+    """Return the senders of the newest messages by place, and how many were read."""
+    ends = ask_each(client, addresses, get_topic_stats_info(topic))
+    pulls = {}
+    for name, answer in ends.items():
+        if isinstance(answer, RmqError):
+            errors[name] = answer
+            continue
+        for queue, limits in answer.items():
+            start = max(limits.min_offset, limits.max_offset - MESSAGES_PER_QUEUE)
+            if start < limits.max_offset:
+                pulls[queue] = addresses[name], pull_message(queue, start)
+    counts: Counter[tuple[str, str]] = Counter()
+    groups: dict[tuple[str, str], str] = {}
+    for queue, pulled in ask_many(client, pulls).items():
+        if isinstance(pulled, RmqError):
+            errors[queue.broker_name] = pulled
+            continue
+        for message in decode_messages(pulled.body):
+            if isinstance(message, StoredMessage):
+                place = queue.broker_name, str(message.born_host)
+                counts[place] += 1
+                if group := message.properties.get("PGROUP"):
+                    groups[place] = group
+    rows = {
+        place: ProducerRow(
+            group=groups.get(place),
+            client_id=None,
+            address=place[1],
+            language=None,
+            version=None,
+            last_heartbeat_ms=None,
+            broker_name=place[0],
+            messages=count,
+        )
+        for place, count in counts.items()
+    }
+    return rows, counts.total()
+
+
+def _without_inner(rows: list[ProducerRow]) -> list[ProducerRow]:
+    """Leave the inner group out where the client has another one on the connection."""
+    others = {
+        (row.broker_name, row.address) for row in rows if row.group != INNER_GROUP
+    }
+    return [
+        row
+        for row in rows
+        if row.group != INNER_GROUP or (row.broker_name, row.address) not in others
+    ]
+
+
+def _sorted(rows: list[ProducerRow]) -> list[ProducerRow]:
+    return sorted(
+        rows,
+        key=lambda e: (
+            e.group or "\uffff",
+            e.client_id or "",
+            e.broker_name,
+            e.address,
+        ),
+    )

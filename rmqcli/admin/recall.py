@@ -1,0 +1,165 @@
+"""Recalls a message that waits for its delivery time, and verifies it.
+
+A recall is a record that deletes the message when it is due. A broker stores it without
+a look at the message. So the message is looked for first, and afterwards it is checked
+that it no longer waits.
+
+Source: RecallMessageProcessor and RecallMessageHandle of 5.3.2 and later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import reader_addresses
+from rmqcli.admin.delayed import (
+    DelayedMessage,
+    delayed_by_level,
+    delivered_until_ms,
+    waiting_timers,
+)
+from rmqcli.api.broker_errors import not_found
+from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.calls.producer import recall_message
+from rmqcli.errors import (
+    DecodeError,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
+from rmqcli.hint import Argument, Hint
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.recall_handle import (
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+
+#: A message that is due sooner may be on its way already.
+_CERTAIN_MS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallPlan:
+    """A message that waits for its delivery time, and the handle that recalls it."""
+
+    topic: str
+    message: DelayedMessage
+    recall_handle: str
+
+
+def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
+    """Find the message of a recall handle, or with `topic` of an id; change nothing.
+
+    Raises UsageError for an id without `topic`, RefusedError for a message with a delay
+    level, which RocketMQ cannot recall, NotFoundError when no such message waits, and
+    PartialError when that is not known of every broker.
+    """
+    handle = _handle_of(ref)
+    if handle is not None:
+        topic, msg_id = handle.topic, handle.message_id
+    elif topic is not None:
+        msg_id = ref
+    else:
+        raise UsageError(
+            f"{ref} is not a recall handle; a message ID needs its topic",
+            hint=Hint("give ", Argument("topic")),
+        )
+    addresses = reader_addresses(client.route(topic).brokers)
+    errors: dict[str, RmqError] = {}
+    if handle is not None and handle.broker_name not in addresses:
+        raise not_found("broker", handle.broker_name)
+    plans: list[RecallPlan] = []
+    for name, address in addresses.items():
+        if handle is not None and name != handle.broker_name:
+            continue
+        try:
+            waiting, _ = waiting_timers(client, name, address, topic)
+            found = [each for each in waiting if each.msg_id == msg_id]
+            if not found and handle is None:
+                _refuse_level(client, name, address, topic, msg_id)
+        except RefusedError:
+            raise
+        except RmqError as error:
+            errors[name] = error
+            continue
+        for each in found:
+            text = encode_recall_handle(
+                RecallHandle(
+                    topic=topic,
+                    broker_name=name,
+                    # The due time is rounded down to the second.
+                    timestamp_ms=str((each.due_ms or 0) + 1),
+                    message_id=msg_id,
+                )
+            )
+            plans.append(RecallPlan(topic=topic, message=each, recall_handle=text))
+    for name, failure in errors.items():
+        raise PartialError(
+            f"whether the message waits on {name} is not known: {failure.message}",
+            hint=failure.hint,
+        )
+    if len(plans) > 1:
+        handles = ", ".join(plan.recall_handle for plan in plans)
+        raise UsageError(
+            f"{len(plans)} copies of message {msg_id} wait",
+            hint=f"recall each by its handle: {handles}",
+        )
+    if plans:
+        return plans[0]
+    raise NotFoundError(
+        f"no message {msg_id} of topic {topic} waits for its delivery time: it was"
+        " delivered, recalled, or never delayed",
+        code=int(ResponseCode.NO_MESSAGE),
+        name=ResponseCode.NO_MESSAGE.name,
+    )
+
+
+def apply_recall(client: Client, plan: RecallPlan) -> None:
+    """Recall the message, and check that it no longer waits.
+
+    Raises the broker's error when it refuses, as without recallMessageEnable, and
+    PartialError when the broker accepted the recall and the message still waits, or was
+    due before that was certain.
+    """
+    broker_name = plan.message.queue.broker_name
+    address = client.master_of(client.route(plan.topic), broker_name)
+    client.invoke(address, recall_message(plan.topic, plan.recall_handle))
+    waiting, _ = waiting_timers(client, broker_name, address, plan.topic)
+    if any(each.msg_id == plan.message.msg_id for each in waiting):
+        raise PartialError(
+            f"{broker_name} accepted the recall, but the message"
+            f" {plan.message.msg_id} still waits"
+        )
+    runtime = client.invoke(address, get_broker_runtime_info())
+    until_ms = delivered_until_ms(client, runtime)
+    if (plan.message.due_ms or 0) <= until_ms + _CERTAIN_MS:
+        raise PartialError(
+            f"message {plan.message.msg_id} was due while it was recalled: it may have"
+            " been delivered"
+        )
+
+
+def _handle_of(ref: str) -> RecallHandle | None:
+    try:
+        return decode_recall_handle(ref)
+    except DecodeError:
+        return None
+
+
+def _refuse_level(
+    client: Client, name: str, address: str, topic: str, msg_id: str
+) -> None:
+    """Raise RefusedError if the message waits in a delay level."""
+    for level, _, _, message in delayed_by_level(client, name, address):
+        if message.msg_id == msg_id and message.properties.get("REAL_TOPIC") == topic:
+            raise RefusedError(
+                f"message {msg_id} waits in delay level {level} of {name}; RocketMQ"
+                " recalls only messages with a delivery time"
+            )

@@ -1,0 +1,214 @@
+"""Has one member of a group consume one stored message now, and says what it answered.
+
+The broker that stores the message passes it to the member, which calls its listener and
+reports the result. Offsets, retries and dead letters are not touched: a message that
+the listener refuses is not tried again. So only the member's answer says what happened,
+and where none arrives, the listener may have been called all the same.
+
+Source: AdminBrokerProcessor.consumeMessageDirectly, ConsumeMessageService
+#consumeMessageDirectly in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.groups import chosen_member, online_members
+from rmqcli.admin.message.find import PENDING_TOPICS, find_messages
+from rmqcli.api.calls.consumer import (
+    consume_message_directly,
+    get_consumer_connection_list,
+)
+from rmqcli.api.calls.stats import query_topic_consume_by_who
+from rmqcli.errors import (
+    ConnectError,
+    DeadlineError,
+    NoBrokerError,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
+
+#: Results of a listener that consumed the message.
+GOOD: Final = ("CR_SUCCESS", "CR_COMMIT")
+#: Characters of an exception's text that are kept.
+_REMARK_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendPlan:
+    """One message, and the member that will be asked to consume it."""
+
+    message: PulledMessage
+    group: str
+    client_id: str
+    broker_name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendResult:
+    """What the member answered.
+
+    `consume_result` is CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION
+    or CR_RETURN_NULL, as in Java's CMResult; None when the answer names none. `remark`
+    is the text of the listener's exception, cut to 2,000 characters. `spent_ms` is how
+    long the listener took.
+    """
+
+    plan: ResendPlan
+    consume_result: str | None
+    remark: str | None
+    spent_ms: int
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether the listener consumed the message."""
+        return self.consume_result in GOOD
+
+
+def plan_resend(
+    client: Client,
+    ref: str,
+    *,
+    topic: str | None,
+    group: str | None,
+    client_id: str | None,
+) -> ResendPlan:
+    """Find the message and a member that its broker can pass it to; change nothing.
+
+    Without `client_id` the first member by client id is chosen; without `group` the
+    group of the topic to which that client belongs. Raises NotFoundError without the
+    message or the member, UsageError when several messages have the id or several
+    groups the client, RefusedError for a half or delayed message, and PartialError when
+    not every broker could be searched.
+    """
+    if group is None and client_id is None:
+        raise UsageError(
+            "neither a group nor a client was named", hint="name the group"
+        )
+    found = find_messages(client, ref, topic)
+    if len(found.messages) > 1:
+        places = ", ".join(
+            f"{each.message_queue}:{each.queue_offset}" for each in found.messages[:3]
+        )
+        raise UsageError(
+            f"{len(found.messages)} messages have {ref}: {places}",
+            hint="name one by its place: TOPIC@BROKER:QUEUE:OFFSET",
+        )
+    if not found.messages:
+        for name, error in found.errors.items():
+            raise PartialError(f"{name} could not be searched: {error.message}")
+        raise NotFoundError(
+            f"no broker has a message {ref}",
+            code=int(ResponseCode.NO_MESSAGE),
+            name=ResponseCode.NO_MESSAGE.name,
+            hint="an ID may need its topic, and a key always does",
+        )
+    (message,) = found.messages
+    if message.topic in PENDING_TOPICS:
+        raise RefusedError(
+            f"{message.message_queue}:{message.queue_offset} is a record of a half or a"
+            " delayed message, which consumers do not get yet",
+            hint="name the message in its own topic, once it is there",
+        )
+    if group is None:
+        group = _group_of(client, message, client_id or "")
+    members = online_members(client, group, broker_name=message.broker_name)
+    chosen = chosen_member(members, group, client_id or min(members))
+    return ResendPlan(
+        message=message,
+        group=group,
+        client_id=chosen.client_id,
+        broker_name=chosen.broker_name,
+        address=chosen.address,
+    )
+
+
+def _group_of(client: Client, message: PulledMessage, client_id: str) -> str:
+    """Return the group of the topic that has this client, by the message's broker."""
+    addresses = reader_addresses(client.cluster_info().brokers.values())
+    name = message.broker_name
+    if name not in addresses:
+        raise NoBrokerError(f"no broker {name} is registered", address="")
+    address = addresses[name]
+    groups = client.invoke(address, query_topic_consume_by_who(message.topic))
+    answers = ask_many(
+        client,
+        {group: (address, get_consumer_connection_list(group)) for group in groups},
+    )
+    having = [
+        group
+        for group, answer in sorted(answers.items())
+        if answer is not None
+        and not isinstance(answer, RmqError)
+        and any(each.client_id == client_id for each in answer.connections)
+    ]
+    if len(having) == 1:
+        return having[0]
+    if having:
+        raise UsageError(
+            f"client {client_id} is a member of {', '.join(having)}",
+            hint="name one of these groups",
+        )
+    for group, answer in answers.items():
+        if isinstance(answer, RmqError):
+            raise PartialError(
+                f"whether client {client_id} is a member of group {group} is not known:"
+                f" {answer.message}",
+                hint=answer.hint,
+            )
+    raise NotFoundError(
+        f"{name} knows no group of {message.topic} with a client {client_id}",
+        code=int(ResponseCode.CONSUMER_NOT_ONLINE),
+        name=ResponseCode.CONSUMER_NOT_ONLINE.name,
+        hint="name the group, and list its members first",
+    )
+
+
+def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
+    """Have the member consume the message, and wait for its answer.
+
+    Raises PartialError when there is no answer: whether the listener was called is not
+    known then. Raises the broker's error when it did not pass the message on.
+    """
+    call = consume_message_directly(
+        plan.group,
+        plan.client_id,
+        offset_msg_id=plan.message.offset_msg_id,
+        topic=plan.message.topic,
+    )
+    try:
+        answer = client.invoke(plan.address, call)
+    except (ConnectError, DeadlineError) as error:
+        raise _unknown(plan, error) from error
+    except RmqError as error:
+        if getattr(error, "code", None) == ResponseCode.CONSUME_MSG_TIMEOUT:
+            raise _unknown(plan, error) from error
+        raise
+    remark = answer.remark
+    if remark is not None and len(remark) > _REMARK_MAX:
+        remark = remark[:_REMARK_MAX] + "..."
+    return ResendResult(
+        plan=plan,
+        consume_result=answer.consume_result,
+        remark=remark,
+        spent_ms=answer.spent_time_mills,
+    )
+
+
+def _unknown(plan: ResendPlan, error: RmqError) -> PartialError:
+    return PartialError(
+        f"{plan.client_id} may have consumed the message, but its answer did not"
+        f" arrive: {error.message}",
+        hint=error.hint,
+    )

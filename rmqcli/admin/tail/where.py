@@ -1,0 +1,514 @@
+"""Conditions on messages: their fields, properties and, with a decoder, their values.
+
+    value.order.amount > 100 AND properties.region IN ('eu', 'us')
+
+The grammar is that of RocketMQ's SQL92 (`rmqcli.wire.sql92`), but NOT applies to a
+whole comparison, names are paths, lists may have numbers, and nothing may follow an
+expression. Logic is that of SQL: what a message does not have is unknown, and so is a
+comparison with it, or of values that cannot be compared; only messages for which the
+condition is true are chosen.
+
+A text that is compared with a number or with TRUE or FALSE is read as one, because all
+properties are texts; two texts are ordered by their characters. `store_timestamp` and
+`born_timestamp` are compared with times in RFC 3339.
+
+CEL's and JMESPath's implementations in Python were too slow by a factor of ten and more
+(measured with cel-python 0.5 and jmespath 1.1), and JMESPath has no unknown values.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import operator
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+from rmqcli.errors import DecodeError, TextError
+from rmqcli.hint import Argument, Hint
+from rmqcli.wire.sql92 import (
+    FLOAT,
+    LENGTH_MAX,
+    GrammarError,
+    Parser,
+    Token,
+    read_tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.wire.message.json import ValueReader
+    from rmqcli.wire.message.record import PartialMessage, StoredMessage
+
+    Evaluate: TypeAlias = "Callable[[_Row], Any]"
+
+#: The fields of a record that have the same names here.
+FIELDS: Final = (
+    *(
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "commit_log_offset",
+        "msg_id",
+        "offset_msg_id",
+    ),
+    *("tags", "keys", "born_host", "store_host", "reconsume_times", "flag"),
+    *("sys_flag", "store_bytes"),
+)
+_TIMES: Final = {
+    "store_timestamp": "store_timestamp_ms",
+    "born_timestamp": "born_timestamp_ms",
+}
+_PATHS: Final = ("properties", "value")
+_NAMES: Final = (*FIELDS, *_TIMES, "body", "properties.NAME", "value.PATH")
+_NUMBERS: Final = frozenset({int, float})
+_SCALARS: Final = frozenset({int, float, str, bool})
+_NUMBER: Final = re.compile(
+    r"([+-]?)([0-9]{1,400})(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,4})?", re.ASCII
+)
+_STEP: Final = re.compile(r'\.("(?:""|[^"])*"|[^.\[]+)|\[([0-9]+)\]')
+_ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+_LIKE_HINT: Final = "write CONTAINS, STARTSWITH or ENDSWITH"
+_TIME_HINT: Final = "write a time such as '2026-01-02T03:04:05Z'"
+_VALUE_HINT: Final = Hint("name their format with ", Argument("decode"))
+_UNREAD: Final = object()
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MS: Final = datetime.timedelta(milliseconds=1)
+
+
+class Where:
+    """A condition. Create one with `parse_where`. Safe to use from several threads.
+
+    `undecodable` is for how many messages the condition needed the value of a body that
+    the decoder could not read: their values were unknown.
+    """
+
+    def __init__(
+        self, text: str, evaluate: Evaluate, decode: ValueReader | None
+    ) -> None:
+        self.text = text
+        self.undecodable = 0
+        self._evaluate = evaluate
+        self._decode = decode
+
+    def matches(self, message: StoredMessage | PartialMessage) -> bool:
+        """Whether the condition is true of a message.
+
+        Also true if a damaged body is why that is unknown, as for all filters.
+        """
+        row = _Row(message, self._decode)
+        found = self._evaluate(row)
+        if row.is_undecodable:
+            self.undecodable += 1
+        return found is True or (found is None and row.is_damaged)
+
+
+class _Row:
+    """A message whose body is read at most once."""
+
+    __slots__ = (
+        "_body",
+        "_decode",
+        "_value",
+        "is_damaged",
+        "is_undecodable",
+        "message",
+    )
+
+    def __init__(
+        self, message: StoredMessage | PartialMessage, decode: ValueReader | None
+    ) -> None:
+        self.message = message
+        self.is_damaged = False
+        self.is_undecodable = False
+        self._decode = decode
+        self._value: Any = _UNREAD
+
+    def body(self) -> bytes | None:
+        """The body; None for a damaged one."""
+        try:
+            return self.message.body
+        except DecodeError:
+            self.is_damaged = True
+            return None
+
+    def value(self) -> Any:  # noqa: ANN401  # a value of JSON
+        """The value of the body; None if it has none."""
+        value = self._value
+        if value is _UNREAD:
+            value = None
+            body = self.body()
+            if body is not None and self._decode is not None:
+                try:
+                    value = self._decode.value(body)
+                except DecodeError:
+                    self.is_undecodable = True
+            self._value = value
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """A part of a condition, and where it stands in the text.
+
+    `evaluate` returns a value of JSON, or None for what is unknown; if `is_condition`
+    is set, True, False or None. A constant has its value in `value`.
+    """
+
+    evaluate: Evaluate
+    start: int
+    end: int
+    is_condition: bool = False
+    is_constant: bool = False
+    is_time: bool = False
+    value: Any = None
+
+
+def parse_where(text: str, *, decode: ValueReader | None = None) -> Where:
+    """Return the condition that a text describes; `decode` reads values of bodies.
+
+    Raises TextError, which says where the text is wrong.
+    """
+    if len(text) > LENGTH_MAX:
+        what = f"longer than {LENGTH_MAX} characters"
+        raise TextError(text[:100] + "...", what, start=0, end=100)
+    parser = _Parser(text, has_values=decode is not None)
+    return Where(text, parser.condition().evaluate, decode)
+
+
+class _Parser(Parser[_Node]):
+    not_binds_first = False
+
+    def __init__(self, text: str, *, has_values: bool) -> None:
+        super().__init__(read_tokens(text, has_text_words=True, has_paths=True))
+        self._text_given = text
+        self._has_values = has_values
+
+    def condition(self) -> _Node:
+        """Parse the whole text."""
+        try:
+            return self._as_condition(self.parse(is_whole=True))
+        except GrammarError as error:
+            at, text = error.token.at, error.token.text
+            what = error.what.replace("expected end", "expected AND, OR or the end")
+            found = f", found {error.found}" if error.names_token else ""
+            start = min(at, max(0, len(self._text_given) - 1))
+            raise TextError(
+                self._text_given,
+                what + found,
+                start=start,
+                end=max(start + 1, at + len(text)),
+                hint=self._hint(at, text),
+            ) from None
+
+    def _hint(self, at: int, text: str) -> str:
+        """Return what to write in place of a word or sign of another language."""
+        before = self._text_given[max(0, at - 1) : at]
+        if text.upper() == "LIKE":
+            return _LIKE_HINT
+        if text == "!" or (text == "=" and before in ("=", "!")):
+            return "equal is =, not equal is <>"
+        return ""
+
+    def _refuse(self, node: _Node, what: str, *, hint: str = "") -> NoReturn:
+        raise TextError(
+            self._text_given, what, start=node.start, end=node.end, hint=hint
+        )
+
+    # --- values
+
+    def constant(self, value: str | float | bool | None, token: Token) -> _Node:
+        return _Node(
+            evaluate=lambda _: value,
+            start=token.at,
+            end=token.at + len(token.text),
+            is_constant=True,
+            is_condition=value is None or isinstance(value, bool),
+            value=value,
+        )
+
+    def number(self, token: Token) -> _Node:
+        digits = token.text.rstrip("lL")
+        node = self.constant(0, token)
+        if token.kind == FLOAT and math.isinf(float(digits)):
+            self._refuse(node, "the number is too large")
+        if token.kind != FLOAT and len(digits) > 300:
+            self._refuse(node, "the number is too large")
+        value = float(digits) if token.kind == FLOAT else int(digits)
+        return self.constant(value, token)
+
+    def name(self, token: Token) -> _Node:
+        text = token.text
+        end = token.at + len(text)
+        first = re.split(r"[.\[]", text, maxsplit=1)[0]
+        here = _Node(evaluate=_unknown, start=token.at, end=end)
+        if first == "value" and not self._has_values:
+            self._refuse(here, "the values of bodies are not read", hint=_VALUE_HINT)
+        steps = [
+            int(index) if index else _unquoted(name)
+            for name, index in _STEP.findall(text[len(first) :])
+        ]
+        if first == "value":
+            return replace(here, evaluate=_path(steps))
+        if first == "properties":
+            if len(steps) != 1 or isinstance(steps[0], int):
+                self._refuse(here, "not a property", hint="write properties.NAME")
+            return replace(here, evaluate=_property(str(steps[0])))
+        if steps or text not in (*FIELDS, *_TIMES, "body"):
+            also = f", or properties.{text}" if not steps else ""
+            hint = f"use one of: {', '.join(_NAMES)}{also}"
+            self._refuse(here, "not a field of messages", hint=hint)
+        if text == "body":
+            return replace(here, evaluate=_body_text)
+        if text in _TIMES:
+            return replace(here, evaluate=_field(_TIMES[text]), is_time=True)
+        return replace(here, evaluate=_field(text))
+
+    def negate(self, node: _Node) -> _Node:
+        if not node.is_constant or type(node.value) not in _NUMBERS:
+            self._refuse(node, "expected a number after -")
+        value = -node.value
+        return replace(node, evaluate=lambda _: value, value=value)
+
+    # --- conditions
+
+    def _as_condition(self, node: _Node) -> _Node:
+        if node.is_condition:
+            return node
+        if node.is_constant or node.is_time:
+            self._refuse(node, "expected a condition, found a value")
+        value = node.evaluate
+        return replace(node, evaluate=lambda row: _as_boolean(value(row)))
+
+    def join(self, nodes: Sequence[_Node], *, decisive: bool) -> _Node:
+        parts: list[Callable[[_Row], bool | None]] = [
+            self._as_condition(node).evaluate for node in nodes
+        ]
+
+        def evaluate(row: _Row) -> bool | None:
+            is_unknown = False
+            for part in parts:
+                found = part(row)
+                if found is decisive:
+                    return decisive
+                if found is None:
+                    is_unknown = True
+            return None if is_unknown else not decisive
+
+        return _condition(nodes[0], nodes[-1], evaluate)
+
+    def invert(self, node: _Node) -> _Node:
+        part = self._as_condition(node).evaluate
+
+        def evaluate(row: _Row) -> bool | None:
+            found = part(row)
+            return None if found is None else not found
+
+        return _condition(node, node, evaluate)
+
+    def is_null(self, node: _Node) -> _Node:
+        value = node.evaluate
+        return _condition(node, node, lambda row: value(row) is None)
+
+    def equal(self, left: _Node, right: _Node) -> _Node:
+        for node in (left, right):
+            if node.is_constant and node.value is None:
+                self._refuse(node, "nothing equals NULL", hint="write IS NULL")
+        return self._compared(left, right, operator.eq, has_order=False)
+
+    def order(self, sign: str, left: _Node, right: _Node) -> _Node:
+        for node in (left, right):
+            if node.is_condition:
+                self._refuse(node, f"expected a value beside {sign}")
+        return self._compared(left, right, _ORDERS[sign], has_order=True)
+
+    def _compared(
+        self,
+        left: _Node,
+        right: _Node,
+        test: Callable[[Any, Any], bool],
+        *,
+        has_order: bool,
+    ) -> _Node:
+        left, right = self._as_times(left, right), self._as_times(right, left)
+        one, other = left.evaluate, right.evaluate
+        if right.is_constant:
+            wanted, kind = right.value, type(right.value)
+
+            def evaluate(row: _Row) -> bool | None:
+                found = one(row)
+                if type(found) is kind:
+                    is_so: bool = test(found, wanted)
+                    return is_so
+                return _test(found, wanted, test, has_order=has_order)
+
+        else:
+
+            def evaluate(row: _Row) -> bool | None:
+                return _test(one(row), other(row), test, has_order=has_order)
+
+        return _condition(left, right, evaluate)
+
+    def _as_times(self, node: _Node, beside: _Node) -> _Node:
+        """Return a time that is written beside a field of times as milliseconds."""
+        if not beside.is_time or node.is_time:
+            return node
+        if not node.is_constant or not isinstance(node.value, str):
+            self._refuse(node, "expected a time", hint=_TIME_HINT)
+        try:
+            moment = datetime.datetime.fromisoformat(node.value)
+        except ValueError:
+            self._refuse(node, "not a time", hint=_TIME_HINT)
+        if moment.tzinfo is None:
+            self._refuse(node, "a time without a time zone", hint=_TIME_HINT)
+        value = (moment - _EPOCH) / _MS
+        return replace(node, evaluate=lambda _: value, value=value)
+
+    def between(self, node: _Node, low: _Node, high: _Node, *, is_not: bool) -> _Node:
+        found = self.join(
+            [self.order(">=", node, low), self.order("<=", node, high)], decisive=False
+        )
+        return self.invert(found) if is_not else found
+
+    def _item(self) -> _Node:
+        node = self._unary()
+        if not node.is_constant or node.value is None:
+            self._refuse(node, "expected a text or a number")
+        return node
+
+    def one_of(
+        self, node: _Node, items: Sequence[str | _Node], *, is_not: bool
+    ) -> _Node:
+        nodes = [each for each in items if isinstance(each, _Node)]
+        found = self.join([self.equal(node, each) for each in nodes], decisive=True)
+        return self.invert(found) if is_not else found
+
+    def text_test(self, word: str, node: _Node, part: str, *, is_not: bool) -> _Node:
+        if node.is_condition or node.is_time:
+            self._refuse(node, f"expected a text before {word}")
+        test, value = _TEXT_TESTS[word], node.evaluate
+
+        def evaluate(row: _Row) -> bool | None:
+            found = value(row)
+            if type(found) is not str:
+                return None
+            return bool(test(found, part)) is not is_not
+
+        return _condition(node, node, evaluate)
+
+
+def _condition(first: _Node, last: _Node, evaluate: Evaluate) -> _Node:
+    start, end = min(first.start, last.start), max(first.end, last.end)
+    return _Node(evaluate=evaluate, start=start, end=end, is_condition=True)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+# --- what a name stands for
+
+
+def _unknown(_row: _Row) -> None:
+    return None
+
+
+def _field(name: str) -> Evaluate:
+    get = operator.attrgetter(name)
+    return lambda row: get(row.message)
+
+
+def _property(name: str) -> Evaluate:
+    return lambda row: row.message.properties.get(name)
+
+
+def _body_text(row: _Row) -> str | None:
+    body = row.body()
+    try:
+        return None if body is None else body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _path(steps: Sequence[str | int]) -> Evaluate:
+    if len(steps) == 1 and isinstance(steps[0], str):
+        (name,) = steps
+
+        def evaluate_one(row: _Row) -> Any:  # noqa: ANN401  # a value of JSON
+            value = row.value()
+            return value.get(name) if type(value) is dict else None
+
+        return evaluate_one
+
+    def evaluate(row: _Row) -> Any:  # noqa: ANN401  # a value of JSON
+        value = row.value()
+        for step in steps:
+            if isinstance(step, str):
+                value = value.get(step) if type(value) is dict else None
+            elif type(value) is list and step < len(value):
+                value = value[step]
+            else:
+                return None
+        return value
+
+    return evaluate
+
+
+# --- comparisons
+
+
+def _test(
+    one: object, other: object, test: Callable[[Any, Any], bool], *, has_order: bool
+) -> bool | None:
+    """Compare two values; None if one is unknown or they cannot be compared."""
+    kind, other_kind = type(one), type(other)
+    if kind not in _SCALARS or other_kind not in _SCALARS:
+        return None
+    if kind is not other_kind:
+        if kind is str:
+            one = _read_as(one, other_kind)
+        elif other_kind is str:
+            other = _read_as(other, kind)
+        elif bool in (kind, other_kind):
+            return None
+        if one is None or other is None:
+            return None
+        kind = type(one)
+    if has_order and kind is bool:
+        return None
+    found: bool = test(one, other)
+    return found
+
+
+def _read_as(text: Any, kind: type) -> bool | float | None:  # noqa: ANN401  # a str
+    return _as_boolean(text) if kind is bool else _as_number(text)
+
+
+def _as_boolean(value: object) -> bool | None:
+    if type(value) is bool:
+        return value
+    if type(value) is str:
+        return {"true": True, "false": False}.get(value.lower())
+    return None
+
+
+def _as_number(text: str) -> float | None:
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    if found[3] is None and found[4] is None:
+        return int(text)
+    number = float(text)
+    return None if math.isinf(number) else number

@@ -1,0 +1,219 @@
+"""Transactions that are neither committed nor rolled back.
+
+A half message lies in RMQ_SYS_TRANS_HALF_TOPIC. What ends it is a record in
+RMQ_SYS_TRANS_OP_HALF_TOPIC with its offset. The broker's check moves past half messages
+by committing an offset, and writes those that are still open again, at the end. So the
+open ones are the last copies from that offset on without a record of their end.
+
+What could be wrong decides the order of the requests: first the offset of the records,
+then that of the half messages, then the half messages, and their ends last. In another
+order an ended transaction could look open. Brokers of 5.x collect ends for three
+seconds, so that one which ended just now is still shown.
+
+Source: TransactionalMessageServiceImpl.check, TransactionalMessageUtil.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.delayed import stored_messages
+from rmqcli.api.calls.config import get_broker_config
+from rmqcli.api.calls.offset import (
+    get_max_offset,
+    get_min_offset,
+    query_consumer_offset,
+)
+from rmqcli.api.calls.producer import get_producer_connection_list
+from rmqcli.errors import NotFoundError, PartialError, RmqError
+from rmqcli.model import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.api.client import Client
+    from rmqcli.wire.message.decode import StoredMessage
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_GROUP: Final = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
+_ENDED_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
+_CHECKS_MAX_DEFAULT: Final = 15  # BrokerConfig.transactionCheckMax
+#: Half messages, and records of ends, that are read on one broker.
+SCANNED_MAX: Final = 200_000
+_DIGITS_MAX: Final = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """One half message that nobody has committed or rolled back.
+
+    `queue` and `queue_offset` are where the half message is; `msg_id` is its UNIQ_KEY.
+    `born_ms` is when it was sent, by the producer's clock. `checks` is how often the
+    broker has asked for its state, and `checks_max` after how many it gives up; None if
+    the broker does not show its settings. `producers` are the clients of the producer
+    group that the broker can ask now; empty when the transaction cannot end, and None
+    when the broker did not say.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    msg_id: str | None
+    keys: str | None
+    producer_group: str | None
+    born_ms: int
+    checks: int
+    checks_max: int | None
+    producers: tuple[str, ...] | None
+
+
+@dataclass(slots=True)
+class OpenTransactions:
+    """The oldest open transactions, the number of all, and errors by broker.
+
+    `scanned` counts the half messages of all topics that were read.
+    """
+
+    transactions: list[OpenTransaction] = field(default_factory=list)
+    count: int = 0
+    errors: dict[str, RmqError] = field(default_factory=dict)
+    scanned: int = 0
+
+
+def find_open_transactions(
+    client: Client, topic: str, *, limit: int
+) -> OpenTransactions:
+    """Find the open transactions of a topic on all its brokers; keep the oldest.
+
+    Raises NotFoundError for an unknown topic, and NoBrokerError when none answers.
+    """
+    addresses = reader_addresses(client.route(topic).brokers)
+    found = OpenTransactions()
+    for name, address in addresses.items():
+        try:
+            _read_broker(client, name, address, topic, found)
+        except RmqError as error:
+            found.errors[name] = error
+    if len(found.errors) == len(addresses):
+        client.raise_if_none_answers(
+            e for e in found.errors.values() if not isinstance(e, PartialError)
+        )
+    found.transactions.sort(key=lambda e: (e.born_ms, e.queue, e.queue_offset))
+    del found.transactions[limit:]
+    return found
+
+
+def _read_broker(
+    client: Client, name: str, address: str, topic: str, found: OpenTransactions
+) -> None:
+    op_start, _ = _range(client, address, OP_TOPIC)
+    start, end = _range(client, address, HALF_TOPIC)
+    queue = MessageQueue(HALF_TOPIC, name, 0)
+    until = min(end, start + SCANNED_MAX)
+    #: UNIQ_KEY, or the offset without one -> its last copy
+    last: dict[str | int, StoredMessage] = {}
+    for message in stored_messages(client, address, queue, start, until):
+        if message.properties.get("REAL_TOPIC") == topic:
+            last[message.properties.get("UNIQ_KEY") or message.queue_offset] = message
+    found.scanned += max(0, until - start)
+    ended = _ended(client, name, address, op_start)
+    still_open = [
+        message
+        for message in last.values()
+        if message.queue_offset not in ended
+        and _number(message.properties.get("TRAN_PREPARED_QUEUE_OFFSET")) not in ended
+    ]
+    found.count += len(still_open)
+    found.transactions += _with_producers(client, address, queue, still_open)
+    if until < end:
+        raise PartialError(
+            f"{name} has {end - start:,} half messages to look at; the"
+            f" {end - until:,} newest were not read"
+        )
+
+
+def _range(client: Client, address: str, topic: str) -> tuple[int, int]:
+    """Return from where the broker checks a topic to its end; (0, 0) without one."""
+    try:
+        low = client.invoke(address, get_min_offset(topic, 0))
+        committed = client.invoke(address, query_consumer_offset(_GROUP, topic, 0))
+        high = client.invoke(address, get_max_offset(topic, 0))
+    except NotFoundError:
+        return 0, 0  # of the first transaction
+    return min(max(low, committed or 0), high), high
+
+
+def _ended(client: Client, name: str, address: str, start: int) -> set[int]:
+    """Return the offsets of half messages that have ended since the broker's check."""
+    try:
+        end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
+    except NotFoundError:
+        return set()
+    if end - start > SCANNED_MAX:
+        raise PartialError(
+            f"{name} has {end - start:,} records of ended transactions, more than the"
+            f" {SCANNED_MAX:,} that are read: which ones are open is not known"
+        )
+    ended: set[int] = set()
+    queue = MessageQueue(OP_TOPIC, name, 0)
+    for record in stored_messages(client, address, queue, start, end):
+        ended.update(ended_offsets(record))
+    return ended
+
+
+def ended_offsets(record: StoredMessage) -> list[int]:
+    """Return the offsets of the half messages that a record of OP_TOPIC ends."""
+    if record.tags != _ENDED_TAG:
+        return []
+    parts = record.raw_body.decode("ascii", "replace").split(",")
+    return [n for each in parts if (n := _number(each)) is not None]
+
+
+def _with_producers(
+    client: Client, address: str, queue: MessageQueue, messages: Iterable[StoredMessage]
+) -> list[OpenTransaction]:
+    """Add who could answer the broker's check, and how often it asks."""
+    messages = list(messages)
+    if not messages:
+        return []
+    groups = {each.properties.get("PGROUP") for each in messages}
+    connected = ask_many(
+        client,
+        {
+            group: (address, get_producer_connection_list(group))
+            for group in groups
+            if group is not None
+        },
+    )
+    (config,) = client.gather([client.submit(address, get_broker_config())])
+    checks_max = None
+    if not isinstance(config, RmqError):
+        checks_max = _number(config.get("transactionCheckMax")) or _CHECKS_MAX_DEFAULT
+    found = []
+    for message in messages:
+        group = message.properties.get("PGROUP")
+        members = () if group is None else connected[group]
+        found.append(
+            OpenTransaction(
+                queue=queue,
+                queue_offset=message.queue_offset,
+                msg_id=message.msg_id,
+                keys=message.keys,
+                producer_group=group,
+                born_ms=message.born_timestamp_ms,
+                checks=_number(message.properties.get("TRANSACTION_CHECK_TIMES")) or 0,
+                checks_max=checks_max,
+                producers=None
+                if isinstance(members, RmqError)
+                else tuple(sorted({each.client_id for each in members})),
+            )
+        )
+    return found
+
+
+def _number(text: str | None) -> int | None:
+    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
+        return int(text)
+    return None

@@ -1,0 +1,200 @@
+"""`AsyncAdmin`: what `Admin` does, from coroutines.
+
+```python
+from rmqcli.aio import AsyncAdmin
+
+async with AsyncAdmin(namesrv="127.0.0.1:9876") as admin:
+    print((await admin.lag("billing")).total_lag)
+    async for message in admin.read("orders", from_="-1h"):
+        print(message.queue_offset, message.body)
+```
+
+| thread | runs | ended by |
+|---|---|---|
+| the event loop's | the methods | the program |
+| rmq-aio_0 for the calls, another for each `read` | all I/O | close(), the read's end |
+| rmq-aio-close | the close | the end of the close |
+"""
+
+from __future__ import annotations
+
+import functools
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from rmqcli.admin.admin import Admin
+from rmqcli.aio.handover import AsyncClient, BlockingCalls
+from rmqcli.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+    from pathlib import Path
+
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.engine.message import PulledMessage, UndecodableMessage
+    from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+#: How much a read hands over to the event loop at once.
+_MESSAGES_MAX: Final = 500
+_BYTES_MAX: Final = 1024 * 1024
+
+
+def _awaited(
+    method: Callable[Concatenate[Admin, Parameters], Result],
+) -> Callable[Concatenate[AsyncAdmin, Parameters], Coroutine[Any, Any, Result]]:
+    """The method of AsyncAdmin that calls this method of Admin in the thread."""
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncAdmin, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        return await self._call_admin(method, *args, **kwargs)
+
+    return call
+
+
+class AsyncAdmin(AsyncClient):
+    """Queries a cluster and changes it. For the event loop that started it.
+
+    The arguments, and those of all methods, are those of `Admin`, and so are results
+    and errors. Calls run one after the other. A call that is cancelled before it has
+    begun does nothing; one that has begun continues, its result is dropped, and the
+    next call waits for its end.
+    """
+
+    def __init__(
+        self,
+        *,
+        namesrv: str | None = None,
+        client: ClientConfig | None = None,
+        backups: Path | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__("AsyncAdmin")
+        self._make = partial(
+            Admin, namesrv=namesrv, client=client, backups=backups, clock=clock
+        )
+        self._admin = self._make()
+
+    def __repr__(self) -> str:
+        return f"Async{self._admin!r}"
+
+    async def start(self) -> None:
+        """Start the admin. It contacts no server before the first request.
+
+        Raises UsageError when it was started or closed before.
+        """
+        self._admin.start()
+        self._enter_loop(threads_max=1)
+
+    async def close(self) -> None:
+        """Close every connection, after the call that is under way. Idempotent.
+
+        A close that is cancelled continues; another call waits for its end. Reads that
+        are open continue.
+        """
+        if self._loop is None:
+            self._admin.close()
+            return
+        self._loop.check()
+        if self._closing is None:
+            self._closing = self._calls.close_after_calls(self._admin.close)
+        await self._closing.wait()
+
+    lag = _awaited(Admin.lag)
+    lags = _awaited(Admin.lags)
+    plan_reset = _awaited(Admin.plan_reset)
+    backups = _awaited(Admin.backups)
+    plan_undo = _awaited(Admin.plan_undo)
+    apply_reset = _awaited(Admin.apply_reset)
+    undo_reset = _awaited(Admin.undo_reset)
+    topics = _awaited(Admin.topics)
+    topic = _awaited(Admin.topic)
+    create_topic = _awaited(Admin.create_topic)
+    update_topic = _awaited(Admin.update_topic)
+    delete_topic = _awaited(Admin.delete_topic)
+    groups = _awaited(Admin.groups)
+    group = _awaited(Admin.group)
+    member_stacks = _awaited(Admin.member_stacks)
+    producers = _awaited(Admin.producers)
+    open_transactions = _awaited(Admin.open_transactions)
+    delayed = _awaited(Admin.delayed)
+    plan_resend = _awaited(Admin.plan_resend)
+    apply_resend = _awaited(Admin.apply_resend)
+    plan_recall = _awaited(Admin.plan_recall)
+    apply_recall = _awaited(Admin.apply_recall)
+    dead_letters = _awaited(Admin.dead_letters)
+    read_dead_letters = _awaited(Admin.read_dead_letters)
+    retries = _awaited(Admin.retries)
+    create_group = _awaited(Admin.create_group)
+    update_group = _awaited(Admin.update_group)
+    delete_group = _awaited(Admin.delete_group)
+    brokers = _awaited(Admin.brokers)
+    broker = _awaited(Admin.broker)
+    queues = _awaited(Admin.queues)
+    message_at = _awaited(Admin.message_at)
+    message_by_id = _awaited(Admin.message_by_id)
+    find_messages = _awaited(Admin.find_messages)
+    message_outcome = _awaited(Admin.message_outcome)
+    message_trace = _awaited(Admin.message_trace)
+    messages_by_key = _awaited(Admin.messages_by_key)
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        from_: str | Position = "earliest",
+        to: str | Position = "now",
+        queues: Sequence[MessageQueue] | None = None,
+        sub_expression: str = "*",
+        on_undecodable: Callable[[UndecodableMessage], None] | None = None,
+    ) -> AsyncGenerator[PulledMessage, None]:
+        """Iterate over the messages of a range with `async for`; see `Admin.read`.
+
+        Each read has connections and a thread of its own, in which `on_undecodable` is
+        called, so that other calls and reads may run meanwhile. A loop that is left by
+        `break` ends it soon, `aclose` at once; a read that is cancelled is over.
+        """
+        loop = self._opened()
+        admin = self._make()
+        admin.start()
+        messages = admin.read(
+            topic,
+            from_=from_,
+            to=to,
+            queues=queues,
+            sub_expression=sub_expression,
+            on_undecodable=on_undecodable,
+        )
+        calls = BlockingCalls(loop, threads_max=1)
+        try:
+            while some := await calls.run(partial(_some, messages)):
+                for message in some:
+                    yield message
+        finally:
+            await calls.close_after_calls(admin.close).wait()
+
+    async def _call_admin(
+        self,
+        method: Callable[Concatenate[Admin, Parameters], Result],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        return await self._call(partial(method, self._admin, *args, **kwargs))
+
+
+def _some(messages: Iterator[PulledMessage]) -> list[PulledMessage]:
+    """The next messages; none at the end."""
+    taken: list[PulledMessage] = []
+    size = 0
+    for message in messages:
+        taken.append(message)
+        size += message.body_bytes
+        if len(taken) == _MESSAGES_MAX or size >= _BYTES_MAX:
+            break
+    return taken

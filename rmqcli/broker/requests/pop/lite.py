@@ -1,0 +1,333 @@
+"""Consuming lite topics: 200070 receives, 200071 subscribes (5.5).
+
+Imitated: the checks in RocketMQ's order, with code and remark; one request reads the
+lite topics that its client subscribes, in order and in turn; long polling. The answer
+has no delivery counts where RocketMQ's cannot be read: when a lite topic's batch has
+messages that were delivered before beside others.
+Not imitated: 200074 to 200079, by which administrators look at lite topics.
+
+Source: `PopLiteMessageProcessor`, `LiteSubscriptionCtlProcessor`,
+`AckMessageProcessor.ackLite`,
+`ChangeInvisibleTimeProcessor.processChangeInvisibleTimeForLite` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.attributes import MESSAGE_TYPE
+from rmqcli.broker.dispatch import handles
+from rmqcli.broker.message.get import FOUND, get_message
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.pop.pop_message import (
+    ANSWER_BYTES_MAX,
+    ENDS_EARLY_MS,
+    MESSAGES_MAX,
+    PASSED,
+    TOO_LATE_MS,
+    WRONG_OFFSET,
+    need_master,
+    pop_offset,
+    with_born_time,
+)
+from rmqcli.broker.requests.pull_message import see
+from rmqcli.broker.state.pop_holds import ANY_QUEUE
+from rmqcli.broker.state.topics import PERM_READ
+from rmqcli.wire.bodies.lite import (
+    COMPLETE_ADD,
+    COMPLETE_REMOVE,
+    PARTIAL_ADD,
+    PARTIAL_REMOVE,
+    LiteSubscriptionCtlRequestBody,
+    LiteSubscriptionDTO,
+)
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.pop import (
+    ChangeInvisibleTimeResponseHeader,
+    PopLiteMessageRequestHeader,
+    PopLiteMessageResponseHeader,
+)
+from rmqcli.wire.message.properties import lmq_name
+from rmqcli.wire.receipt_handle import ORDER_REVIVE_QUEUE_ID
+from rmqcli.wire.version import V5_5_0
+
+if TYPE_CHECKING:
+    from rmqcli.broker.request import BrokerRequest
+    from rmqcli.broker.state.broker import BrokerState
+    from rmqcli.clock import Now
+    from rmqcli.wire.headers.pop import (
+        AckMessageRequestHeader,
+        ChangeInvisibleTimeRequestHeader,
+    )
+    from rmqcli.wire.receipt_handle import ReceiptHandle
+
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+@handles(RequestCode.LITE_SUBSCRIPTION_CTL, since=V5_5_0)
+def lite_subscription_ctl(broker: BrokerState, request: BrokerRequest) -> Reply:
+    """Change the lite topics that clients subscribe (200071)."""
+    if not request.command.body:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "Request body is null.")
+    body = request.body(LiteSubscriptionCtlRequestBody)
+    if not body.subscription_set:
+        raise Refusal(
+            ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty."
+        )
+    for change in body.subscription_set:
+        _subscribe(broker, request, change)
+    return Reply()
+
+
+def _subscribe(
+    broker: BrokerState, request: BrokerRequest, change: LiteSubscriptionDTO
+) -> None:
+    client_id, group = change.client_id or "", change.group or ""
+    topic, lite_topics = change.topic or "", change.lite_topic_set or []
+    if not (client_id.strip() and group.strip() and topic.strip()):
+        return
+    if change.action in (PARTIAL_ADD, COMPLETE_ADD):
+        config = broker.groups.get(group)
+        if config is None or not config.consume_enable:
+            raise Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                "java.lang.IllegalStateException: Consumer group is not allowed to"
+                " consume.",
+            )
+    lite, peer, now = broker.lite, request.peer, request.now
+    if change.action == PARTIAL_ADD:
+        option = change.offset_option
+        lite.add(
+            client_id, group, topic, lite_topics, option=option, peer=peer, now=now
+        )
+    elif change.action == COMPLETE_ADD:
+        lite.replace(client_id, group, topic, lite_topics, peer=peer, now=now)
+    elif change.action == PARTIAL_REMOVE:
+        lite.remove(client_id, group, topic, lite_topics)
+    elif change.action == COMPLETE_REMOVE:
+        lite.forget(client_id, now)
+
+
+@handles(RequestCode.POP_LITE_MESSAGE, since=V5_5_0)
+def pop_lite_message(broker: BrokerState, request: BrokerRequest) -> Reply | None:
+    """Answer with messages; hold the request if there are none (200070)."""
+    now = request.now
+    header = with_born_time(request, now).header(PopLiteMessageRequestHeader)
+    return _pop(broker, request, header, now)
+
+
+def _pop_again(
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: PopLiteMessageRequestHeader,
+    now: Now,
+) -> Reply | None:
+    try:
+        return _pop(broker, request, header, now)
+    except Refusal as refusal:
+        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
+
+
+def _pop(
+    broker: BrokerState,
+    request: BrokerRequest,
+    header: PopLiteMessageRequestHeader,
+    now: Now,
+) -> Reply | None:
+    _check(broker, header, now)
+    client_id, group = header.client_id, header.consumer_group
+    bodies: list[bytes] = []
+    counts: list[int] = []
+    wanted = header.max_msg_num
+    for lmq in broker.lite.ready(client_id, group):
+        if wanted <= 0:
+            break
+        room_bytes = ANSWER_BYTES_MAX - sum(map(len, bodies))
+        count, body, times = _pop_lmq(
+            broker, header, lmq, wanted, room_bytes=room_bytes, now=now
+        )
+        if count:
+            wanted -= count
+            bodies.append(body)
+            counts += times
+            broker.lite.was_read(client_id, lmq)
+    code, remark = ResponseCode.SUCCESS, FOUND
+    if not bodies:
+        remark = "NO_MESSAGE_IN_QUEUE"
+        ends_ms = header.born_time + header.poll_time
+        key = (client_id, group, ANY_QUEUE)
+        if header.poll_time <= 0 or now.epoch_ms > ends_ms - ENDS_EARLY_MS:
+            code = ResponseCode.POLLING_TIMEOUT
+        elif broker.lite.holds.is_full(*key, request.peer):
+            code = ResponseCode.POLLING_FULL
+        else:
+            broker.lite.holds.hold(
+                key,
+                request,
+                ends_epoch_ms=ends_ms,
+                now=now,
+                again=lambda later: _pop_again(broker, request, header, later),
+            )
+            return None
+    body = b"".join(bodies)
+    broker.stats.got(header.topic, group, body, now)
+    answer = PopLiteMessageResponseHeader(
+        pop_time=now.epoch_ms,
+        invisible_time=header.invisible_time,
+        revive_qid=ORDER_REVIVE_QUEUE_ID,
+        order_count_info=";".join(map(str, counts)),
+    )
+    return Reply(code, remark, answer, body=body)
+
+
+def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -> None:
+    """Raise Refusal for a request that cannot be served.
+
+    Source: PopLiteMessageProcessor.preCheck.
+    """
+    need_master(broker)
+    ip = broker.settings.address.rpartition(":")[0]
+    topic, group = header.topic, header.consumer_group
+    invalid = ResponseCode.INVALID_PARAMETER
+    if now.epoch_ms - header.born_time - header.poll_time > TOO_LATE_MS:
+        raise Refusal(
+            ResponseCode.POLLING_TIMEOUT,
+            f"the broker[{ip}] pop message is timeout too much",
+        )
+    if header.max_msg_num > MESSAGES_MAX:
+        raise Refusal(invalid, f"the broker[{ip}] pop message's num is greater than 32")
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic [{topic}] not exist, apply first please! {see(broker)}",
+        )
+    if not config.perm & PERM_READ:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the topic [{topic}] peeking message is forbidden",
+        )
+    if config.attributes.get(MESSAGE_TYPE) != "LITE":
+        raise Refusal(invalid, f"the topic [{topic}] message type not match")
+    found = broker.groups.get(group)
+    if found is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{group}] not exist, {see(broker)}",
+        )
+    if not found.consume_enable:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+        )
+    if broker.lite.bound_topic(group) != topic:
+        raise Refusal(invalid, f"subscription bind topic not match, {group}")
+
+
+def _pop_lmq(
+    broker: BrokerState,
+    header: PopLiteMessageRequestHeader,
+    lmq: str,
+    wanted: int,
+    *,
+    room_bytes: int,
+    now: Now,
+) -> tuple[int, bytes, list[int]]:
+    """Deliver the next batch of one lite topic, unless another one is outstanding.
+
+    Returns the number of messages, their records and how often they were delivered.
+    """
+    orders, group = broker.lite.orders, header.consumer_group
+    key = (lmq, group, 0)
+    offset = pop_offset(broker, orders, lmq, group, 0)
+    if orders.is_blocked(
+        key,
+        attempt_id=header.attempt_id,
+        invisible_ms=header.invisible_time,
+        now=now,
+    ):
+        return 0, b"", []
+    result = get_message(broker, lmq, 0, offset=offset, max_msg_nums=wanted)
+    if result.status in (*WRONG_OFFSET, *PASSED):
+        offset = result.next_begin_offset
+        broker.offsets.commit(group, lmq, 0, offset)
+        result = get_message(broker, lmq, 0, offset=offset, max_msg_nums=wanted)
+    if result.status != FOUND or len(result.body) > room_bytes:
+        return 0, b"", []
+    offsets = range(offset, result.next_begin_offset)
+    counts = orders.give_out(
+        key,
+        offsets,
+        attempt_id=header.attempt_id,
+        pop_time_ms=now.epoch_ms,
+        invisible_ms=header.invisible_time,
+        now=now,
+    )
+    if len(counts) == 1:  # of all messages
+        times = [counts[0][1]] * len(offsets)
+    else:
+        times = [count for _, count in counts[:-1]]
+    return len(offsets), result.body, times
+
+
+def ack_lite(
+    broker: BrokerState,
+    header: AckMessageRequestHeader,
+    handle: ReceiptHandle,
+    now: Now,
+) -> Reply:
+    """Acknowledge a message of a lite topic; commit the offset that follows from it."""
+    group, topic = header.consumer_group, header.topic
+    if broker.lite.bound_topic(group) != topic:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, "group type or bind topic not match."
+        )
+    lmq = lmq_name(topic, header.lite_topic or "")
+    if header.offset > (broker.store.queue_bounds(lmq, 0) or (0, 0))[1]:
+        raise Refusal(ResponseCode.NO_MESSAGE, "ack offset illegal.")
+    if header.queue_id != 0 or not handle.is_order:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, "ack queue illegal.")
+    orders, offsets, key = broker.lite.orders, broker.offsets, (lmq, group, 0)
+    committed = offsets.query(group, lmq, 0)
+    if committed is not None and header.offset < committed:
+        return Reply()
+    following = orders.ack(key, header.offset, handle.pop_time_ms, now)
+    if following is None:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "ack offset illegal.")
+    if not offsets.has_pending_reset(group, lmq, 0):
+        offsets.commit(group, lmq, 0, following)
+    if not orders.is_blocked(key, attempt_id=None, invisible_ms=0, now=now):
+        broker.lite.wake(lmq, group, now)
+    return Reply()
+
+
+def change_lite(
+    broker: BrokerState,
+    header: ChangeInvisibleTimeRequestHeader,
+    handle: ReceiptHandle,
+    now: Now,
+) -> Reply:
+    """Change when a message of a lite topic, or its suspended batch, is visible."""
+    group = header.consumer_group
+    lmq = lmq_name(header.topic, header.lite_topic or "")
+    if header.offset > (broker.store.queue_bounds(lmq, 0) or (0, 0))[1]:
+        raise Refusal(ResponseCode.NO_MESSAGE, "")
+    committed = broker.offsets.query(group, lmq, 0)
+    if committed is not None and header.offset < committed:
+        return Reply(
+            header=ChangeInvisibleTimeResponseHeader(
+                pop_time=0, invisible_time=0, revive_qid=0
+            )
+        )
+    orders, pop_time_ms, key = broker.lite.orders, handle.pop_time_ms, (lmq, group, 0)
+    visible_ms = min(now.epoch_ms + header.invisible_time, _INT64_MAX)
+    if header.suspend:
+        orders.suspend(key, pop_time_ms, visible_ms, now)
+    else:
+        orders.set_visible(key, header.offset, pop_time_ms, visible_ms, now)
+    return Reply(
+        header=ChangeInvisibleTimeResponseHeader(
+            pop_time=pop_time_ms,
+            invisible_time=visible_ms - pop_time_ms,
+            revive_qid=handle.revive_queue_id,
+        )
+    )

@@ -1,0 +1,102 @@
+"""Runs `rmq` with arguments that are not ordinary: help, the version, and mistakes.
+
+What remains is parsed by Typer (`rmqcli.cli.arguments.typer_command`).
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from rmqcli.cli.arguments.arrange import Piece, pieces
+from rmqcli.cli.commands import CommandEntry, entries_below
+from rmqcli.cli.help import command_help, help_of, show, unknown_command
+from rmqcli.errors import ExitCode, UsageError
+
+_HELP = ("-h", "--help")
+
+
+def run_unusual(words: Sequence[str], table: Sequence[CommandEntry]) -> object:
+    """Run `rmq` with arranged arguments and return the result of the command.
+
+    Raises UsageError for arguments that cannot be parsed.
+    """
+    entry, rest = _find(words, table)
+    if entry is None:
+        return _without_command(words, table)
+    given = list(pieces(entry.path, rest))
+    if any(each.flag in _HELP for each in given):
+        show(command_help(entry))
+        return None
+    command = entry.load()
+    asked = {_output(each) for each in given}
+    if command.fields and "help" in asked:
+        from rmqcli.cli.ui.output import write_field_help
+
+        write_field_help(command.fields)
+        return None
+    if command.schema is not None and "schema" in asked:
+        show(command.schema())
+        return None
+    from rmqcli.cli.arguments.typer_command import run_app
+
+    return run_app(entry, rest)
+
+
+def _output(piece: Piece) -> str | None:
+    """Return the output format that an option asks for."""
+    if piece.flag in ("-o", "--output"):
+        return piece.value
+    return piece.flag[2:] if piece.flag.startswith("-o") else None
+
+
+def _find(
+    words: Sequence[str], table: Sequence[CommandEntry]
+) -> tuple[CommandEntry | None, list[str]]:
+    for length in (2, 1):
+        path = " ".join(words[:length])
+        for entry in table:
+            if entry.path == path:
+                return entry, list(words[length:])
+    return None, list(words)
+
+
+def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> object:
+    """Show help or the version, or say which command is missing or unknown."""
+    names = [word for word in words if not word.startswith("-")]
+    asks_help = any(word in _HELP for word in words)
+    if words[:1] == ["--version"]:
+        from rmqcli import __version__
+
+        show(f"rmq {__version__}\n")
+        return None
+    if words[:1] == ["broker"] and not asks_help:
+        _check_serve(words[1:])
+    if words and words[0].startswith("-") and not asks_help:
+        from rmqcli.cli.arguments.habits import hint_for_command
+
+        raise UsageError(
+            f"no such option: {words[0]}",
+            hint=hint_for_command(words[0]) or "see: rmq --help",
+        )
+    if not names or (len(names) == 1 and entries_below(f"{names[0]} ", table=table)):
+        text = help_of(" ".join(names), table)
+        if asks_help:
+            show(text)
+            return None
+        sys.stderr.write(text)
+        return ExitCode.USAGE
+    raise unknown_command(" ".join(names), table)
+
+
+def _check_serve(words: Sequence[str]) -> None:
+    """Raise UsageError for `rmq broker` with options of `rmq serve`."""
+    from rmqcli.cli.arguments.table import COMMANDS, COMMON
+
+    own = COMMANDS["serve"][1].keys() - COMMON.keys()
+    if any(word.partition("=")[0] in own for word in words):
+        raise UsageError(
+            "rmq broker runs no cluster: it lists and shows brokers",
+            hint=f"write: {shlex.join(['rmq', 'serve', *words])}",
+        )

@@ -1,0 +1,93 @@
+"""What a profile forbids: changes, or changes without its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.cli.configuration.file import read_config
+from rmqcli.errors import RefusedError, RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.cli.configuration.profile import Profile
+
+
+def check_profile(
+    profile: Profile | None, *, changes: bool, confirmed: str | None, no_input: bool
+) -> None:
+    """Refuse a command that its profile forbids; ask for the name of a protected one.
+
+    `changes` is whether the command changes the cluster, and `confirmed` the profile
+    that `--confirm` names; `--yes` does not stand for it. Raises RefusedError, also if
+    `--confirm` names another profile than the one that is used.
+    """
+    if confirmed is not None and (profile is None or profile.name != confirmed):
+        used = "no profile" if profile is None else profile.title
+        raise RefusedError(
+            f"--confirm names profile {confirmed}, but {used} is used: nothing was"
+            " changed"
+        )
+    if profile is None or not changes:
+        return
+    if profile.read_only:
+        raise RefusedError(
+            f"{profile.title} is read-only, and this command changes its cluster"
+            f" ({profile.servers}): nothing was changed",
+            hint=f"its settings are in {' and '.join(_files(profile))}",
+        )
+    if profile.protected and confirmed is None:
+        _ask_for_name(profile, no_input=no_input)
+
+
+def _files(profile: Profile) -> list[str]:
+    """Return the files that may forbid changes of its cluster."""
+    project = None if profile.project is None else profile.project.path
+    return list(
+        dict.fromkeys(
+            path for path in (profile.path, project, profile.restricted_by) if path
+        )
+    )
+
+
+def profile_of_servers(
+    namesrv: tuple[str, ...],
+    endpoints: tuple[str, ...],
+    environ: Mapping[str, str],
+) -> Profile | None:
+    """Return the profile that forbids changes of the cluster of some servers.
+
+    It is for a command without a profile. None if no profile with one of the servers is
+    read-only or protected, or if another one with one of them allows changes. Profiles
+    that cannot be read forbid nothing. Raises ConfigError for the file of profiles.
+    """
+    config = read_config(environ)
+    found = []
+    for name in config.profiles:
+        try:
+            profile = config.profile(name)
+        except RmqError:
+            continue
+        if profile.has_one_of("namesrv", namesrv) or profile.has_one_of(
+            "endpoints", endpoints
+        ):
+            found.append(profile)
+    if not all(each.read_only or each.protected for each in found):
+        return None
+    # The name of a protected one is an answer, so a read-only one is the last resort.
+    return min(found, key=lambda each: each.read_only, default=None)
+
+
+def _ask_for_name(profile: Profile, *, no_input: bool) -> None:
+    from rmqcli.cli.ui.prompt import ask, is_name, this_command_with
+
+    answer = ask(
+        f"{profile.title} ({profile.servers}) is protected, and this command changes"
+        f" its cluster.\nType {profile.name} to confirm: ",
+        no_input=no_input,
+        hint=f"run: {this_command_with(['--confirm', profile.name])}",
+    )
+    if not is_name(answer, profile.name):
+        raise RefusedError(
+            f"not confirmed: {profile.name!r} was not typed, nothing was changed"
+        )

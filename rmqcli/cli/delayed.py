@@ -1,0 +1,110 @@
+"""`rmq delayed`: what waits for its delivery time, and when it is due."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import errors_json, raise_if_silent, show_detail
+from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, write_table
+from rmqcli.units import counted, format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from rmqcli.admin.delayed import DelayedMessage
+
+_LIMIT_DEFAULT = 10
+
+COLUMNS = (
+    Column(
+        "due_at",
+        "when it is delivered, by the broker's clock; null if not known",
+        title="DUE",
+    ),
+    Column(
+        "level",
+        "its delay level; null for a delivery time of its own",
+        align="right",
+        shown=lambda row: row["level"] or "time",
+    ),
+    Column("msg_id", "the producer's ID", title="MSG ID"),
+    Column("keys", "keys", priority=30, shorten=True),
+    Column("queue", "queue in which it waits", priority=40),
+    Column("queue_offset", "offset there", title=None),
+    Column("store_timestamp", "when it was stored there", title=None),
+)
+_STEP_COLUMNS = (
+    Column("due_within", title="DUE WITHIN"),
+    Column("messages", align="right"),
+)
+
+
+@command_options(fields=COLUMNS, changes=False)
+def delayed(
+    common: Common,
+    topic: Annotated[str, argument(metavar="TOPIC", help="Topic of the messages.")],
+    limit: Annotated[
+        int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
+    ] = _LIMIT_DEFAULT,
+) -> None:
+    """Show the delayed messages of a topic, and when they are due.
+
+    Example: rmq delayed orders
+
+    Messages with a delay level and messages with a delivery time (RocketMQ 5) are
+    counted by the time until they are due; what is overdue waits for a broker that is
+    behind. -o jsonl and -o csv list the next messages only. Brokers of 4.6.0 do not
+    show what waits in delay levels.
+
+    The exit code is 6 if something is not known.
+    """
+    from rmqcli.admin.delayed import STEPS_MS, find_delayed
+
+    with common.open_client() as client:
+        found = find_delayed(client, topic, limit=limit)
+    steps: list[dict[str, Any]] = [
+        {"due_within": "overdue", "messages": found.overdue},
+        *(
+            {"due_within": format_duration(step), "messages": found.within[step]}
+            for step in STEPS_MS
+        ),
+        {"due_within": "later or unknown", "messages": found.within[None]},
+    ]
+    data: dict[str, Any] = {
+        "topic": topic,
+        "count": found.count,
+        "overdue": found.overdue,
+        "steps": steps,
+        "messages": [_row(each) for each in found.messages],
+        "errors": errors_json(found.errors),
+    }
+
+    def write_tables() -> None:
+        sys.stdout.write(
+            f"{safe(topic)}: {counted(found.count, 'delayed message')}\n\n"
+        )
+        if found.count:
+            write_table(steps, columns=_STEP_COLUMNS, color=common.use_color)
+            sys.stdout.write("\n")
+            write_table(data["messages"], columns=COLUMNS, color=common.use_color)
+
+    show_detail(
+        common, data, list_name="messages", columns=COLUMNS, write_tables=write_tables
+    )
+    for name, note in found.notes.items():
+        common.messages.info(f"{name}: {note}")
+    common.messages.info(f"{counted(found.scanned, 'record')} of all topics read")
+    raise_if_silent(found.errors)
+
+
+def _row(found: DelayedMessage) -> dict[str, Any]:
+    return {
+        "due_at": found.due_ms and format_rfc3339(found.due_ms),
+        "level": found.level,
+        "msg_id": found.msg_id,
+        "keys": found.keys,
+        "queue": str(found.queue),
+        "queue_offset": found.queue_offset,
+        "store_timestamp": format_rfc3339(found.stored_ms),
+    }

@@ -1,0 +1,1 @@
+"""`rmq dlq`: the commands about dead letters."""

@@ -1,0 +1,139 @@
+"""`rmq dlq export`: the letters of a group as a file of JSON lines, or as Parquet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
+from rmqcli.cli.options import Common, command_options, option
+from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
+
+_FIELDS = (
+    Column("file", "the file"),
+    Column("rows", "letters written", align="right"),
+    Column("bytes", "size of the file", align="right"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterExportOptions(LetterReadOptions):
+    """The options of `rmq dlq export` as they were typed."""
+
+    to_jsonl: Annotated[
+        Path | None,
+        option("--to-jsonl", metavar="FILE", help="New file for JSON lines."),
+    ] = None
+    to_parquet: Annotated[
+        str | None,
+        option(
+            "--to-parquet", metavar="DIR", help="Folder for Parquet files, with Spark."
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        super(LetterExportOptions, self).check()
+        if (self.to_jsonl is None) == (self.to_parquet is None):
+            raise UsageError("give one of --to-jsonl FILE and --to-parquet DIR")
+        narrowed = (self.key, self.grep, self.property_ or None, self.last)
+        if self.to_parquet is not None and any(e is not None for e in narrowed):
+            raise UsageError(
+                "--to-parquet can be used with --from, --to and --tag only",
+                hint="use --to-jsonl, or select rows of the files",
+            )
+
+
+@command_options(
+    LetterExportOptions, formats=("table", "json"), fields=_FIELDS, changes=False
+)
+def export(common: Common, options: LetterExportOptions) -> int | None:
+    """Write the dead letters of a group to JSON lines or Parquet.
+
+    Example: rmq dlq export billing --to-jsonl letters.jsonl
+
+    The file appears whole or not at all, and an existing one is not replaced. Lines are
+    those of rmq tail -o jsonl, which rmq send --jsonl can send. Parquet files are
+    written as by rmq export.
+    """
+    options.check()
+    if options.to_parquet is not None:
+        return _to_parquet(common, options, options.to_parquet)
+    _to_jsonl(common, options, options.to_jsonl or Path())
+    return None
+
+
+def _to_parquet(common: Common, options: LetterExportOptions, folder: str) -> int:
+    from typing import cast
+
+    from rmqcli.cli.export import command as exporting
+    from rmqcli.cli.export.folders import parse_place
+    from rmqcli.model import dlq_topic
+
+    made = exporting.ExportCommandOptions(
+        topic=dlq_topic(options.group),
+        to_parquet=parse_place(folder),
+        from_=options.from_,
+        to=options.to,
+        tag=options.tag,
+    )
+    return cast("int", exporting.export.function(common, made))
+
+
+def _to_jsonl(common: Common, options: LetterExportOptions, path: Path) -> None:
+    import tempfile
+
+    from rmqcli.admin.dlq.read import LetterReader
+    from rmqcli.files import TEMPORARY_PREFIX, sync_folder
+    from rmqcli.wire.message.json import JsonWriter
+
+    if os.path.lexists(path):
+        raise _exists(path)
+    wanted = options.filter()
+    lines = JsonWriter()
+    rows = 0
+    with common.open_client() as client:
+        reader = LetterReader(client, options.find(client), wanted)
+        try:
+            fd, temporary = tempfile.mkstemp(
+                prefix=TEMPORARY_PREFIX, suffix=".part", dir=path.parent
+            )
+        except OSError as error:
+            raise RmqError(f"{path} cannot be written: {error.strerror}") from error
+        try:
+            with os.fdopen(fd, "wb") as file:
+                for queue, letters in reader:
+                    for line in lines.lines(queue, letters):
+                        file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+                    rows += len(letters)
+                file.flush()
+                os.fsync(file.fileno())
+            for queue, failure in reader.abandoned.items():
+                raise PartialError(
+                    f"{queue} was not read to its end: {failure.message};"
+                    f" {path} was not written"
+                )
+            # A link, which never replaces a file that appeared meanwhile.
+            os.link(temporary, path)
+            sync_folder(path.parent)
+        except FileExistsError:
+            raise _exists(path) from None
+        except OSError as error:
+            if isinstance(error, RmqError):
+                raise
+            raise RmqError(f"{path} cannot be written: {error.strerror}") from error
+        finally:
+            os.unlink(temporary)
+    row = {"file": str(path), "rows": rows, "bytes": path.stat().st_size}
+    if common.output == "json":
+        emit_json(row)
+    else:
+        write_rows([row], columns=_FIELDS, fmt="table", color=common.use_color)
+    say_read(common, reader, shown=f"{rows:,} written")
+
+
+def _exists(path: Path) -> RefusedError:
+    return RefusedError(f"{path} exists: nothing was written")

@@ -1,0 +1,122 @@
+"""`rmq dlq list`: how many dead letters groups have."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated, Any
+
+from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.options import Common, command_options, duration_option, option
+from rmqcli.cli.ui.output import Column
+from rmqcli.errors import PartialError
+from rmqcli.units import counted, format_duration, format_rfc3339
+
+COLUMNS = (
+    Column("group", "the group", shorten=True),
+    Column(
+        "state",
+        "OK, or UNKNOWN if a broker did not tell",
+        states={"OK": "good", "UNKNOWN": "bad"},
+        priority=20,
+    ),
+    Column(
+        "count", "dead letters that are still stored; null if unknown", align="right"
+    ),
+    Column(
+        "known_count",
+        "dead letters on the brokers that answered",
+        title=None,
+        align="right",
+    ),
+    Column("oldest", "when the oldest was stored", priority=30),
+    Column("newest", "when the newest was stored", priority=10),
+    Column(
+        "growth",
+        "letters that arrived during --sample; null without it",
+        align="right",
+        priority=5,
+    ),
+    Column("sample_ms", "duration of --sample as it was measured", title=None),
+    Column("brokers", "brokers that have the topic", priority=60, shorten=True),
+    Column("reason", "why a number is null", priority=1),
+)
+_NO_SAMPLE = "growth needs --sample"
+
+
+@command_options(fields=COLUMNS, changes=False)
+def list_(
+    common: Common,
+    sample: Annotated[
+        Any,
+        duration_option("--sample", help="Look twice, DURATION apart, for the growth."),
+    ] = None,
+    show_all: Annotated[
+        bool, option("--all", help="Include groups without dead letters.")
+    ] = False,
+) -> None:
+    """List how many dead letters groups have, and how old they are.
+
+    Example: rmq dlq list --sample 30s
+
+    The exit code is 6 if a broker did not answer; the counts of groups that may have
+    letters there are then null.
+    """
+    from rmqcli.admin.dlq.listing import growth, list_letters
+
+    with common.open_client() as client:
+        before = found = list_letters(client)
+        if sample is not None:
+            common.messages.progress(f"waiting {format_duration(sample)}")
+            client.clock.wait_ms(threading.Event(), sample)
+            common.messages.clear_progress()
+            found = list_letters(client)
+    then = {each.group: each for each in before.groups}
+    elapsed_ms = None if sample is None else found.at_ms - before.at_ms
+    rows = [
+        {
+            "group": each.group,
+            "state": "OK" if each.count is not None else "UNKNOWN",
+            "count": each.count,
+            "known_count": each.known_count,
+            "oldest": each.oldest_ms and format_rfc3339(each.oldest_ms),
+            "newest": each.newest_ms and format_rfc3339(each.newest_ms),
+            "growth": None if sample is None else growth(then.get(each.group), each),
+            "sample_ms": elapsed_ms,
+            "brokers": list(each.brokers),
+            "reason": each.reason or (_NO_SAMPLE if sample is None else None),
+        }
+        for each in found.groups
+        if show_all or each.count != 0
+    ]
+    columns: tuple[Column, ...] = COLUMNS
+    if common.output == "table":
+        columns = _shown(has_sample=sample is not None)
+        for row in rows:
+            if row["reason"] == _NO_SAMPLE:
+                row["reason"] = None
+    show_list(
+        common,
+        rows,
+        columns=columns,
+        none="no dead letters",
+        is_complete=found.is_complete,
+    )
+    hidden = len(found.groups) - len(rows)
+    if hidden:
+        common.messages.info(
+            f"{counted(hidden, 'group')} without dead letters not shown; --all shows"
+            " them"
+        )
+    raise_if_silent(found.errors)
+    unknown = [each for each in found.groups if each.count is None]
+    if unknown:
+        raise PartialError(
+            f"the dead letters of {counted(len(unknown), 'group')} are unknown:"
+            f" {unknown[0].reason}"
+        )
+
+
+def _shown(*, has_sample: bool) -> tuple[Column, ...]:
+    """The columns of the table, without one that would be empty."""
+    hidden = () if has_sample else ("growth",)
+    return tuple(column for column in COLUMNS if column.name not in hidden)

@@ -1,0 +1,389 @@
+"""`rmq dlq redrive`: plan, confirm, send, and report where each letter is now."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.dlq.selection import LetterOptions
+from rmqcli.cli.options import Common, command_options, option, position_option
+from rmqcli.cli.tail.command import parse_rate
+from rmqcli.cli.ui.output import Column, emit_json, write_table
+from rmqcli.errors import ExitCode, PartialError, RefusedError, TransportError
+from rmqcli.units import counted
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+    from rmqcli.redrive.log import LetterResult, RedriveLog
+    from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
+
+_HOW = "How to send"
+#: More letters than this are not listed on stderr.
+_LISTED = 20
+#: Failed letters that the result lists.
+_FAILURES_MAX = 1_000
+
+COLUMNS = (
+    Column(
+        "action",
+        "send, or skip",
+        states={"send": "good", "skip": "warn"},
+    ),
+    Column("count", "letters", align="right"),
+    Column("topic", "topic to which they are sent", priority=10),
+    Column("reason", "why they are not sent", priority=1),
+    Column("example", "one of the skipped letters: BROKER:QUEUE:OFFSET", priority=20),
+)
+
+_RESULT_COLUMNS = (
+    Column("result", states={"sent": "good", "failed": "bad"}),
+    Column("count", align="right"),
+    Column("topic", priority=10),
+    Column("reason", priority=1),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOptions(LetterOptions):
+    """The options of `rmq dlq redrive` as they were typed."""
+
+    until: Annotated[
+        Any,
+        position_option(
+            "--until",
+            section="Which letters",
+            help="End position among the letters, resolved at the start.",
+        ),
+    ] = None
+    to: Annotated[
+        str,
+        option(
+            section=_HOW,
+            metavar="TOPIC",
+            help="Where to send: origin (each letter's own topic), retry (the group's"
+            " retry topic), or a topic.",
+        ),
+    ] = "origin"
+    rate: Annotated[
+        Any,
+        option(
+            section=_HOW,
+            parser=parse_rate,
+            metavar="RATE",
+            help="Send at most this many letters a second (100/s).",
+        ),
+    ] = None
+    again: Annotated[
+        bool,
+        option(
+            "--again",
+            section=_HOW,
+            help="Also letters that were redriven before, or died again.",
+        ),
+    ] = False
+    execute: Annotated[
+        bool,
+        option(
+            "--execute",
+            section=_HOW,
+            help="Send after confirmation (default: only show the plan).",
+        ),
+    ] = False
+    log: Annotated[
+        Path | None,
+        option(
+            "--log",
+            section=_HOW,
+            metavar="FILE",
+            help="Log of what was redriven (default: one for each group and cluster).",
+        ),
+    ] = None
+
+    @property
+    def end(self) -> Any:
+        """The end position; None for the end of each queue."""
+        return self.until
+
+    def request(self) -> RedriveRequest:
+        """Return what the library plans. Raises UsageError."""
+        from rmqcli.redrive.redrive import RedriveRequest
+
+        return RedriveRequest(
+            group=self.group,
+            filter=self.filter(),
+            to=self.to,
+            start=self.from_,
+            end=self.until,
+            last=self.last,
+            again=self.again,
+        )
+
+
+@command_options(
+    RedriveOptions,
+    formats=("table", "json"),
+    fields=COLUMNS,
+    changes=lambda options: options.execute,
+)
+def redrive(common: Common, options: RedriveOptions) -> int:
+    """Send dead letters again: plan, confirm, apply and verify.
+
+    Example: rmq dlq redrive billing --grep timeout --rate 100/s --execute
+
+    Without --execute nothing is sent. The dead letters stay where they are, and a log
+    on the disk notes which were sent and where each is now, so that a redrive that was
+    killed can be started again: at most the one batch of up to 1,000 letters that was
+    under way is sent twice, and its letters are named. Letters that were redriven
+    before are skipped without --again.
+
+    With --to retry only this group receives the letters; with --to origin every group
+    of the topic does.
+    """
+    from rmqcli.admin.reset.cluster_identity import identity_of
+    from rmqcli.model import dlq_topic
+    from rmqcli.redrive.log import default_path, open_log, read_log
+    from rmqcli.redrive.redrive import plan_redrive
+
+    options.check()
+    request = options.request()
+    with common.open_client() as client:
+        options.find(client)  # says that the group has no letters
+        cluster = identity_of(client.route(dlq_topic(options.group)))
+        path = options.log or default_path(os.environ, options.group, cluster)
+        if not options.execute:
+            states, _, _ = read_log(path, options.group, cluster)
+            plan = plan_redrive(client, request, states)
+            return _only_plan(common, plan, path)
+        # Locked before the plan is made, so that no other redrive sends what it shows.
+        log = open_log(path, options.group, cluster, at_ms=client.clock.epoch_ms())
+        try:
+            plan = plan_redrive(client, request, log.states)
+            return _execute(common, client, plan, log, path, rate=options.rate)
+        finally:
+            log.close()
+
+
+def _only_plan(common: Common, plan: RedrivePlan, path: Path) -> int:
+    _write(common, plan, path, None)
+    _warn(common, plan)
+    if plan.unread:
+        common.messages.warn("this plan is incomplete and would be refused")
+        return ExitCode.PARTIAL
+    if plan.count:
+        common.messages.info("nothing was sent; add --execute to send the letters")
+    else:
+        common.messages.info("there is nothing to send")
+    return ExitCode.OK
+
+
+def _execute(
+    common: Common,
+    client: Client,
+    plan: RedrivePlan,
+    log: RedriveLog,
+    path: Path,
+    *,
+    rate: float | None,
+) -> int:
+    from rmqcli.cli.confirm import confirm_by_name
+    from rmqcli.cli.ui.interrupts import deferred
+    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.redrive.redrive import RedriveRun
+
+    if plan.unread:
+        _warn(common, plan)
+        raise RefusedError(
+            f"{counted(len(plan.unread), 'queue')} could not be read to the end:"
+            " nothing was sent",
+            hint=next(iter(plan.unread.values())).hint
+            or "try again when all brokers can be reached",
+        )
+    done = _Done()
+    if not plan.count:
+        _write(common, plan, path, done)
+        common.messages.info("there is nothing to send")
+        return ExitCode.OK
+    if not common.assume_yes:
+        _write_plan_table(common, plan)
+    _warn(common, plan)
+    group = plan.request.group
+    topics = ", ".join(f"{count:,} to {topic}" for topic, count in plan.targets.items())
+    letters = counted(plan.count, "dead letter")
+    confirm_by_name(
+        common, f"This sends {letters} of group {group} again: {topics}.", name=group
+    )
+    run = RedriveRun(client, plan, log, rate_per_s=rate)
+    batches = run.batches()
+    try:
+        with Progress(common.messages, "sent", total=plan.count) as progress:
+            while True:
+                with deferred():  # a batch is sent and logged whole
+                    results = next(batches, None)
+                    if results is not None:
+                        done.add(results)
+                if results is None:
+                    break
+                progress.update(done.stored)
+    except BaseException:
+        # The log has it all; an interrupt comes between two batches.
+        common.messages.info(
+            f"{done.stored:,} of {plan.count:,} sent, see {path}; the same command"
+            " sends the rest"
+        )
+        raise
+    _write(common, plan, path, done)
+    common.messages.info(f"{done.stored:,} of {plan.count:,} sent; log: {path}")
+    if done.unknown:
+        common.messages.warn(
+            f"{counted(done.unknown, 'letter')} may or may not have been sent, because"
+            " no answer came; the next redrive sends them again: "
+            + _listed(done.unknown_places, done.unknown)
+        )
+    given_up = run.given_up
+    if isinstance(given_up, TransportError) and done.stored + done.unknown:
+        raise PartialError(
+            f"stopped, because no broker answered: {given_up.message}",
+            hint="run the same command again for the rest",
+        )
+    if given_up is not None:
+        raise given_up
+    for error in run.unread.values():
+        common.messages.warn(error.message)
+    complete = done.stored == plan.count and not run.unread
+    return ExitCode.OK if complete else ExitCode.PARTIAL
+
+
+class _Done:
+    """What became of the letters."""
+
+    def __init__(self) -> None:
+        self.stored = 0
+        self.unknown = 0
+        self.unknown_places: list[str] = []
+        self.by_topic: Counter[str] = Counter()
+        self.by_error: Counter[str] = Counter()
+        self.failures: list[LetterResult] = []
+
+    def add(self, results: list[LetterResult]) -> None:
+        for each in results:
+            if each.is_stored:
+                self.stored += 1
+                self.by_topic[each.topic] += 1
+                continue
+            if each.status == "UNKNOWN":
+                self.unknown += 1
+                if len(self.unknown_places) < _FAILURES_MAX:
+                    self.unknown_places.append(str(each.place))
+            self.by_error[f"{each.status}: {each.error or 'not sent'}"] += 1
+            if len(self.failures) < _FAILURES_MAX:
+                self.failures.append(each)
+
+
+def _warn(common: Common, plan: RedrivePlan) -> None:
+    for queue, error in sorted(plan.unread.items()):
+        common.messages.warn(f"{queue}: {error.message}")
+    if plan.missing:
+        common.messages.warn(
+            f"{counted(plan.missing, 'letter')} of the range are not stored any more"
+        )
+    if plan.consumed_count:
+        common.messages.warn(
+            f"group {plan.request.group} consumes its own dead letters: by its"
+            f" committed offsets it has consumed {plan.consumed_count:,} of those that"
+            " were read, and a redrive sends them again"
+        )
+    if plan.doubtful_count:
+        common.messages.warn(
+            f"{counted(plan.doubtful_count, 'letter')} may have been sent already by a"
+            " redrive that was interrupted or got no answer, and will be sent again: "
+            + _listed(plan.doubtful, plan.doubtful_count)
+        )
+
+
+def _listed(names: object, count: int) -> str:
+    shown = list(names)[:_LISTED]  # type: ignore[call-overload]  # of texts
+    more = count - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more, see -o json" if more else "")
+
+
+def _rows(plan: RedrivePlan) -> list[dict[str, object]]:
+    empty = {column.name: None for column in COLUMNS}
+    rows: list[dict[str, object]] = [
+        {**empty, "action": "send", "count": count, "topic": topic}
+        for topic, count in plan.targets.items()
+    ]
+    for reason, left in sorted(plan.left_out.items(), key=lambda e: -e[1].count):
+        row = {"action": "skip", "count": left.count, "reason": reason}
+        rows.append({**empty, **row, "example": left.example})
+    return rows
+
+
+def _write_plan_table(common: Common, plan: RedrivePlan) -> None:
+    import sys
+
+    write_table(_rows(plan), columns=COLUMNS, color=common.use_color, stream=sys.stderr)
+
+
+def _write(common: Common, plan: RedrivePlan, path: Path, done: _Done | None) -> None:
+    if common.output == "table":
+        if done is None:
+            write_table(_rows(plan), columns=COLUMNS, color=common.use_color)
+        else:
+            write_table(
+                _result_rows(done), columns=_RESULT_COLUMNS, color=common.use_color
+            )
+        return
+    request = plan.request
+    emit_json(
+        {
+            "group": request.group,
+            "topic": plan.ranges.ranges[0].queue.topic if plan.ranges.ranges else None,
+            "mode": "plan" if done is None else "applied",
+            "to": request.to,
+            "read": plan.scanned,
+            "missing": plan.missing,
+            "consumed_by_group": plan.consumed_count,
+            "targets": [
+                {"topic": topic, "count": count}
+                for topic, count in plan.targets.items()
+            ],
+            "skipped": [
+                {"reason": reason, "count": left.count, "example": left.example}
+                for reason, left in plan.left_out.items()
+            ],
+            "doubtful_count": plan.doubtful_count,
+            "doubtful": list(plan.doubtful),
+            "unread": [
+                {"queue": str(queue), "error": error.message}
+                for queue, error in sorted(plan.unread.items())
+            ],
+            "sent": None if done is None else done.stored,
+            "failed": None
+            if done is None
+            else [
+                {
+                    "letter": str(each.place),
+                    "topic": each.topic,
+                    "status": each.status,
+                    "error": each.error,
+                }
+                for each in done.failures
+            ],
+            "log": str(path),
+        }
+    )
+
+
+def _result_rows(done: _Done) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = [
+        {"result": "sent", "count": count, "topic": topic, "reason": None}
+        for topic, count in sorted(done.by_topic.items())
+    ]
+    rows += [
+        {"result": "failed", "count": count, "topic": None, "reason": reason}
+        for reason, count in done.by_error.most_common()
+    ]
+    return rows

@@ -1,0 +1,148 @@
+"""Which letters of a group a command is about: options that they share with tail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.options import argument, option, position_option, refuse_together
+from rmqcli.cli.selection import refuse_empty, tag_option
+from rmqcli.cli.tail.command import parse_grep, parse_property
+from rmqcli.errors import PartialError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.dlq.read import LetterRanges, LetterReader
+    from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.api.client import Client
+    from rmqcli.cli.options import Common
+
+#: The section of the options that choose letters.
+WHICH = "Which letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterOptions:
+    """The group, and the options that choose among its letters."""
+
+    group: Annotated[str, argument(metavar="GROUP", help="The group.")]
+    from_: Annotated[
+        Any,
+        position_option(
+            "--from", section=WHICH, help="First position among the letters."
+        ),
+    ] = None
+    last: Annotated[
+        int | None,
+        option(
+            min=0,
+            section=WHICH,
+            metavar="N",
+            help="Only among the last N letters of each broker.",
+        ),
+    ] = None
+    tag: Annotated[str | None, tag_option(section=WHICH)] = None
+    key: Annotated[
+        str | None,
+        option(
+            section=WHICH,
+            metavar="KEY",
+            help="Only messages with this key or message ID.",
+        ),
+    ] = None
+    property_: Annotated[
+        list[Any] | None,
+        option(
+            "--property",
+            parser=parse_property,
+            section=WHICH,
+            metavar="NAME=GLOB",
+            help="Only messages whose property matches; repeatable, all must match.",
+        ),
+    ] = None
+    grep: Annotated[
+        Any,
+        option(
+            parser=parse_grep,
+            section=WHICH,
+            metavar="REGEX",
+            help="Only messages whose body matches.",
+        ),
+    ] = None
+    not_: Annotated[
+        bool,
+        option("--not", section=WHICH, help="Invert --key, --property and --grep."),
+    ] = False
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        from rmqcli.names import check_group
+
+        check_group(self.group, "group")
+        refuse_empty(tag=self.tag, key=self.key)
+        given = {"--last": self.last is not None, "--from": self.from_ is not None}
+        refuse_together(given, [("--last", "--from")])
+        if self.not_ and self.key is None and not self.property_ and self.grep is None:
+            raise UsageError("--not needs --key, --property or --grep")
+
+    @property
+    def end(self) -> Any:
+        """The end position; None for the end of each queue."""
+        return None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all letters are meant."""
+        chosen = (self.from_, self.end, self.last, self.tag, self.key, self.grep)
+        return all(each is None for each in chosen) and not self.property_
+
+    def filter(self) -> TailFilter:
+        """The filter that chooses among the letters. Raises UsageError."""
+        from rmqcli.admin.tail.filter import make_filter
+
+        return make_filter(
+            tag=self.tag,
+            key=self.key,
+            properties=tuple(self.property_ or ()),
+            pattern=self.grep,
+            invert=self.not_,
+        )
+
+    def find(self, client: Client) -> LetterRanges:
+        """Resolve the ranges of the letters."""
+        from rmqcli.admin.dlq.read import find_letters
+
+        return find_letters(
+            client, self.group, start=self.from_, end=self.end, last=self.last
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterReadOptions(LetterOptions):
+    """The options of commands that read letters and have no other target."""
+
+    to: Annotated[
+        Any,
+        position_option(
+            "--to", section=WHICH, help="End position, resolved at the start."
+        ),
+    ] = None
+
+    @property
+    def end(self) -> Any:
+        """The end position; None for the end of each queue."""
+        return self.to
+
+
+def say_read(common: Common, reader: LetterReader, *, shown: str) -> None:
+    """Say on stderr what was read. Raises PartialError if a queue was not."""
+    missing = sum(b - a for spans in reader.missing.values() for a, b in spans)
+    words = [shown, f"{reader.scanned:,} read"]
+    if missing:
+        words.append(f"{missing:,} missing")
+    common.messages.info(", ".join(words))
+    for queue, error in sorted(reader.abandoned.items()):
+        if not reader.scanned:
+            raise error
+        raise PartialError(
+            f"{queue} was not read to its end: {error.message}", hint=error.hint
+        )

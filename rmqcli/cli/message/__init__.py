@@ -1,0 +1,1 @@
+"""`rmq message`: single messages."""

@@ -1,0 +1,246 @@
+"""`rmq message find`: the messages of a topic with a key, a property or a text.
+
+A key is looked up in the brokers' index. Everything else is found by reading the topic,
+as `rmq tail` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import raise_if_silent
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    option,
+    position_option,
+    queue_option,
+)
+from rmqcli.cli.selection import (
+    check_decode,
+    decode_option,
+    format_option,
+    read_where,
+    refuse_empty,
+    where_option,
+)
+from rmqcli.cli.tail.command import (
+    TailOptions,
+    from_queue_option,
+    parse_grep,
+    parse_property,
+)
+from rmqcli.cli.ui.records.output import (
+    FORMATS,
+    HELP_FIELDS,
+    make_writer,
+    record_schema,
+)
+from rmqcli.errors import ExitCode, PartialError, UsageError
+from rmqcli.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.admin.message.find import FoundMessages
+    from rmqcli.cli.ui.records.output import Writer
+    from rmqcli.engine.message import PulledMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindOptions:
+    """The options of `rmq message find` as they were typed."""
+
+    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to search.")]
+    key: Annotated[
+        str | None, option(metavar="KEY", help="Messages with this key or message ID.")
+    ] = None
+    property_: Annotated[
+        list[Any] | None,
+        option(
+            "--property",
+            parser=parse_property,
+            metavar="NAME=GLOB",
+            help="Messages whose property matches; repeatable, all must match.",
+        ),
+    ] = None
+    grep: Annotated[
+        Any,
+        option(parser=parse_grep, metavar="REGEX", help="Messages whose body matches."),
+    ] = None
+    where: Annotated[str | None, where_option()] = None
+    from_: Annotated[
+        Any, position_option("--from", help="Start (default: earliest).")
+    ] = None
+    to: Annotated[Any, position_option("--to", help="End (default: latest).")] = None
+    queue: Annotated[list[Any] | None, queue_option()] = None
+    from_queue: Annotated[list[Any] | None, from_queue_option()] = None
+    scan: Annotated[
+        bool,
+        option("--scan", help="Read the topic, also for a key, instead of the index."),
+    ] = False
+    format_: Annotated[str | None, format_option()] = None
+    decode: Annotated[Any, decode_option()] = None
+    fail_if_empty: Annotated[
+        bool, option("--fail-if-empty", help="Exit with code 8 if nothing was found.")
+    ] = False
+
+    def check(self, output: str) -> None:
+        """Raise UsageError when nothing is searched for, or formats contradict."""
+        refuse_empty(key=self.key, where=self.where)
+        read_where(self.where, self.decode)
+        if self.key is None and not self._reads_messages:
+            raise UsageError(
+                "nothing to find: give --key, --property, --grep or --where"
+            )
+        if self.format_ is not None and output != "auto":
+            raise UsageError("--format and --output cannot be used together")
+        if self.decode is not None:
+            check_decode(output)
+
+    @property
+    def _reads_messages(self) -> bool:
+        """Whether an option says what is in the messages."""
+        others = (self.property_ or None, self.grep, self.where)
+        return any(each is not None for each in others)
+
+    @property
+    def uses_index(self) -> bool:
+        """Whether brokers can find the messages by their index."""
+        is_key_only = self.key is not None and not self._reads_messages
+        return is_key_only and not (self.scan or self.queue or self.from_queue)
+
+    def as_tail(self) -> TailOptions:
+        """The options of `rmq tail` that read what is to be searched."""
+        from rmqcli.position import Earliest
+
+        start = self.from_
+        if start is None and not self.from_queue:
+            start = Earliest()
+        return TailOptions(
+            topics=[self.topic],
+            from_=start,
+            from_queue=self.from_queue,
+            to=self.to,
+            follow=False,
+            queue=self.queue,
+            key=self.key,
+            property_=self.property_,
+            grep=self.grep,
+            where=self.where,
+            format_=self.format_,
+            decode=self.decode,
+            fail_if_empty=self.fail_if_empty,
+        )
+
+
+@command_options(
+    FindOptions,
+    formats=FORMATS,
+    fields=HELP_FIELDS,
+    schema=record_schema,
+    changes=False,
+)
+def find(common: Common, options: FindOptions) -> int:
+    """Find messages of a topic by key, property or text.
+
+    Example: rmq message find orders --key order-4
+
+    A key is looked up in the index of every broker. All else is found by reading the
+    topic from --from to --to, which takes longer. So is a key with --scan
+    or --queue, with a --from or --to other than earliest, latest, now or @TIME, and if
+    a broker turns out to have no index.
+    """
+    options.check(common.output)
+    if options.uses_index:
+        bounds = _times(options)
+        if bounds is not None:
+            found = _look_up(common, options, *bounds)
+            if not found.without_index:
+                return _show(common, options, found)
+            names = ", ".join(found.without_index)
+            common.messages.warn(
+                f"{names}: the index does not know every message of the topic; reading"
+                " the topic instead"
+            )
+    from rmqcli.cli.tail.run import run_tail
+
+    return run_tail(common, options.as_tail())
+
+
+def _look_up(
+    common: Common, options: FindOptions, begin_ms: int, end_ms: int | None
+) -> FoundMessages:
+    from rmqcli.admin.message.find import find_by_index
+
+    with common.open_client() as client:
+        return find_by_index(
+            client,
+            [options.topic],
+            options.key or "",
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+        )
+
+
+def _times(options: FindOptions) -> tuple[int, int | None] | None:
+    """The bounds of store times, both inclusive; None if one is not a time.
+
+    `-1h` is not one here: it is counted back from each broker's own clock.
+    """
+    from rmqcli.position import AtNow, AtTime, Earliest, Latest
+
+    begin_ms, end_ms = 0, None
+    match options.from_:
+        case None | Earliest():
+            pass
+        case AtTime(epoch_ms):
+            begin_ms = epoch_ms
+        case _:
+            return None
+    match options.to:
+        case None | Latest() | AtNow():
+            pass
+        case AtTime(epoch_ms):
+            end_ms = epoch_ms - 1  # a range does not include its end
+        case _:
+            return None
+    return begin_ms, end_ms
+
+
+def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
+    writer = make_writer(
+        common.output,
+        template=options.format_,
+        color=common.use_color,
+        decode=options.decode,
+    )
+    write_messages(writer, found.messages)
+    words = f"{len(found.messages):,} found by the index"
+    if found.more_on:
+        words += f"; {', '.join(found.more_on)} has more than it tells"
+    common.messages.info(words)
+    raise_if_silent(found.errors)
+    if found.more_on:
+        raise PartialError(
+            f"{counted(len(found.more_on), 'broker')} did not tell all messages of the"
+            " key",
+            hint="search a shorter time with --from and --to, or read the topic with"
+            " --scan",
+        )
+    if options.fail_if_empty and not found.messages:
+        return ExitCode.EMPTY
+    return ExitCode.OK
+
+
+def write_messages(writer: Writer, messages: Sequence[PulledMessage]) -> None:
+    """Write messages of any queues, in their order, as `rmq tail` shows them."""
+    from rmqcli.admin.tail.batch import TailCounts
+    from rmqcli.admin.tail.filter import make_filter
+
+    batcher = writer.batcher(make_filter(), TailCounts())
+    for message in messages:
+        writer.write(batcher.items(message.message_queue, [message]))
+    writer.close()

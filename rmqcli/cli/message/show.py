@@ -1,0 +1,237 @@
+"""`rmq message show`: a message, where it is stored, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import errors_json, raise_if_silent
+from rmqcli.cli.message.find import write_messages
+from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.selection import decode_option, refuse_empty
+from rmqcli.cli.ui.output import (
+    Column,
+    emit_json,
+    json_line,
+    row_of,
+    write_table,
+    write_whole,
+)
+from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
+from rmqcli.errors import NotFoundError, PartialError
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmqcli.admin.message.find import FoundMessages
+    from rmqcli.admin.message.gather import MessageOutcome
+    from rmqcli.cli.ui.output import Row
+    from rmqcli.decode import Decode
+
+#: Messages of one key or id whose groups are asked about.
+SHOWN_MAX = 20
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    return None if epoch_ms is None else format_rfc3339(epoch_ms)
+
+
+def _attempt(row: Row) -> str:
+    if row["attempt"] is None:
+        return ""
+    of = "" if row["attempts_max"] is None else f" of {row['attempts_max']}"
+    return f"{row['attempt']}{of}"
+
+
+def _because(row: Row) -> str:
+    parts = [row["evidence"], row["reason"]]
+    if row["waiting_before"] is not None:
+        parts.insert(0, f"{row['waiting_before']:,} before it")
+    return "; ".join(part for part in parts if part)
+
+
+GROUP_COLUMNS = (
+    Column("group", "name of a group of its topic"),
+    Column(
+        "verdict",
+        "consumed, waiting, filtered, in_retry, dead, in_flight, broadcast, delayed,"
+        " half, rolled_back, recalled or unknown",
+        states={
+            "consumed": "good",
+            "in_retry": "warn",
+            "dead": "bad",
+            "unknown": "warn",
+        },
+    ),
+    Column(
+        "attempt",
+        "delivery that comes next (in_retry), or was the last",
+        shown=_attempt,
+    ),
+    Column("attempts_max", "deliveries that the group's settings allow", title=None),
+    Column("waiting_before", "messages of its queue that come first", title=None),
+    Column(
+        "next_at",
+        "when the next delivery is due, if it is not consumed before; null if now, or"
+        " unknown",
+        "NEXT AT",
+        value=lambda found: _time(found.next_at_ms),
+        priority=20,
+    ),
+    Column("where", "place of its copy: TOPIC@BROKER:QUEUE:OFFSET", priority=30),
+    Column("evidence", "what the verdict rests on", "BECAUSE", shown=_because),
+    Column("reason", "why no more can be said", title=None),
+)
+_FIELDS = (
+    *HELP_FIELDS,
+    Column("stored", "state (stored, trimmed or unknown), and until when at least"),
+    Column("groups", "for each group what became of the message:"),
+    *(Column(f"groups.{each.name}", each.help) for each in GROUP_COLUMNS),
+    Column("errors", "brokers that did not answer"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageShowOptions:
+    """The options of `rmq message show` as they were typed."""
+
+    ref: Annotated[
+        str,
+        argument(
+            metavar="REF",
+            help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key.",
+        ),
+    ]
+    topic: Annotated[
+        str | None,
+        option("--topic", "-t", metavar="TOPIC", help="Topic of the message."),
+    ] = None
+    group: Annotated[
+        list[str] | None,
+        option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Only this group; repeatable (default: all groups of the topic).",
+        ),
+    ] = None
+    decode: Annotated[Any, decode_option()] = None
+
+
+@command_options(
+    MessageShowOptions,
+    formats=("table", "json", "jsonl"),
+    fields=_FIELDS,
+    changes=False,
+)
+def show(common: Common, options: MessageShowOptions) -> None:
+    """Show a message, where it is stored, and what became of it in each group.
+
+    Example: rmq message show orders@broker-a:0:3
+
+    Each verdict says what it rests on, and no more than that: an offset that is past a
+    message proves nothing where a filter, a reset or POP may have moved it. Several
+    messages may have the same ID or key: all of them are shown.
+    """
+    from rmqcli.admin.message.find import find_messages
+    from rmqcli.admin.message.gather import outcome_of
+
+    refuse_empty(topic=options.topic)
+    with common.open_client() as client:
+        found = find_messages(client, options.ref, options.topic, pending=True)
+        if not found.messages:
+            _explain_missing(found, options.ref)
+        messages = found.messages[-SHOWN_MAX:]
+        backups = _backups()
+        outcomes = [
+            outcome_of(client, message, groups=options.group or (), backups=backups)
+            for message in messages
+        ]
+    _write(common, outcomes, options.decode)
+    errors = dict(found.errors)
+    for outcome in outcomes:
+        errors |= outcome.errors
+    raise_if_silent(errors)
+    if len(messages) < len(found.messages) or found.more_on:
+        raise PartialError(
+            f"{len(found.messages):,} messages or more have this key; the newest"
+            f" {len(messages)} are shown",
+            hint="list them with: rmq message find TOPIC --key KEY",
+        )
+
+
+def _explain_missing(found: FoundMessages, ref: str) -> None:
+    """Raise the error for a message that was not found."""
+    raise_if_silent(found.errors)
+    if found.without_index:
+        raise PartialError(
+            f"{', '.join(found.without_index)} cannot look {ref} up: the index is off,"
+            " late, or of another kind",
+            hint="try again, or read the topic: rmq message find TOPIC --key KEY"
+            " --scan",
+        )
+    raise NotFoundError(
+        f"no broker has a message {ref}",
+        code=int(ResponseCode.NO_MESSAGE),
+        name=ResponseCode.NO_MESSAGE.name,
+        hint="it may have been deleted, or sent so lately that it is not in the index"
+        " yet; an ID may need its topic, and a key always does: --topic TOPIC",
+    )
+
+
+def _backups() -> list[Any]:
+    import os
+
+    from rmqcli.admin.reset.backup import backup_directory, list_backups
+    from rmqcli.errors import ConfigError
+
+    try:
+        return list_backups(backup_directory(os.environ))
+    except ConfigError:  # no home folder, so no backups
+        return []
+
+
+def _write(
+    common: Common, outcomes: list[MessageOutcome], decode: Decode | None
+) -> None:
+    if common.output == "table":
+        for outcome in outcomes:
+            _write_text(common, outcome, decode)
+        return
+    rows = [_json_of(outcome, decode) for outcome in outcomes]
+    if common.output == "json":
+        emit_json(rows)
+    else:
+        write_whole("".join(json_line(row) + "\n" for row in rows))
+
+
+def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
+    from rmqcli.wire.message.json import JsonWriter
+
+    message = outcome.message
+    (line,) = JsonWriter(decode).lines(message.message_queue, [message])
+    record: dict[str, Any] = json.loads(line)
+    return record | {
+        "stored": {
+            "state": outcome.stored.state,
+            "until": _time(outcome.stored.until_ms),
+        },
+        "groups": [row_of(GROUP_COLUMNS, each) for each in outcome.groups],
+        "errors": errors_json(outcome.errors),
+    }
+
+
+def _write_text(common: Common, outcome: MessageOutcome, decode: Decode | None) -> None:
+    writer = make_writer("pretty", template=None, color=common.use_color, decode=decode)
+    write_messages(writer, [outcome.message])
+    until = _time(outcome.stored.until_ms)
+    kept = "" if until is None else f", until {until} or longer"
+    sys.stdout.write(f"{outcome.stored.state}{kept}\n\n")
+    rows = [row_of(GROUP_COLUMNS, each) for each in outcome.groups]
+    if rows:
+        write_table(rows, columns=GROUP_COLUMNS, color=common.use_color)
+    else:
+        sys.stdout.write(f"no group of {outcome.message.topic} is known\n")
+    sys.stdout.write("\n")

@@ -1,0 +1,92 @@
+"""`rmq producers`: which producers are connected, and which sent to a topic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.units import counted, format_rfc3339
+from rmqcli.wire.codes import language_name
+from rmqcli.wire.version import version_name
+
+COLUMNS = (
+    Column("group", "producer group; null if unknown", shorten=True),
+    Column(
+        "client_id",
+        "ID of the client; null for a sender that no broker lists",
+        title="CLIENT ID",
+        shorten=True,
+    ),
+    Column("address", "its address as the broker sees it", priority=10),
+    Column(
+        "language",
+        "language of its client library",
+        value=lambda row: row.language and language_name(row.language),
+        priority=30,
+    ),
+    Column(
+        "version",
+        "RocketMQ version of its client library",
+        value=lambda row: row.version and version_name(row.version),
+        priority=20,
+    ),
+    Column("broker_name", "broker that it is connected to", title="BROKER"),
+    Column(
+        "last_heartbeat",
+        "by the broker's clock; null where it is not reported",
+        title="LAST HEARTBEAT",
+        value=lambda row: (
+            row.last_heartbeat_ms and format_rfc3339(row.last_heartbeat_ms)
+        ),
+        priority=40,
+    ),
+    Column(
+        "messages",
+        "of the newest messages of the topic, those that it sent",
+        align="right",
+    ),
+)
+
+
+@command_options(fields=COLUMNS, changes=False)
+def producers(
+    common: Common,
+    topic: Annotated[
+        str | None,
+        argument(metavar="TOPIC", help="Only senders of its newest messages."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        option("--group", "-g", metavar="GROUP", help="Only this producer group."),
+    ] = None,
+) -> None:
+    """List the producers that are online, or that sent to a topic.
+
+    Example: rmq producers orders
+
+    Brokers know producers by group, and not by topic. With TOPIC, rmq reads the newest
+    32 messages of each queue and lists their senders. One without a client ID is not
+    connected any more. Brokers before 4.9.4 list the producers of a --group only (exit
+    code 6).
+    """
+    from rmqcli.admin.producers import MESSAGES_PER_QUEUE, list_producers
+
+    with common.open_client() as client:
+        found = list_producers(client, topic=topic, group=group)
+    rows = [row_of(COLUMNS, each) for each in found.producers]
+    show_list(
+        common,
+        rows,
+        columns=COLUMNS,
+        none="no producers",
+        is_complete=not found.errors,
+    )
+    if topic is not None:
+        common.messages.info(
+            f"{counted(found.messages_read, 'message')} read, at most"
+            f" {MESSAGES_PER_QUEUE} of each queue; producers that sent earlier ones"
+            " only are not listed"
+        )
+    raise_if_silent(found.errors)

@@ -1,0 +1,1 @@
+"""`rmq profile`: lists, shows and changes the user's profiles."""

@@ -1,0 +1,101 @@
+"""`rmq retry show`: what waits to be delivered again to a group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rmqcli.cli.by_broker import show_list
+from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.ui.output import Column
+from rmqcli.errors import PartialError
+from rmqcli.units import format_rfc3339
+
+_LIMIT_DEFAULT = 100
+_WORDS = {
+    "delay": "in delay levels",
+    "retry": "in the retry topic",
+    "pop_retry": "in retry topics of POP",
+}
+#: What a table shows of messages that a member may take at once.
+_NOW = {"retry": "now", "pop_retry": "now"}
+
+COLUMNS = (
+    Column(
+        "next_at",
+        "when it comes next, by the broker's clock; null for now, or if not known",
+        title="NEXT",
+        shown=lambda row: row["next_at"] or _NOW.get(row["place"]),
+    ),
+    Column("place", "delay, retry or pop_retry: where it waits", priority=20),
+    Column("attempt", "the retry that comes next, from 1 on", align="right"),
+    Column(
+        "attempts_max",
+        "retries by the group's settings, which consumers may override",
+        title="OF",
+        align="right",
+        priority=10,
+    ),
+    Column("topic", "topic to which it was first sent"),
+    Column("msg_id", "the producer's id", title="MSG ID", priority=30),
+    Column("keys", "keys", priority=40, shorten=True),
+    Column("queue", "queue in which it waits", priority=50),
+    Column("queue_offset", "offset there", title=None),
+    Column("store_timestamp", "when it was stored there", title=None),
+)
+
+
+@command_options(fields=COLUMNS, changes=False)
+def show(
+    common: Common,
+    group: Annotated[str, argument(metavar="GROUP", help="The group.")],
+    limit: Annotated[
+        int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
+    ] = _LIMIT_DEFAULT,
+) -> None:
+    """Show what waits to be delivered again to a group.
+
+    Example: rmq retry show billing
+
+    A message that failed waits in a delay level, and then in the group's retry topic,
+    until a member takes it. Messages that POP gave out and that were not acknowledged
+    come back after their invisible time; they are not listed, because brokers keep only
+    their places. Brokers of 4.6.0 do not show what waits in delay levels.
+
+    The exit code is 6 if something is not known.
+    """
+    from rmqcli.admin.dlq.retries import find_waiting
+
+    with common.open_client() as client:
+        found = find_waiting(client, group, limit=limit)
+    rows = [
+        {
+            "next_at": each.next_ms and format_rfc3339(each.next_ms),
+            "place": each.place,
+            "attempt": each.attempt,
+            "attempts_max": each.attempts_max,
+            "topic": each.topic,
+            "msg_id": each.message.msg_id,
+            "keys": each.message.keys,
+            "queue": str(each.queue),
+            "queue_offset": each.message.queue_offset,
+            "store_timestamp": format_rfc3339(each.message.store_timestamp_ms),
+        }
+        for each in found.messages
+    ]
+    show_list(
+        common,
+        rows,
+        columns=COLUMNS,
+        none="nothing waits",
+        is_complete=not found.errors,
+    )
+    parts = [f"{found.counts[place]:,} {words}" for place, words in _WORDS.items()]
+    at_least = "at least " if found.errors else ""
+    common.messages.info(at_least + ", ".join(parts))
+    hidden = sum(found.counts.values()) - len(rows)
+    if hidden > 0:
+        common.messages.info(f"{hidden:,} more are not shown; see --limit")
+    for where, error in found.errors.items():
+        raise PartialError(
+            f"what waits on {where} is not known: {error.message}", hint=error.hint
+        )

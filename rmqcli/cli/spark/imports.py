@@ -1,0 +1,335 @@
+"""`rmq import`: send the messages in an export's Parquet files to a topic.
+
+Shows progress on stderr and a summary on stdout, and after an interrupt how to
+continue. `rmqcli.spark.imports` does the import. It needs pyarrow, but neither Spark
+nor Java.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.export.command import FORMATS
+from rmqcli.cli.export.folders import parse_place
+from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
+from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.names import check_topic
+from rmqcli.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.model import MessageQueue
+    from rmqcli.producer.batches import SentCounts
+    from rmqcli.producer.producer import Producer
+    from rmqcli.spark.imports.plan import ExportContent
+    from rmqcli.spark.imports.state import ImportState
+
+FIELDS = (
+    Column("dir", "the folder of the export", title=None),
+    Column("topic", "topic that receives the messages", title=None),
+    Column("state", "file that records what was sent", title=None),
+    Column("messages", "messages in the export", title=None),
+    Column("broker_name", "broker of the exported queue", title="BROKER"),
+    Column("queue_id", "id of the exported queue", title="QUEUE", align="right"),
+    Column("to_broker_name", "broker that receives its messages", title="TO BROKER"),
+    Column(
+        "to_queue_id",
+        "queue that receives its messages",
+        title="TO QUEUE",
+        align="right",
+    ),
+    Column("rows", "messages of the queue in the export", align="right"),
+    Column("before", "messages that earlier runs sent", align="right"),
+    Column("sent", "messages that this run sent", align="right"),
+    Column("unsure", "sent messages that may be stored twice", title=None),
+)
+_TABLE = tuple(column for column in FIELDS if column.title is not None)
+
+
+def _parse_source(text: str) -> str:
+    """The path or URL of an export. Raises TextError for an unsupported URL."""
+    return parse_place(text, verb="read from", instead="copy it to a folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCommandOptions:
+    """The options of `rmq import` as they were typed."""
+
+    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
+    from_parquet: Annotated[
+        str,
+        option(
+            "--from-parquet",
+            parser=_parse_source,
+            metavar="DIR",
+            help="Folder of an export: a path, or an s3, gs, hdfs or file URL.",
+        ),
+    ]
+    remap_queues: Annotated[
+        bool,
+        option(
+            "--remap-queues",
+            help="If queues do not match, assign the topic's queues in turn.",
+        ),
+    ] = False
+    allow_incomplete: Annotated[
+        bool,
+        option(
+            "--allow-incomplete",
+            help="Send the finished runs of an unfinished export.",
+        ),
+    ] = False
+    state: Annotated[
+        str | None,
+        option(
+            metavar="DIR",
+            help="Folder for the record of what was sent.  [default: in the export]",
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, option("--dry-run", help="Show what would be sent; send nothing.")
+    ] = False
+
+
+@command_options(
+    ImportCommandOptions,
+    formats=FORMATS,
+    fields=FIELDS,
+    changes=lambda options: not options.dry_run,
+)
+def import_(common: Common, options: ImportCommandOptions) -> None:
+    """Send the messages of an export to a topic, in queue order.
+
+    Example: rmq import orders-copy --from-parquet ./orders
+
+    The topic must exist. Body, keys, tags, flag and user properties are sent;
+    properties that clients and brokers added are not. The progress is recorded after
+    each batch, so the same command continues after an interrupt; it may then send one
+    batch twice. When everything has been sent, running it again does nothing.
+    """
+    topic = options.topic
+    check_topic(topic)
+    from rmqcli.spark.extra import require_extra
+
+    require_extra("rmq import")
+    from rmqcli.producer.batches import BatchSender
+    from rmqcli.producer.config import ProducerConfig
+    from rmqcli.producer.producer import Producer
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.storage import storage_of
+    from rmqcli.spark.imports.plan import map_queues, read_export
+    from rmqcli.spark.imports.state import open_state, state_path
+
+    content = read_export(
+        options.from_parquet,
+        storage=storage_of(options.from_parquet, os.environ),
+        allow_incomplete=options.allow_incomplete,
+    )
+    _warn_of_gaps(common, content)
+    config = ProducerConfig(
+        send_msg_timeout_ms=common.timeout_ms,
+        max_message_size_bytes=16 << 20,  # the broker applies its own limit
+        create_topic_key=None,
+    )
+    client_config = replace(common.client_config(), endpoints=())
+    with Producer(client=client_config, config=config) as producer:
+        queues = _queues(producer, topic, content)
+        places = map_queues(content, queues, remap_queues=options.remap_queues)
+        path = state_path(content, topic, options.state)
+        if options.dry_run:
+            _plan(common, content, places, path, options)
+            return
+        with open_state(
+            path, topic=topic, namesrv=common.namesrv, places=places, disk=Disk()
+        ) as state:
+            sender = BatchSender(producer)
+            job = _Job(common, content, topic, state)
+            job.run(sender)
+            job.finish(sender.counts)
+
+
+def _queues(
+    producer: Producer, topic: str, content: ExportContent
+) -> list[MessageQueue]:
+    try:
+        return producer.queues(topic)
+    except NotFoundError as error:
+        brokers = {queue.broker_name for queue in content.queues}
+        count = max((queue.queue_id + 1 for queue in content.queues), default=1)
+        on = "" if len(brokers) == 1 else f" on {len(brokers)} brokers"
+        error.hint = (
+            f"create it with the export's queues{on}: rmq topic create {topic}"
+            f" --queues {count}"
+        )
+        raise
+
+
+def _warn_of_gaps(common: Common, content: ExportContent) -> None:
+    """Warn about messages of the exported topic that cannot be sent."""
+    if content.missing != 0:
+        missing = "some messages of it are"
+        if content.missing is not None:
+            missing = counted(content.missing, "message of it is", "messages of it are")
+        common.messages.warn(
+            f"topic {content.topic}: {missing} not in the export, because the broker"
+            " had deleted them"
+        )
+    if content.undecodable:
+        common.messages.warn(
+            f"{counted(content.undecodable, 'message is', 'messages are')} not sent,"
+            " because the export could not decode them; their bytes are in"
+            " _rmq/runs/*/undecodable.jsonl"
+        )
+
+
+def _rows(
+    content: ExportContent,
+    places: dict[tuple[str, int], tuple[str, int]],
+    before: dict[tuple[str, int], int],
+    sent: dict[tuple[str, int], int],
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "broker_name": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "to_broker_name": places[queue.key][0],
+            "to_queue_id": places[queue.key][1],
+            "rows": queue.rows,
+            "before": before.get(queue.key, 0),
+            "sent": sent.get(queue.key, 0),
+        }
+        for queue in content.queues
+    ]
+
+
+def _plan(
+    common: Common,
+    content: ExportContent,
+    places: dict[tuple[str, int], MessageQueue],
+    path: str,
+    options: ImportCommandOptions,
+) -> None:
+    """Show what an import would send."""
+    from rmqcli.spark.imports.state import read_state
+
+    known = read_state(path, namesrv=common.namesrv)
+    before = {key: queue.sent for key, queue in known.items()}
+    targets = {key: (q.broker_name, q.queue_id) for key, q in places.items()}
+    _show(
+        common,
+        content,
+        {"topic": options.topic, "state": path},
+        _rows(content, targets, before, {}),
+        unsure=0,
+    )
+    left = content.rows - sum(before.values())
+    common.messages.info(
+        f"{left:,} of {counted(content.rows, 'message')} would be sent to"
+        f" {options.topic};"
+        " nothing was sent"
+    )
+
+
+def _show(
+    common: Common,
+    content: ExportContent,
+    of: dict[str, str],
+    rows: list[dict[str, Any]],
+    *,
+    unsure: int,
+) -> None:
+    output = common.output
+    if output == "auto":
+        output = "table" if is_terminal(sys.stdout) else "json"
+    summary = {
+        "dir": content.root,
+        **of,
+        "messages": content.rows,
+        "before": sum(row["before"] for row in rows),
+        "sent": sum(row["sent"] for row in rows),
+        "unsure": unsure,
+        "queues": rows,
+    }
+    if output == "json":
+        emit_json(summary)
+    elif output == "jsonl":
+        sys.stdout.write(json_line(summary) + "\n")
+    else:
+        write_rows(rows, columns=_TABLE, fmt="table", color=common.use_color)
+
+
+class _Job:
+    """One run: sends messages, shows progress, and says how to continue."""
+
+    def __init__(
+        self, common: Common, content: ExportContent, topic: str, state: ImportState
+    ) -> None:
+        self._common = common
+        self._content = content
+        self._topic = topic
+        self._state = state
+        self._before = {key: queue.sent for key, queue in state.queues.items()}
+
+    def run(self, sender: Any) -> None:
+        """Send the remaining messages; an error or interrupt says how to continue."""
+        from rmqcli.cli.ui.progress import Progress
+        from rmqcli.spark.imports.run import run_import
+
+        content, state, messages = self._content, self._state, self._common.messages
+        if state.sent and state.sent < content.rows:
+            messages.info(
+                f"continuing: {state.sent:,} of {content.rows:,} messages have been"
+                " sent; up to one batch after them may be sent twice"
+            )
+        batches: Iterator[int] = run_import(
+            content, self._topic, state=state, sender=sender
+        )
+        try:
+            with Progress(messages, "sent", total=content.rows) as progress:
+                for _ in batches:
+                    progress.update(state.sent)
+        except (KeyboardInterrupt, RmqError):
+            messages.warn(
+                f"not finished: {state.sent:,} of {content.rows:,} messages have been"
+                " sent; the same command continues, and may send one batch twice"
+            )
+            raise
+
+    def finish(self, counts: SentCounts) -> None:
+        """Write the summary to stdout, and remarks on it to stderr."""
+        state, messages = self._state, self._common.messages
+        places = {k: (q.to_broker_name, q.to_queue_id) for k, q in state.queues.items()}
+        sent = {k: q.sent - self._before[k] for k, q in state.queues.items()}
+        _show(
+            self._common,
+            self._content,
+            {"topic": self._topic, "state": state.path},
+            _rows(self._content, places, self._before, sent),
+            unsure=counts.unsure,
+        )
+        if not self._content.rows:
+            messages.info("nothing to do: the export contains no messages")
+        elif counts.stored:
+            messages.info(f"{counted(counts.stored, 'message')} sent to {self._topic}")
+        else:
+            messages.info(
+                "nothing to do: earlier runs sent everything, "
+                f"{counted(self._content.rows, 'message')}; to send it again, remove"
+                f" {state.path}"
+            )
+        if counts.unsure:
+            messages.warn(
+                f"{counted(counts.unsure, 'message')} may be stored twice: a broker did"
+                " not answer in time"
+            )
+        if counts.weak:
+            messages.warn(
+                f"{counted(counts.weak, 'message is', 'messages are')} stored, but the"
+                " broker could not flush or replicate them in time"
+            )

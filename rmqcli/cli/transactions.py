@@ -1,0 +1,110 @@
+"""`rmq transactions`: half messages that are neither committed nor rolled back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.ui.output import Column
+from rmqcli.units import counted, format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from rmqcli.admin.transactions import OpenTransaction
+
+_LIMIT_DEFAULT = 100
+
+COLUMNS = (
+    Column(
+        "age_ms",
+        "since the message was sent, by the producer's and this machine's clock",
+        title="AGE",
+        align="right",
+        shown=lambda row: format_duration(row["age_ms"]),
+    ),
+    Column("msg_id", "the producer's ID", title="MSG ID"),
+    Column("keys", "keys", priority=40, shorten=True),
+    Column("producer_group", "group that can end it", title="GROUP", shorten=True),
+    Column(
+        "checks",
+        "how often the broker has asked for its state",
+        align="right",
+    ),
+    Column(
+        "checks_max",
+        "after how many the broker gives up; null if it does not say",
+        title="OF",
+        align="right",
+        priority=10,
+    ),
+    Column(
+        "producers",
+        "connected clients of the group; null if the broker does not say",
+        shown=lambda row: (
+            (row["producers"] and ", ".join(row["producers"])) or "none"
+            if row["producers"] is not None
+            else None
+        ),
+        shorten=True,
+        priority=5,
+    ),
+    Column("broker_name", "broker that keeps it", title="BROKER", priority=20),
+    Column("half_offset", "offset in RMQ_SYS_TRANS_HALF_TOPIC", title=None),
+    Column("born_timestamp", "when it was sent, by the producer's clock", title=None),
+)
+
+
+@command_options(fields=COLUMNS, changes=False)
+def transactions(
+    common: Common,
+    topic: Annotated[str, argument(metavar="TOPIC", help="Topic of the messages.")],
+    limit: Annotated[
+        int, option(min=1, metavar="N", help="Transactions to show, the oldest first.")
+    ] = _LIMIT_DEFAULT,
+) -> None:
+    """List the transactions of a topic that are still open.
+
+    Example: rmq transactions orders
+
+    Consumers do not get the message of an open transaction. The broker asks a connected
+    producer of the group for its state again and again; after too many checks it gives
+    the message up. One that ended in the last seconds may still be shown.
+
+    Brokers of 4.x do not show half messages. The exit code is 6 if something is not
+    known.
+    """
+    from rmqcli.admin.transactions import find_open_transactions
+
+    with common.open_client() as client:
+        found = find_open_transactions(client, topic, limit=limit)
+        now_ms = client.clock.epoch_ms()
+    rows = [_row(each, now_ms) for each in found.transactions]
+    show_list(
+        common,
+        rows,
+        columns=COLUMNS,
+        none="no open transactions",
+        is_complete=not found.errors,
+    )
+    common.messages.info(
+        f"{found.count:,} open, {counted(found.scanned, 'half message')} of all topics"
+        " read"
+    )
+    if found.count > len(rows):
+        common.messages.info(f"{found.count - len(rows):,} more not shown; see --limit")
+    raise_if_silent(found.errors)
+
+
+def _row(found: OpenTransaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "age_ms": max(0, now_ms - found.born_ms),
+        "msg_id": found.msg_id,
+        "keys": found.keys,
+        "producer_group": found.producer_group,
+        "checks": found.checks,
+        "checks_max": found.checks_max,
+        "producers": None if found.producers is None else list(found.producers),
+        "broker_name": found.queue.broker_name,
+        "half_offset": found.queue_offset,
+        "born_timestamp": format_rfc3339(found.born_ms),
+    }

@@ -1,0 +1,43 @@
+"""Asks the user on a terminal, or says which command needs no question."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.errors import RefusedError
+
+
+def ask(
+    prompt: str,
+    *,
+    no_input: bool,
+    hint: str,
+    refused: str = "not confirmed: nothing was changed",
+) -> str:
+    """Write `prompt` to stderr and return the line that the user types.
+
+    Raises RefusedError, with the text `refused` and with `hint`, if the user cannot be
+    asked, because stdin is not a terminal or because of `no_input`.
+    """
+    if no_input or not is_terminal(sys.stdin):
+        raise RefusedError(refused, hint=hint)
+    sys.stderr.write(safe(prompt, keep_newlines=True))
+    sys.stderr.flush()
+    return sys.stdin.readline()
+
+
+def is_name(answer: str, name: str) -> bool:
+    """Whether the typed line is exactly `name`, apart from the end of the line."""
+    return answer.removesuffix("\n").removesuffix("\r") == name
+
+
+def this_command_with(words: Sequence[str]) -> str:
+    """Return the command that is running, with more options, as a user types it."""
+    arguments = [a for a in sys.argv[1:] if a != "--no-input"]
+    split_at = arguments.index("--") if "--" in arguments else len(arguments)
+    arguments[split_at:split_at] = words
+    return shlex.join(["rmq", *arguments])

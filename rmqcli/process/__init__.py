@@ -1,0 +1,1 @@
+"""What clients do when their process ends or forks, and what gRPC needs for that."""

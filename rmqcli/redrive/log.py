@@ -1,0 +1,378 @@
+"""The log of redrives: which letters were sent again, and where they are now.
+
+One JSON object a line. The first line names the group and the cluster. Before a batch
+is sent its letters are written and flushed to the disk (`intent`), together with what
+became of those of the batch before (`outcome`). So after a kill at any moment the log
+names every letter that may have been sent: those of the one intent without an outcome.
+A last line that was cut by a kill is ignored, and removed before the next one is
+written.
+
+A log can be read, and continued, on another machine: it holds no path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from rmqcli.admin.reset.cluster_identity import (
+    ClusterIdentity,
+    identity_json,
+    is_same_cluster,
+    parse_identity,
+)
+from rmqcli.errors import ConfigError, RefusedError, RmqError
+from rmqcli.files import open_locked, state_folder, sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+_VERSION: Final = 1
+_LINE_BYTES_MAX: Final = 64 << 20
+#: A queue whose letters are further apart is not a queue of dead letters: its states
+#: would need 2 GB.
+_SPAN_MAX: Final = 200_000_000
+
+#: What the log says of a letter.
+NEW: Final = 0
+#: it may have been sent: an intent without an outcome, or a send without an answer
+DOUBTFUL: Final = 1
+SENT: Final = 2
+
+_STORED: Final = (
+    "SEND_OK",
+    "FLUSH_DISK_TIMEOUT",
+    "FLUSH_SLAVE_TIMEOUT",
+    "SLAVE_NOT_AVAILABLE",
+)
+UNKNOWN: Final = "UNKNOWN"
+
+
+class LetterPlace(NamedTuple):
+    """A letter: its queue of `%DLQ%GROUP`, its offset, and its place in the log.
+
+    `commit_log_offset` tells it from a letter of a topic that was deleted and created
+    again, whose offsets begin anew.
+    """
+
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_name}:{self.queue_id}:{self.queue_offset}"
+
+
+class LetterResult(NamedTuple):
+    """What became of one letter.
+
+    `status` is one of Java's four of a stored message; else UNKNOWN, when no answer
+    came, or why it is not stored. The rest is None for a letter that is not stored.
+    """
+
+    place: LetterPlace
+    status: str
+    topic: str
+    msg_id: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    error: str | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        return self.status in _STORED
+
+
+class LetterStates:
+    """What a log says of each letter; ten bytes for each offset."""
+
+    def __init__(self) -> None:
+        #: (broker, queue id) -> first offset, states, commit log offsets
+        self._queues: dict[tuple[str, int], tuple[int, bytearray, array[int]]] = {}
+
+    def get(self, place: LetterPlace) -> int:
+        """Return NEW, DOUBTFUL or SENT."""
+        found = self._queues.get((place.broker_name, place.queue_id))
+        if found is None:
+            return NEW
+        base, states, places = found
+        at = place.queue_offset - base
+        if not 0 <= at < len(states) or places[at] != place.commit_log_offset:
+            return NEW
+        return states[at]
+
+    def set(self, place: LetterPlace, state: int) -> None:
+        """Note the state of a letter. Raises ValueError far from the others."""
+        key = place.broker_name, place.queue_id
+        base, states, places = self._queues.get(
+            key, (place.queue_offset, bytearray(), array("q"))
+        )
+        first = min(base, place.queue_offset)
+        if max(base + len(states), place.queue_offset + 1) - first > _SPAN_MAX:
+            raise ValueError(f"{place} is too far from the other letters")
+        if place.queue_offset < base:
+            before = base - place.queue_offset
+            states[:0] = bytes(before)
+            places[:0] = array("q", bytes(8 * before))
+            base = place.queue_offset
+        at = place.queue_offset - base
+        if at >= len(states):
+            more = at + 1 - len(states)
+            states.extend(bytes(more))
+            places.frombytes(bytes(8 * more))
+        states[at], places[at] = state, place.commit_log_offset
+        self._queues[key] = base, states, places
+
+
+class LogFile(Protocol):
+    """A file to which lines are appended."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end, and flush it to the disk."""
+
+    def close(self) -> None: ...
+
+
+class LockedFile:
+    """The log of one process at a time, on the disk.
+
+    Raises RefusedError while another process has it open, and RmqError for a file that
+    cannot be opened or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            is_new = not path.exists()
+            self._fd = open_locked(str(path), os.O_CREAT | os.O_APPEND, mode=0o600)
+            if is_new:
+                sync_folder(path.parent)
+        except BlockingIOError:
+            raise RefusedError(
+                f"another redrive is running: it has {path} open",
+                hint="wait until it has ended",
+            ) from None
+        except OSError as error:
+            raise RmqError(f"{path} cannot be opened: {error.strerror}") from error
+
+    def append(self, data: bytes) -> None:
+        """See LogFile."""
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            raise RmqError(
+                f"{self._path} cannot be written: {error.strerror}"
+            ) from error
+
+    def cut(self, length: int) -> None:
+        """Remove what follows the first `length` bytes."""
+        os.ftruncate(self._fd, length)
+
+    def close(self) -> None:
+        """Close the file, and end the lock."""
+        os.close(self._fd)
+
+
+def default_path(
+    environ: Mapping[str, str], group: str, cluster: ClusterIdentity
+) -> Path:
+    """Return the log of a group in `$XDG_STATE_HOME/rmqcli/redrive`.
+
+    Raises ConfigError without a home directory. The folder need not exist.
+    """
+    from pathlib import Path  # commands need it only here
+
+    folder = state_folder(environ, "redrive")
+    if folder is None:
+        raise ConfigError(
+            "there is no folder for the log: this user has no home directory",
+            hint="name a file for the log",
+        )
+    name = "+".join(cluster.names).replace("/", "_") or "cluster"
+    return Path(folder) / f"{group}@{name}.jsonl"
+
+
+def read_log(
+    path: Path, group: str, cluster: ClusterIdentity
+) -> tuple[LetterStates, int, int]:
+    """Read a log; return the states, the number of the next batch, and its length.
+
+    The length is that up to the end of the last whole line; 0 for a file that does not
+    exist or is empty. Raises RefusedError for a log of another group or cluster, and
+    ConfigError for a file that is no log of redrives.
+    """
+    states = LetterStates()
+    batch = length = 0
+    try:
+        with path.open("rb") as file:
+            while True:
+                line = file.readline(_LINE_BYTES_MAX)
+                if not line.endswith(b"\n"):
+                    break  # the end, or a line that a kill has cut
+                entry = _entry(line)
+                if not length:
+                    _check_head(path, entry, group, cluster)
+                else:
+                    batch = max(batch, _take(states, entry))
+                length += len(line)
+    except FileNotFoundError:
+        return states, 1, 0
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is not a log of redrives, or it is damaged after {length} bytes:"
+            f" {error!r}"
+        ) from error
+    return states, batch + 1, length
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    entry = json.loads(line)
+    if not isinstance(entry, dict):
+        raise TypeError(f"{entry!r:.40} is not an object")
+    return entry
+
+
+def _check_head(
+    path: Path, entry: dict[str, object], group: str, cluster: ClusterIdentity
+) -> None:
+    if entry["version"] != _VERSION:
+        raise ValueError(f"version {entry['version']!r} is not {_VERSION}")
+    if entry["group"] != group:
+        raise RefusedError(
+            f"{path} is the log of group {entry['group']}, not of {group}"
+        )
+    then = parse_identity(entry["cluster"])
+    if not is_same_cluster(then, cluster):
+        raise RefusedError(
+            f"{path} was written for {then}, but this cluster is {cluster}",
+            hint="name another file for the log",
+        )
+
+
+def _take(states: LetterStates, entry: dict[str, list[list[object]]]) -> int:
+    for row in entry.get("intent", ()):
+        states.set(_place(row), DOUBTFUL)
+    for row in entry.get("outcome", ()):
+        status = str(row[4])
+        state = SENT if status in _STORED else DOUBTFUL if status == UNKNOWN else NEW
+        states.set(_place(row), state)
+    return int(entry["batch"])  # type: ignore[call-overload, no-any-return]  # a number
+
+
+def _place(row: Sequence[object]) -> LetterPlace:
+    broker_name, queue_id, queue_offset, commit_log_offset = row[:4]
+    numbers = (queue_id, queue_offset, commit_log_offset)
+    if not all(isinstance(each, int) and 0 <= each < 2**63 for each in numbers):
+        raise TypeError(f"{row!r} is not a letter")
+    return LetterPlace(str(broker_name), *numbers)  # type: ignore[arg-type]  # checked
+
+
+class RedriveLog:
+    """Writes intents and outcomes, and knows the states of the letters."""
+
+    def __init__(self, file: LogFile, states: LetterStates, next_batch: int) -> None:
+        self._file = file
+        self.states = states
+        self._batch = next_batch - 1
+        #: lines that are not in the file yet
+        self._unwritten = b""
+
+    def begin(self, group: str, cluster: ClusterIdentity, *, at_ms: int) -> None:
+        """Write the first line of a new log."""
+        self._write(
+            {
+                "version": _VERSION,
+                "group": group,
+                "cluster": identity_json(cluster),
+                "at_ms": at_ms,
+            }
+        )
+
+    def intend(self, places: Iterable[LetterPlace], *, at_ms: int) -> None:
+        """Note the letters of the next batch, on the disk, before they are sent."""
+        self._batch += 1
+        places = list(places)
+        self._write(
+            {
+                "batch": self._batch,
+                "at_ms": at_ms,
+                "intent": [list(place) for place in places],
+            }
+        )
+        for place in places:
+            self.states.set(place, DOUBTFUL)
+
+    def conclude(self, results: Iterable[LetterResult], *, at_ms: int) -> None:
+        """Note what became of the letters of the batch.
+
+        It is in the file after the next `intend`, `flush` or `close`: one flush of the
+        disk for both. Until then a kill leaves this batch, and no other, in doubt.
+        """
+        results = list(results)
+        self._unwritten += _line(
+            {
+                "batch": self._batch,
+                "at_ms": at_ms,
+                "outcome": [[*each.place, *each[1:]] for each in results],
+            }
+        )
+        for each in results:
+            is_open = each.status == UNKNOWN
+            state = SENT if each.is_stored else DOUBTFUL if is_open else NEW
+            self.states.set(each.place, state)
+
+    def flush(self) -> None:
+        """Write what is not in the file yet, and flush it to the disk."""
+        data, self._unwritten = self._unwritten, b""  # a failed write is not repeated
+        if data:
+            self._file.append(data)
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+    def _write(self, entry: dict[str, object]) -> None:
+        self._unwritten += _line(entry)
+        self.flush()
+
+
+def _line(entry: dict[str, object]) -> bytes:
+    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def open_log(
+    path: Path, group: str, cluster: ClusterIdentity, *, at_ms: int
+) -> RedriveLog:
+    """Open a log for writing, and create it if it does not exist.
+
+    Raises as `read_log` and LockedFile do.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RmqError(f"{path.parent} cannot be made: {error.strerror}") from error
+    file = LockedFile(path)
+    try:
+        states, next_batch, length = read_log(path, group, cluster)
+        file.cut(length)
+        log = RedriveLog(file, states, next_batch)
+        if not length:
+            log.begin(group, cluster, at_ms=at_ms)
+    except BaseException:
+        file.close()
+        raise
+    return log

@@ -1,0 +1,1 @@
+"""RocketMQ's message traces: what clients report about messages, and its text form."""

@@ -1,0 +1,64 @@
+"""Makes dead letters, as consumers do, by sending messages back."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from rmqcli.api.calls.client import consumer_send_msg_back
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.ids import decode_offset_msg_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def client_of(cluster, *, timeout_ms: int = 5_000) -> Client:
+    """Return a client of a cluster; the caller closes it."""
+    return Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms))
+
+
+def kill(
+    cluster, group: str, topic: str, results: Iterable[object], *, delay_level: int = -1
+) -> None:
+    """Send messages back of which `results` tells the offset ids.
+
+    With the delay level -1 the group gives up on them at once.
+    """
+    with client_of(cluster) as client:
+        for result in results:
+            place = decode_offset_msg_id(result.offset_msg_id)  # type: ignore[attr-defined]
+            header = ConsumerSendMsgBackRequestHeader(
+                offset=place.commit_log_offset,
+                group=group,
+                delay_level=delay_level,
+                origin_msg_id=result.offset_msg_id,  # type: ignore[attr-defined]
+                origin_topic=topic,
+                unit_mode=False,
+                max_reconsume_times=16,
+            )
+            client.invoke(place.host, consumer_send_msg_back(header))
+
+
+def make_letters(cluster, group: str, topic: str, bodies: Iterable[str], **fields):
+    """Send a message for each body, and let the group give up on it.
+
+    Brokers take turns; each letter is in the queue of its broker.
+    """
+    from rmqcli import Producer, ProducerMessage
+
+    with client_of(cluster) as client:
+        queues = client.route(topic).write_queues()
+    brokers = {queue.broker_name: queue for queue in queues}
+    turns = itertools.cycle(brokers.values())
+    with Producer(namesrv=cluster.namesrv) as producer:
+        results = [
+            producer.send(
+                ProducerMessage(topic, body.encode(), **fields), queue=next(turns)
+            )
+            for body in bodies
+        ]
+    kill(cluster, group, topic, results)
+    return results

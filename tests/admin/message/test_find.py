@@ -1,0 +1,212 @@
+"""Finding messages: every broker is searched to the end, or named."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.admin.message.find import find_by_index, parse_place
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.config import ClientConfig
+from rmqcli.errors import DeadlineError, NotFoundError, UnsupportedError, UsageError
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+
+#: What a broker answers that has no index, or another kind of it.
+NOT_FOUND = faults.answer(22, "can not find message, maybe time range not correct")
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2, queues=2)
+    cluster.create_topic("orders")
+    cluster.create_topic("payments")
+    return cluster
+
+
+@pytest.fixture
+def admin(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        yield admin
+
+
+def bodies(found):
+    return [message.body.decode() for message in found.messages]
+
+
+def put(cluster, topic, body, **more):
+    """Store one message in queue 0 of broker-b; return its place and ids."""
+    seed = Seed(body=body.encode(), **more)
+    (seeded,) = cluster.send(topic, [seed], broker="broker-b", queue_id=0)
+    return seeded
+
+
+def test_a_message_is_found_by_each_of_its_names(cluster, admin):
+    seeded = put(cluster, "orders", "a", keys=["k1", "k2"])
+    put(cluster, "orders", "b", keys=["k2x"])
+    for ref, topic in [
+        (seeded.msg_id, None),
+        (seeded.msg_id.lower(), None),
+        (seeded.msg_id, "orders"),
+        (seeded.offset_msg_id, None),
+        (seeded.offset_msg_id.lower(), "orders"),
+        ("orders@broker-b:0:0", None),
+        ("k2", "orders"),
+    ]:
+        found = admin.find_messages(ref, topic=topic)
+        assert bodies(found) == ["a"], ref
+        assert found.is_complete
+        (message,) = found.messages
+        assert (message.topic, message.broker_name) == ("orders", "broker-b")
+        assert (message.queue_id, message.queue_offset) == (0, 0)
+
+
+def test_nothing_is_found_under_another_topic_place_or_id(cluster, admin):
+    seeded = put(cluster, "orders", "a", keys=["k1"])
+    put(cluster, "payments", "p")
+    for ref, topic in [
+        (seeded.msg_id, "payments"),
+        (seeded.offset_msg_id, "payments"),
+        ("k1", "payments"),
+        ("k", "orders"),
+        ("orders@broker-b:0:7", None),
+        ("0" * 32, None),
+    ]:
+        found = admin.find_messages(ref, topic=topic)
+        assert bodies(found) == [], ref
+        assert found.is_complete
+
+
+def test_a_key_needs_its_topic(admin):
+    with pytest.raises(UsageError, match="'k1' is neither a message id nor TOPIC@"):
+        admin.find_messages("k1")
+    with pytest.raises(NotFoundError, match="orders-x does not exist"):
+        admin.find_messages("k1", topic="orders-x")
+
+
+def test_a_key_that_looks_like_an_id_keeps_its_small_letters(cluster, admin):
+    key = "d41d8cd98f00b204e9800998ecf8427e"
+    put(cluster, "orders", "a", keys=[key])
+    put(cluster, "orders", "b", keys=[key.upper()])
+    assert bodies(admin.find_messages(key, topic="orders")) == ["a"]
+    assert bodies(admin.find_messages(key.upper(), topic="orders")) == ["b"]
+
+
+def test_all_messages_with_the_same_id_are_found(cluster, admin):
+    first = put(cluster, "orders", "a")
+    for name in ("broker-a", "broker-b"):
+        seed = Seed(body=b"again", properties={"UNIQ_KEY": first.msg_id})
+        cluster.send("orders", [seed], broker=name, queue_id=1)
+    found = admin.find_messages(first.msg_id)
+    assert sorted(bodies(found)) == ["a", "again", "again"]
+
+
+def test_keys_with_the_same_hash_are_told_apart(cluster, admin):
+    put(cluster, "orders", "Aa", keys=["Aa"])
+    put(cluster, "orders", "BB", keys=["BB"])
+    assert bodies(admin.find_messages("BB", topic="orders")) == ["BB"]
+
+
+def test_a_key_with_spaces_is_found_where_its_words_are_adjacent(cluster, admin):
+    put(cluster, "orders", "a", keys=["x", "y"])
+    put(cluster, "orders", "b", keys=["x", "z", "y"])
+    assert bodies(admin.find_messages("x y", topic="orders")) == ["a"]
+
+
+def test_more_messages_than_a_broker_tells_at_a_time_are_found(cluster, admin):
+    seeds = [Seed(body=b"%d" % n, keys=["k"]) for n in range(150)]
+    cluster.send("orders", seeds[:100], broker="broker-a", queue_id=0)
+    cluster.send("orders", seeds[100:], broker="broker-b", queue_id=0)
+    found = admin.find_messages("k", topic="orders")
+    if found.more_on:  # all were stored in one second, of which a broker tells 64
+        assert found.more_on == ["broker-a"]
+        assert not found.is_complete
+        assert len(found.messages) >= 64 + 50
+    else:
+        assert sorted(map(int, bodies(found))) == list(range(150))
+
+
+def test_the_newest_are_kept_and_the_broker_with_more_is_named(cluster):
+    for n in range(5):
+        put(cluster, "orders", str(n), keys=["k"])
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        found = find_by_index(client, ["orders"], "k", found_max=3)
+        assert (len(found.messages), found.more_on) == (3, ["broker-b"])
+        found = find_by_index(client, ["orders"], "k", found_max=5)
+        assert (len(found.messages), found.more_on) == (5, [])
+
+
+def test_times_bound_what_is_found_although_the_index_has_whole_seconds(cluster, admin):
+    for n in range(3):
+        put(cluster, "orders", str(n), keys=["k"])
+    messages = admin.messages_by_key("orders", "k")
+    first_ms, last_ms = (messages[n].store_timestamp_ms for n in (0, -1))
+    only = admin.messages_by_key("orders", "k", begin_ms=first_ms, end_ms=last_ms)
+    assert sorted(m.body for m in only) == [b"0", b"1", b"2"]
+    assert admin.messages_by_key("orders", "k", begin_ms=last_ms + 1) == []
+    assert admin.messages_by_key("orders", "k", end_ms=first_ms - 1) == []
+
+
+def test_a_broker_without_an_index_is_not_one_without_the_message(cluster, admin):
+    put(cluster, "orders", "a", keys=["k"])
+    code = RequestCode.QUERY_MESSAGE
+    cluster.faults.add(NOT_FOUND, code=code, broker="broker-b")
+    found = admin.find_messages("k", topic="orders")
+    assert (bodies(found), found.without_index) == ([], ["broker-b"])
+    assert not found.is_complete
+    with pytest.raises(UnsupportedError, match="broker-b cannot find messages by key"):
+        admin.messages_by_key("orders", "k")
+
+
+def test_a_broker_that_does_not_answer_is_named(cluster, admin):
+    put(cluster, "orders", "a", keys=["k"])
+    cluster.send("orders", [Seed(body=b"x", keys=["k"])], broker="broker-a")
+    cluster.broker("broker-b").hang()
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=300)
+    with Admin(client=config) as admin:
+        found = admin.find_messages("k", topic="orders")
+        assert (bodies(found), list(found.errors)) == (["x"], ["broker-b"])
+        assert isinstance(found.errors["broker-b"], DeadlineError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["orders", "orders@broker-a:1", "a@b", "a@b:1:", "a@:1:2", "@b:1:2", "a:b:1"],
+)
+def test_other_texts_are_not_places(text):
+    assert parse_place(text) is None
+
+
+def test_an_index_is_tried_with_the_times_for_which_it_found_nothing(cluster, admin):
+    """An index in RocksDB has no answer for all times, but one for the last seconds."""
+    put(cluster, "orders", "a", keys=["k"])
+    asked = []
+    code = RequestCode.QUERY_MESSAGE
+    cluster.faults.observe(
+        on_request=lambda seen: asked.append(seen.command.ext_fields),
+        code=code,
+        broker="broker-b",
+    )
+    cluster.faults.add(NOT_FOUND, code=code, broker="broker-b")
+    found = admin.find_messages("k", topic="orders")
+    assert (bodies(found), found.without_index) == ([], ["broker-b"])
+    assert [each["beginTimestamp"] for each in asked] == ["1", "1"]
+    assert asked[0]["endTimestamp"] == asked[1]["endTimestamp"]
+
+
+def test_a_key_that_has_only_blanks_is_refused(admin):
+    with pytest.raises(UsageError, match="no message has a key that consists of"):
+        admin.find_messages("  ", topic="orders")
+
+
+def test_a_topic_that_stores_batches_as_one_record_is_not_searched_by_the_index(
+    cluster, admin
+):
+    cluster.create_topic("batches", attributes={"queue.type": "BatchCQ"})
+    seeds = [Seed(body=b"%d" % n, keys=["k"]) for n in range(3)]
+    cluster.send("batches", seeds, broker="broker-a", queue_id=0)
+    cluster.send("batches", [Seed(body=b"3", keys=["k"])], broker="broker-a")
+    found = admin.find_messages("k", topic="batches")
+    assert sorted(found.without_index) == ["broker-a", "broker-b"]
+    assert not found.is_complete

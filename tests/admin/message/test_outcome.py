@@ -1,0 +1,169 @@
+"""What evidence proves of a message, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rmqcli.admin.message.outcome import GroupEvidence, Holder, judge
+from rmqcli.engine.message import Origin
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
+from rmqcli.wire.subscription import parse_subscription
+
+STORED_MS = 1_800_000_000_000
+QUEUE = MessageQueue("orders", "broker-a", 0)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def message(rmq_cluster_factory):
+    """A message at offset 5, with a tag, that was stored at STORED_MS."""
+    from rmqcli import Admin
+    from rmqcli.testing import ManualClock, Seed
+
+    cluster = rmq_cluster_factory(queues=1, clock=ManualClock(now_ms=STORED_MS))
+    cluster.create_topic("orders")
+    seeds = [Seed(body=b"a", tags="New") for _ in range(6)]
+    (*_, seeded) = cluster.send("orders", seeds, queue_id=0)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (found,) = admin.find_messages(seeded.offset_msg_id).messages
+    assert isinstance(found.origin, Origin)
+    return found
+
+
+def evidence(
+    *,
+    since_ms=STORED_MS - HOUR_MS,
+    expression="*",
+    begins="CONSUME_FROM_LAST_OFFSET",
+    own=None,
+    behind_ms=1_000,
+    **more,
+):
+    subscription = parse_subscription("orders", expression, sub_version=since_ms)
+    holder = Holder(
+        client_id="c1",
+        cached=None,
+        pulled_ms=STORED_MS + 60_000 - behind_ms,
+        asked_ms=STORED_MS + 60_000,
+        subscription=parse_subscription("orders", own or expression),
+    )
+    fields = {"committed": 6, "pulled": 6, "holder": holder, **more}
+    return GroupEvidence(
+        group="billing",
+        connection=ConsumerConnection(
+            connections=(Connection(client_id="c1"),),
+            subscriptions={"orders": subscription},
+            consume_type="CONSUME_PASSIVELY",
+            message_model="CLUSTERING",
+            consume_from_where=begins,
+        ),
+        **fields,
+    )
+
+
+def verdict(message, seen, min_offset=0):
+    found = judge(message, seen, min_offset=min_offset)
+    return found.verdict.value, found.reason or ""
+
+
+def test_members_that_were_there_before_the_message_have_consumed_it(message):
+    assert verdict(message, evidence()) == ("consumed", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"since_ms": STORED_MS + 1}, "they may have had another filter before"),
+        ({"since_ms": STORED_MS - 59_999}, "begins at the end of a queue"),
+        # The member's clock is an hour behind: it subscribed after the message.
+        ({"behind_ms": HOUR_MS + 1}, "they may have had another filter before"),
+        ({"own": "New"}, "has the filter 'New', and another has '*'"),
+        ({"moved_by": "b1"}, "a reset moved the group over it"),
+        ({"no_copies": "broker-b is silent"}, "broker-b is silent"),
+        ({"holder": None}, "no member tells that it pulls the queue"),
+        ({"connection": None}, "no member is online"),
+        ({"committed": None}, "no offset was ever committed"),
+        ({"no_offset": "broker-a is silent"}, "broker-a is silent"),
+    ],
+)
+def test_what_speaks_against_consumption_makes_it_unknown(message, changes, reason):
+    fields = {k: v for k, v in changes.items() if k != "connection"}
+    seen = evidence(**fields)
+    if "connection" in changes:
+        seen = replace(seen, connection=None)
+    found, why = verdict(message, seen)
+    assert (found, reason in why) == ("unknown", True), why
+
+
+def test_a_clock_that_is_ahead_proves_nothing_less(message):
+    """It subscribed even earlier than its time says."""
+    seen = evidence(since_ms=STORED_MS + HOUR_MS - 120_000, behind_ms=-HOUR_MS)
+    assert verdict(message, seen) == ("consumed", "")
+
+
+def test_a_member_without_a_time_of_its_last_pull_has_a_clock_that_is_not_known(
+    message,
+):
+    seen = evidence()
+    assert seen.holder is not None
+    seen.holder = replace(seen.holder, pulled_ms=0)
+    assert verdict(message, seen) == (
+        "unknown",
+        "c1 does not tell the time by its clock",
+    )
+
+
+def test_members_that_begin_at_the_first_message_skip_none(message):
+    seen = evidence(since_ms=STORED_MS - 1, begins="CONSUME_FROM_FIRST_OFFSET")
+    assert verdict(message, seen) == ("consumed", "")
+
+
+def test_a_tag_that_is_not_selected_is_filtered_only_by_who_was_there(message):
+    seen = evidence(expression="Paid")
+    assert verdict(message, seen) == ("filtered", "")
+    found, why = verdict(message, evidence(expression="Paid", since_ms=STORED_MS + 1))
+    assert (found, "may have had another filter" in why) == ("unknown", True)
+
+
+def test_what_is_not_committed_waits_or_is_held(message):
+    seen = evidence(committed=3, pulled=5)
+    found = judge(message, seen, min_offset=0)
+    assert (found.verdict.value, found.waiting_before) == ("waiting", 2)
+    assert verdict(message, evidence(committed=3, pulled=6))[0] == "in_flight"
+    assert seen.holder is not None
+    seen.holder = replace(seen.holder, cached=(3, 5))
+    assert verdict(message, seen)[0] == "in_flight"
+    # A broker before 5.1.0 does not tell, and the member does.
+    seen = evidence(committed=3, pulled=None)
+    assert verdict(message, seen)[0] == "waiting"
+    seen.holder = None
+    assert "(brokers do from RocketMQ 5.1.0 on)" in verdict(message, seen)[1]
+
+
+def test_what_was_deleted_before_the_group_came_to_it_is_unknown(message):
+    found, why = verdict(message, evidence(committed=3), min_offset=6)
+    assert (found, why) == ("unknown", "the queue begins at 6: deleted, perhaps unread")
+
+
+def test_orderly_pop_may_have_handed_out_what_is_near_its_offset(message):
+    seen = evidence(committed=3, is_pop=True, is_orderly=True, holder=None)
+    assert "orderly POP moves the offset when" in verdict(message, seen)[1]
+    seen.committed = 6
+    assert verdict(message, seen) == ("consumed", "")
+
+
+def test_a_message_that_the_member_is_past_does_not_wait(message):
+    """Members commit every few seconds."""
+    seen = evidence(committed=5, pulled=None)
+    assert judge(message, seen, min_offset=0).verdict == "waiting"
+    assert seen.holder is not None
+    seen.holder = replace(seen.holder, committed=6)
+    found = judge(message, seen, min_offset=0)
+    assert (found.verdict, found.reason) == (
+        "in_flight",
+        "its member is past it, and has not committed that yet",
+    )
+    assert "; c1 is at 6" in str(found.evidence)

@@ -1,0 +1,143 @@
+"""Delayed messages: what waits, when it is due, and what does not wait any more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
+from rmqcli.api.calls.producer import recall_message
+from rmqcli.api.client import Client
+from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK, SystemClock
+from rmqcli.errors import NotFoundError
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.recall_handle import RecallHandle, encode_recall_handle
+from tests.kit.waiting import wait_until
+
+
+@pytest.fixture
+def start(rmq_cluster_factory):
+    def start_(like="5.5.0", **settings):
+        cluster = rmq_cluster_factory(like=like, settings=settings)
+        cluster.create_topic("orders")
+        cluster.create_topic("other")
+        return cluster
+
+    return start_
+
+
+class HourAhead(SystemClock):
+    """The clock of a machine that is an hour ahead of the broker's."""
+
+    def epoch_ms(self) -> int:
+        return super().epoch_ms() + 3_600_000
+
+
+def send(cluster, body, topic="orders", **delay):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        return producer.send(ProducerMessage(topic, body.encode(), keys=body, **delay))
+
+
+def keys(found):
+    return [each.keys for each in found.messages]
+
+
+def test_levels_and_times_are_listed_by_when_they_are_due(start):
+    cluster = start()
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.delayed("orders").count == 0
+        now_ms = SYSTEM_CLOCK.epoch_ms()
+        send(cluster, "hour", delay_ms=3_000_000)
+        send(cluster, "level", delay_level=5)  # 1 min
+        send(cluster, "elsewhere", topic="other", delay_level=9)
+        send(cluster, "at", deliver_at_ms=now_ms + 500_000)
+        found = admin.delayed("orders")
+        assert keys(found) == ["level", "at", "hour"]
+        assert [each.level for each in found.messages] == [5, None, None]
+        assert (found.count, found.overdue, found.errors) == (3, 0, {})
+        assert found.within == {60_000: 1, 600_000: 1, 3_600_000: 1}
+        level, at, _ = found.messages
+        assert level.due_ms == level.stored_ms + 60_000
+        assert now_ms + 498_000 <= (at.due_ms or 0) <= now_ms + 500_000
+        assert keys(admin.delayed("orders", limit=1)) == ["level"]
+        with pytest.raises(NotFoundError):
+            admin.delayed("never")
+
+
+def test_what_is_overdue_is_told_by_the_broker_s_clock(start):
+    cluster = start()
+    send(cluster, "level", delay_level=9)  # 5 min
+    send(cluster, "time", delay_ms=3_000_000)
+    with Admin(namesrv=cluster.namesrv, clock=HourAhead()) as admin:
+        found = admin.delayed("orders")
+    assert (found.overdue, found.within) == (0, {600_000: 1, 3_600_000: 1})
+    (note,) = found.notes.items()
+    assert note[0] == "broker-a"
+    assert "behind this machine's; using the broker's" in note[1]
+
+
+def test_what_was_delivered_waits_no_longer(start):
+    cluster = start()
+    send(cluster, "soon", delay_ms=1_000)
+    send(cluster, "later", delay_ms=3_000_000)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        wait_until(lambda: [each.keys for each in admin.read("orders")] == ["soon"])
+        assert keys(admin.delayed("orders")) == ["later"]
+
+
+def test_a_recalled_message_waits_no_longer(start):
+    cluster = start(recall_message_enable=True, append_topic_for_timer_delete_key=True)
+    sent = send(cluster, "recalled", delay_ms=3_000_000)
+    send(cluster, "kept", delay_ms=3_000_000)
+    config = ClientConfig(namesrv=(cluster.namesrv,))
+    with Admin(namesrv=cluster.namesrv) as admin, Client(config) as client:
+        assert admin.delayed("orders").count == 2
+        due_ms = admin.delayed("orders").messages[0].due_ms
+        handle = encode_recall_handle(
+            RecallHandle(
+                topic="orders",
+                broker_name="broker-a",
+                timestamp_ms=str((due_ms or 0) + 1),
+                message_id=sent.msg_id,
+            )
+        )
+        address = cluster.broker("broker-a").address
+        assert client.invoke(address, recall_message("orders", handle)) == sent.msg_id
+        assert keys(admin.delayed("orders")) == ["kept"]
+
+
+def test_without_settings_of_the_broker_the_time_of_a_level_is_not_known(start):
+    cluster = start()
+    send(cluster, "level", delay_level=5)
+    refused = faults.answer(16, "no permission")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        cluster.faults.next(refused, code=RequestCode.GET_BROKER_CONFIG)
+        (found,) = admin.delayed("orders").messages
+    assert (found.level, found.due_ms) == (5, None)
+
+
+def test_an_old_broker_has_levels_only(start):
+    cluster = start("4.9.7")
+    send(cluster, "level", delay_level=18)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+    assert (keys(found), found.within, found.errors) == (["level"], {86_400_000: 1}, {})
+
+
+def test_the_command_counts_by_due_time_and_says_what_it_could_not_read(start, capsys):
+    cluster = start()
+    send(cluster, "level", delay_level=5)
+    do = ["delayed", "orders", "-n", cluster.namesrv]
+    capsys.readouterr()
+    assert run([*do, "-o", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["count"], data["overdue"]) == (1, 0)
+    assert {e["due_within"]: e["messages"] for e in data["steps"]}["1m"] == 1
+    assert [row["keys"] for row in data["messages"]] == ["level"]
+    assert run(do) == 0
+    assert "orders: 1 delayed message\n" in capsys.readouterr().out
+    cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
+    assert run(do) == 6

@@ -1,0 +1,191 @@
+"""A member is asked to consume one message, and its answer is what is reported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import (
+    Admin,
+    Consumer,
+    LocalTransactionState,
+    Producer,
+    ProducerMessage,
+)
+from rmqcli.cli.main import run
+from rmqcli.errors import NotFoundError, PartialError, RefusedError, UsageError
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.reset.member import FakeMember
+from tests.kit.waiting import wait_until
+
+UNKNOWN = LocalTransactionState.UNKNOW
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    return cluster
+
+
+class Listener:
+    """Fails as it is told, and remembers what it got."""
+
+    def __init__(self):
+        self.bodies = []
+        self.act = lambda: None
+
+    def __call__(self, message):
+        self.bodies.append(message.body.decode())
+        return self.act()
+
+
+@pytest.fixture
+def member(cluster):
+    """A member that has consumed the only message, and its listener."""
+    listener = Listener()
+    cluster.send("orders", ["a"], broker="broker-b", queue_id=0)
+    with Consumer(
+        "G", "orders", listener, consume_from="earliest", namesrv=cluster.namesrv
+    ) as consumer:
+        wait_until(lambda: listener.bodies == ["a"])
+        with Admin(namesrv=cluster.namesrv) as admin:
+            wait_until(lambda: len(admin.group("G").members[0].brokers) == 2)
+        yield consumer, listener
+
+
+@pytest.fixture
+def rmq(cluster, capsys):
+    def rmq_(*words):
+        do = ["message", "resend", "orders@broker-b:0:0", "-g", "G", *words]
+        capsys.readouterr()
+        code = run([*do, "-n", cluster.namesrv, "-o", "json"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return rmq_
+
+
+def test_a_member_consumes_the_message_again_and_nothing_else_changes(
+    cluster, member, rmq
+):
+    consumer, listener = member
+    code, (row,), err = rmq("--yes")
+    assert code == 0, err
+    assert (row["client_id"], row["consume_result"]) == (
+        consumer.client_id,
+        "CR_SUCCESS",
+    )
+    assert listener.bodies == ["a", "a"]
+    consumer.close()
+    with Admin(namesrv=cluster.namesrv) as admin:
+        lag = admin.lag("G")
+    offsets = [q.committed for q in lag.queues if q.topic == "orders"]
+    assert sorted(offset or 0 for offset in offsets) == [0, 1]
+    assert lag.total_lag == 0
+
+
+def test_without_confirmation_no_listener_is_called(member, rmq):
+    _, listener = member
+    code, rows, err = rmq("--no-input")
+    assert (code, rows) == (7, None), err
+    assert listener.bodies == ["a"]
+
+
+def test_what_the_listener_refuses_is_not_a_success(member, rmq):
+    _, listener = member
+    listener.act = lambda: False
+    code, (row,), _ = rmq("--yes")
+    assert (code, row["consume_result"]) == (1, "CR_LATER")
+
+    def fail():
+        raise ValueError("no such order" + "!" * 5_000)
+
+    listener.act = fail
+    code, (row,), _ = rmq("--yes")
+    assert (code, row["consume_result"]) == (1, "CR_THROW_EXCEPTION")
+    assert row["remark"].startswith("ValueError: no such order!!")
+    assert len(row["remark"]) == 2_003
+
+
+def test_without_an_answer_it_is_not_known_whether_the_listener_was_called(
+    cluster, member
+):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_resend("orders@broker-b:0:0", group="G")
+        timed_out = faults.answer(207, "consumer <G> <c> Timeout: 10000ms")
+        cluster.faults.next(timed_out, code=RequestCode.CONSUME_MESSAGE_DIRECTLY)
+        with pytest.raises(PartialError, match="may have consumed the message"):
+            admin.apply_resend(planned)
+
+
+def test_a_group_without_members_and_a_message_that_does_not_exist_are_not_found(
+    cluster, member
+):
+    cluster.create_group("empty")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(NotFoundError, match="broker-b knows no member of group"):
+            admin.plan_resend("orders@broker-b:0:0", group="empty")
+        with pytest.raises(NotFoundError, match="client nobody is not a member"):
+            admin.plan_resend("orders@broker-b:0:0", group="G", client_id="nobody")
+        with pytest.raises(NotFoundError):
+            admin.plan_resend("orders@broker-b:0:7", group="G")
+
+
+def test_a_client_alone_is_enough_where_one_group_of_the_topic_has_it(
+    cluster, member, capsys
+):
+    consumer, listener = member
+    place = "orders@broker-b:0:0"
+    cluster.create_group("other")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_resend(place, client_id=consumer.client_id)
+        assert planned.group == "G"
+        assert admin.apply_resend(planned).is_consumed
+        assert listener.bodies == ["a", "a"]
+        with pytest.raises(NotFoundError, match="no group of orders with a client x"):
+            admin.plan_resend(place, client_id="x")
+        with pytest.raises(UsageError, match="neither a group nor a client"):
+            admin.plan_resend(place)
+        twin = FakeMember(
+            cluster,
+            "H",
+            topics=("orders",),
+            broker="broker-b",
+            client_id=consumer.client_id,
+        )
+        with twin, pytest.raises(UsageError, match="is a member of G, H"):
+            admin.plan_resend(place, client_id=consumer.client_id)
+        refused = faults.answer(16, "no permission")
+        rule = cluster.faults.add(
+            refused, code=RequestCode.GET_CONSUMER_CONNECTION_LIST
+        )
+        with pytest.raises(PartialError, match="is not known: "):
+            admin.plan_resend(place, client_id=consumer.client_id)
+        cluster.faults.remove(rule)
+    do = ["message", "resend", place, "-n", cluster.namesrv]
+    capsys.readouterr()
+    assert run(do) == 2
+    assert "give --to-group GROUP, --to-client ID or both" in capsys.readouterr().err
+    assert run([*do, "--to-client", consumer.client_id, "--yes"]) == 0
+    assert listener.bodies == ["a", "a", "a"]
+
+
+@pytest.mark.parametrize("by", ["place", "offset id"])
+def test_a_message_of_an_open_transaction_reaches_no_listener(cluster, member, by):
+    _, listener = member
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOWN) as shop:
+        sent = shop.send_in_transaction(
+            ProducerMessage("orders", b"half"), lambda *_: UNKNOWN
+        )
+        assert sent.queue is not None
+        ref = f"RMQ_SYS_TRANS_HALF_TOPIC@{sent.queue.broker_name}:0:0"
+        with Admin(namesrv=cluster.namesrv) as admin:
+            if by == "offset id":
+                (record,) = admin.find_messages(ref).messages
+                ref = record.offset_msg_id
+            with pytest.raises((RefusedError, NotFoundError)):
+                admin.plan_resend(ref, group="G")
+    assert listener.bodies == ["a"]

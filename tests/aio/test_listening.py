@@ -1,0 +1,55 @@
+"""How jobs end that have not begun when the loop or another task ends the work."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rmqcli.aio.handover import EventLoop
+from rmqcli.aio.listening import ListenerTasks
+from rmqcli.engine.listener import LeaveRest
+
+
+def ends_of_jobs(count, function):
+    """Run `count` jobs, each of which calls `function`; return how each call ended."""
+    ends: list[str] = []
+    lost: list[str] = []
+
+    async def main():
+        runner = ListenerTasks(function, on_lost=lost.append)
+        runner.count = 2
+        runner.attach(EventLoop())
+
+        async def job():
+            try:
+                await runner.call("a message")
+                ends.append("consumed")
+            except LeaveRest:
+                ends.append("left")
+
+        for _ in range(count):
+            runner.put(job)
+        while len(ends) < count:
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    return ends, lost
+
+
+def test_a_call_whose_task_is_cancelled_before_it_begins_leaves_its_message():
+    """The second task is cancelled by the first one, and two more wait for room."""
+
+    async def handle(_message):
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if getattr(task.get_coro(), "__name__", "") == "job":
+                task.cancel()
+
+    ends, lost = ends_of_jobs(4, handle)
+    assert ends == ["consumed", "left", "left", "left"]
+    assert lost == ["a task of its listener was cancelled"]
+
+
+def test_every_call_that_is_not_cancelled_ends():
+    async def handle(_message):
+        await asyncio.sleep(0)
+
+    assert ends_of_jobs(5, handle) == (["consumed"] * 5, [])

@@ -1,0 +1,136 @@
+"""`rmq dlq list` counts letters, and never shows an unknown number as a smaller one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import make_letters
+
+
+def listed(cluster, capsys, *words):
+    capsys.readouterr()
+    code = run(["dlq", "list", "-n", cluster.namesrv, "-o", "json", *words])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+@pytest.mark.parametrize("like", ["5.5.0", "4.6.0"])
+def test_letters_of_all_brokers_are_counted_although_they_may_not_be_pulled(
+    rmq_cluster_factory, capsys, like
+):
+    cluster = rmq_cluster_factory(brokers=2, queues=2, like=like)
+    cluster.create_topic("orders")
+    for group, count in (("billing", 5), ("audit", 2)):
+        cluster.create_group(group)
+        make_letters(cluster, group, "orders", ["x"] * count)
+    code, rows, err = listed(cluster, capsys)
+    assert code == 0, err
+    assert [(row["group"], row["state"], row["count"]) for row in rows] == [
+        ("audit", "OK", 2),
+        ("billing", "OK", 5),
+    ]
+    for row in rows:
+        assert row["oldest"] <= row["newest"]
+        assert row["brokers"] == ["broker-a", "broker-b"]
+        assert row["growth"] is None
+        assert row["reason"] == "growth needs --sample"
+
+
+def test_a_second_look_shows_how_many_letters_arrived(rmq_cluster, capsys):
+    rmq_cluster.create_topic("orders")
+    rmq_cluster.create_group("billing")
+    make_letters(rmq_cluster, "billing", "orders", ["x"] * 3)
+    code, rows, err = listed(rmq_cluster, capsys, "--sample", "10ms")
+    assert code == 0, err
+    assert [(row["count"], row["growth"]) for row in rows] == [(3, 0)]
+    assert rows[0]["sample_ms"] >= 10
+
+
+def test_one_group_whose_letters_may_not_be_seen_is_unknown_and_no_other(
+    rmq_cluster, capsys
+):
+    """Permission was denied for the statistics of one of ten groups."""
+    rmq_cluster.create_topic("orders")
+    names = [f"group-{n}" for n in range(10)]
+    for name in names:
+        rmq_cluster.create_group(name)
+        make_letters(rmq_cluster, name, "orders", ["x"])
+    rmq_cluster.faults.next(
+        faults.answer(16, "no permission"), code=RequestCode.GET_TOPIC_STATS_INFO
+    )
+    code, rows, err = listed(rmq_cluster, capsys)
+    assert code == 6
+    assert [row["group"] for row in rows] == names
+    unknown = [row for row in rows if row["state"] == "UNKNOWN"]
+    assert [(row["count"], row["known_count"]) for row in unknown] == [(None, 0)]
+    assert "no permission" in unknown[0]["reason"]
+    assert sum(row["count"] or 0 for row in rows) == 9
+    assert "the dead letters of 1 group are unknown" in err
+
+
+def test_a_silent_broker_makes_counts_unknown(rmq_cluster_factory, capsys):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", ["x"] * 4)
+    cluster.broker("broker-b").hang()
+    code, rows, err = listed(cluster, capsys, "--timeout", "300ms")
+    assert code == 6
+    (row,) = rows
+    assert (row["state"], row["count"], row["known_count"]) == ("UNKNOWN", None, 2)
+    assert (row["oldest"], row["newest"]) == (None, None)
+    assert row["reason"].startswith("broker-b: ")
+    assert "broker-b did not answer" in err
+
+
+def test_groups_without_letters_are_shown_on_request(rmq_cluster, capsys):
+    rmq_cluster.create_topic("%DLQ%quiet", queues=1)
+    code, rows, err = listed(rmq_cluster, capsys)
+    assert (code, rows) == (0, [])
+    assert "1 group without dead letters not shown; --all shows them" in err
+    code, rows, _ = listed(rmq_cluster, capsys, "--all")
+    assert [(row["group"], row["count"], row["oldest"]) for row in rows] == [
+        ("quiet", 0, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dlq", "list"], "no dead letters\n"),
+        (["groups"], "no consumer groups\n"),
+        (["retry", "show", "billing"], "nothing waits\n"),
+        (["producers"], "no producers\n"),
+        (["transactions", "orders"], "no open transactions\n"),
+        (["group", "members", "billing"], "no member is online\n"),
+    ],
+)
+def test_an_empty_list_is_a_sentence_and_no_table(rmq_cluster, capsys, words, sentence):
+    rmq_cluster.create_topic("orders")
+    if words[0] != "groups":
+        rmq_cluster.create_group("billing")
+    capsys.readouterr()
+    run([*words, "-n", rmq_cluster.namesrv])
+    out, err = capsys.readouterr()
+    assert (out, err.startswith(sentence)) == ("", True)
+
+
+def test_a_list_that_is_empty_because_a_broker_is_silent_is_not_called_empty(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_group("billing")
+    cluster.broker("broker-b").hang()
+    for words in (["dlq", "list"], ["retry", "show", "billing"], ["producers"]):
+        capsys.readouterr()
+        assert run([*words, "-n", cluster.namesrv, "--timeout", "1s"]) == 6
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "no dead letters" not in err
+        assert "nothing waits" not in err
+        assert "no producers" not in err

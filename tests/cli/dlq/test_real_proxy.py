@@ -1,0 +1,63 @@
+"""`rmq dlq` and groups that consume through a real proxy, by POP."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from tests.conftest import start_cluster
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.rmq_versions("5.5.0"),
+    pytest.mark.real_only,
+]
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(scope="module")
+def proxy(rmq_version, tmp_path_factory):
+    """A broker and a proxy in one process, shared by the tests of this module."""
+    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
+    with start_cluster(rmq_version, directory, proxy=True) as cluster:
+        yield cluster
+
+
+def rmq(capfd, *words, code=0):
+    capfd.readouterr()
+    assert run([*words]) == code
+    out, err = capfd.readouterr()
+    return out, err
+
+
+def test_letters_of_a_pop_group_name_their_topic_and_can_be_sent_again(proxy, capfd):
+    topic = proxy.create_topic(queues=1)
+    group = f"g-{uuid.uuid4().hex[:12]}"
+    with Admin(namesrv=proxy.namesrv) as admin:
+        admin.create_group(group, retry_max_times=1)
+    grpc = ["--endpoints", proxy.endpoints, "--plaintext"]
+    remoting = ["-n", proxy.namesrv, "-o", "json"]
+    rmq(capfd, "send", topic, "a", "--tag", "T", *grpc)
+    fail = ["consume", topic, "-g", group, "--exec", "false", "--count", "2"]
+    rmq(capfd, *fail, "--for", "2m", *grpc, code=1)
+    out, _ = rmq(capfd, "dlq", "show", group, "--from", "earliest", *remoting)
+    (row,) = json.loads(out)
+    assert (row["body"], row["origin_topic"], row["tags"]) == ("a", topic, "T")
+    out, _ = rmq(capfd, "dlq", "list", *remoting)
+    counts = {each["group"]: each["count"] for each in json.loads(out)}
+    assert counts[group] == 1
+    do = ["dlq", "redrive", group, "--execute", "--yes", *remoting]
+    _, err = rmq(capfd, *do, "--to", "retry", code=7)
+    assert "groups that consume by POP or gRPC do not" in err
+    out, _ = rmq(capfd, *do)
+    assert json.loads(out)["sent"] == 1
+    out, _ = rmq(capfd, "consume", topic, "-g", group, "--count", "1", *grpc)
+    assert "RMQ_REDRIVEN_FROM" in out

@@ -1,0 +1,349 @@
+"""`rmq dlq redrive` sends letters again, once, and keeps account of each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.broker import faults
+from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import client_of, kill, make_letters
+
+DO = ("--execute", "--yes")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """The folder in which `rmq dlq redrive` keeps its logs."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "rmqcli" / "redrive"
+
+
+@pytest.fixture(params=[6, 2], ids=["readable", "write-only"])
+def cluster(rmq_cluster_factory, request):
+    """Two brokers; letters are read by pulls, or one by one."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    cluster.create_topic("%DLQ%billing", queues=1, perm=request.param)
+    return cluster
+
+
+def rmq(cluster, capsys, *words):
+    """Run `rmq dlq`; return exit code, JSON of stdout or None, and stderr."""
+    capsys.readouterr()
+    code = run(["dlq", *words, "-n", cluster.namesrv, "-o", "json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def stored(cluster, topic):
+    """All messages of a topic, in no particular order."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        return list(admin.read(topic))
+
+
+def redriven(cluster, topic="orders"):
+    """The messages of a topic that a redrive sent, by body."""
+    found = [m for m in stored(cluster, topic) if "RMQ_REDRIVEN_FROM" in m.properties]
+    return sorted(found, key=lambda m: m.body)
+
+
+def test_a_plan_says_what_would_be_sent_and_sends_nothing(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "abc")
+    code, plan, err = rmq(cluster, capsys, "redrive", "billing")
+    assert code == 0, err
+    assert (plan["mode"], plan["to"], plan["read"]) == ("plan", "origin", 3)
+    assert plan["targets"] == [{"topic": "orders", "count": 3}]
+    assert (plan["skipped"], plan["doubtful"], plan["sent"]) == ([], [], None)
+    assert "nothing was sent; add --execute to send the letters" in err
+    assert len(stored(cluster, "orders")) == 3
+
+
+def test_a_group_that_consumes_its_own_letters_is_told_so(cluster, capsys):
+    """Those that it has consumed are still there, and would be processed twice."""
+    make_letters(cluster, "billing", "orders", "abcd")  # two on each broker
+    _, plan, err = rmq(cluster, capsys, "redrive", "billing")
+    assert plan["consumed_by_group"] == 0
+    assert "consumes its own dead letters" not in err
+    with client_of(cluster) as client:
+        for name, offset in (("broker-a", 2), ("broker-b", 1)):
+            call = update_consumer_offset(
+                "billing", "%DLQ%billing", 0, commit_offset=offset
+            )
+            client.invoke(cluster.broker(name).address, call)
+    code, plan, err = rmq(cluster, capsys, "redrive", "billing")
+    assert (code, plan["consumed_by_group"]) == (0, 3)
+    assert "group billing consumes its own dead letters: by its" in err
+    cluster.faults.next(
+        faults.answer(16, "no permission"), code=RequestCode.QUERY_CONSUMER_OFFSET
+    )
+    code, plan, err = rmq(cluster, capsys, "redrive", "billing")
+    assert (code, plan["consumed_by_group"]) == (0, None)
+
+
+def test_a_message_keeps_what_its_producer_gave_it_and_nothing_else(cluster, capsys):
+    make_letters(
+        cluster,
+        "billing",
+        "orders",
+        ["a"],
+        tags="Paid",
+        keys=["k1", "k2"],
+        properties={"region": "eu"},
+        flag=7,
+    )
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"], done["failed"]) == (0, 1, []), err
+    (message,) = redriven(cluster)
+    assert (message.body, message.tags, message.keys) == (b"a", "Paid", "k1 k2")
+    assert (message.flag, message.reconsume_times) == (7, 0)
+    assert message.properties["region"] == "eu"
+    assert message.properties["RMQ_REDRIVEN_FROM"] == "broker-a:0:0"
+    assert message.properties["RMQ_REDRIVEN_TIMES"] == "1"
+    assert not {"RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY"} & message.properties.keys()
+
+
+def test_letters_are_sent_once_unless_asked_for_again(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "abc")
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["mode"], done["sent"]) == (0, "applied", 3), err
+    assert [m.body for m in redriven(cluster)] == [b"a", b"b", b"c"]
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 0)
+    assert "there is nothing to send" in err
+    (skipped,) = done["skipped"]
+    assert (skipped["reason"], skipped["count"]) == ("redriven before", 3)
+    assert skipped["example"] in ("broker-a:0:0", "broker-b:0:0")
+    assert len(redriven(cluster)) == 3
+    code, done, _ = rmq(cluster, capsys, "redrive", "billing", "--again", *DO)
+    assert (code, done["sent"], len(redriven(cluster))) == (0, 3, 6)
+
+
+def test_a_message_that_died_again_needs_again_and_tells_its_history(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "a")
+    rmq(cluster, capsys, "redrive", "billing", *DO)
+    (message,) = redriven(cluster)
+    kill(cluster, "billing", "orders", [message])
+    place = "broker-a:0:0"
+    code, plan, _ = rmq(cluster, capsys, "redrive", "billing")
+    assert {each["reason"]: each["count"] for each in plan["skipped"]} == {
+        "redriven before": 1,
+        "died again after a redrive": 1,
+    }
+    code, rows, err = rmq(cluster, capsys, "show", "billing")
+    assert code == 0, err
+    by_history = {row["redriven_times"]: row for row in rows}
+    assert by_history[0]["redriven"] == "yes"
+    assert (by_history[1]["redriven"], by_history[1]["redriven_from"]) == ("no", place)
+    died_again = ["--property", "RMQ_REDRIVEN_TIMES=1", "--again"]
+    code, done, _ = rmq(cluster, capsys, "redrive", "billing", *died_again, *DO)
+    assert (code, done["sent"]) == (0, 1)
+    times = [m.properties["RMQ_REDRIVEN_TIMES"] for m in redriven(cluster)]
+    assert sorted(times) == ["1", "2"]
+
+
+def test_only_chosen_letters_are_sent(cluster, capsys):
+    make_letters(cluster, "billing", "orders", ["slow 1", "bad", "slow 2"])
+    do = ["redrive", "billing", "--grep", "slow", *DO]
+    code, done, err = rmq(cluster, capsys, *do)
+    assert (code, done["sent"]) == (0, 2), err
+    assert [m.body for m in redriven(cluster)] == [b"slow 1", b"slow 2"]
+
+
+def test_letters_whose_topic_is_gone_stay_and_are_counted(cluster, capsys):
+    cluster.create_topic("old")
+    make_letters(cluster, "billing", "orders", ["a"])
+    make_letters(cluster, "billing", "old", ["b", "c"])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.delete_topic("old")
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 1), err
+    (skipped,) = done["skipped"]
+    assert (skipped["reason"], skipped["count"]) == ("topic old does not exist", 2)
+
+
+def test_a_topic_can_be_named(cluster, capsys):
+    cluster.create_topic("repair")
+    make_letters(cluster, "billing", "orders", "ab")
+    do = ["redrive", "billing", "--to", "repair", *DO]
+    code, done, err = rmq(cluster, capsys, *do)
+    assert (code, done["sent"]) == (0, 2), err
+    assert [m.body for m in redriven(cluster, "repair")] == [b"a", b"b"]
+    assert redriven(cluster) == []
+
+
+@pytest.mark.parametrize("topic", ["%DLQ%billing", "%RETRY%billing"])
+def test_topics_of_retries_and_dead_letters_cannot_be_named(cluster, capsys, topic):
+    make_letters(cluster, "billing", "orders", "a")
+    code, _, err = rmq(cluster, capsys, "redrive", "billing", "--to", topic, *DO)
+    assert code == 2
+    assert "a topic of retries or dead letters" in err
+
+
+def test_a_retry_reaches_only_this_group_and_names_its_topic(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "ab")
+    commit(cluster, "%RETRY%billing")
+    do = ["redrive", "billing", "--to", "retry", *DO]
+    code, done, err = rmq(cluster, capsys, *do)
+    assert (code, done["sent"]) == (0, 2), err
+    assert redriven(cluster) == []
+    retries = redriven(cluster, "%RETRY%billing")
+    assert [m.body for m in retries] == [b"a", b"b"]
+    assert {m.properties["RETRY_TOPIC"] for m in retries} == {"orders"}
+
+
+def test_no_retry_is_sent_where_nothing_shows_that_it_is_read(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "a")
+    do = ["redrive", "billing", "--to", "retry", *DO]
+    code, _, err = rmq(cluster, capsys, *do)
+    assert code == 7
+    assert "has committed nothing in %RETRY%billing" in err
+
+
+def test_a_retry_that_is_made_a_letter_again_stops_the_redrive(
+    rmq_cluster_factory, capsys
+):
+    """From 5.1.1 on brokers do that while the group holds locks of queues."""
+    from rmqcli.api.calls.client import lock_batch_mq
+    from rmqcli.model import MessageQueue
+
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", "abc")
+    commit(cluster, "%RETRY%billing")
+    with client_of(cluster) as client:
+        call = lock_batch_mq("billing", "c", [MessageQueue("orders", "broker-a", 0)])
+        client.invoke(cluster.broker().address, call)
+    do = ["redrive", "billing", "--to", "retry", *DO]
+    code, done, err = rmq(cluster, capsys, *do)
+    assert code == 7
+    assert [each["status"] for each in done["failed"]] == ["DEAD_AGAIN"]
+    assert "stored a letter in %DLQ%billing again" in err
+    assert len(stored(cluster, "%DLQ%billing")) == 4
+
+
+def test_a_letter_without_an_answer_is_named_and_sent_by_the_next_run(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "a")
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        cluster.faults.add(faults.drop_answer(), code=code)
+    do = ["redrive", "billing", *DO, "--timeout", "500ms"]
+    code, done, err = rmq(cluster, capsys, *do)
+    assert (code, done["sent"]) == (6, 0)
+    assert [each["status"] for each in done["failed"]] == ["UNKNOWN"]
+    assert "may or may not have been sent" in err
+    assert "broker-a:0:0" in err
+    cluster.faults.clear()
+    code, plan, err = rmq(cluster, capsys, "redrive", "billing")
+    assert plan["doubtful"] == ["broker-a:0:0"]
+    assert "will be sent again: broker-a:0:0" in err
+    code, done, _ = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"], done["doubtful_count"]) == (0, 1, 1)
+    assert len(redriven(cluster)) == 2
+
+
+def test_without_a_confirmation_nothing_is_sent(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "a")
+    code, _, err = rmq(cluster, capsys, "redrive", "billing", "--execute")
+    assert code == 7
+    assert "not confirmed: nothing was changed" in err
+    assert redriven(cluster) == []
+
+
+def test_two_redrives_at_once_are_refused(cluster, capsys, state):
+    from rmqcli.redrive.log import LockedFile
+
+    make_letters(cluster, "billing", "orders", "a")
+    rmq(cluster, capsys, "redrive", "billing", *DO)
+    (path,) = state.iterdir()
+    other = LockedFile(path)
+    code, _, err = rmq(cluster, capsys, "redrive", "billing", "--again", *DO)
+    other.close()
+    assert code == 7
+    assert "another redrive is running" in err
+
+
+def test_a_log_of_another_group_is_refused(cluster, capsys, tmp_path):
+    log = tmp_path / "log.jsonl"
+    make_letters(cluster, "billing", "orders", "a")
+    make_letters(cluster, "audit", "orders", "a")
+    rmq(cluster, capsys, "redrive", "billing", "--log", str(log), *DO)
+    do = ["redrive", "audit", "--log", str(log), *DO]
+    code, _, err = rmq(cluster, capsys, *do)
+    assert code == 7
+    assert "is the log of group billing, not of audit" in err
+
+
+def test_where_letters_cannot_be_read_the_error_says_what_helps(
+    rmq_cluster_factory, capsys
+):
+    """A broker of 4.6.0 refuses pulls of dead letters, and hides where they are."""
+    cluster = rmq_cluster_factory(queues=1, like="4.6.0")
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", "ab")
+    code, rows, err = rmq(cluster, capsys, "show", "billing")
+    assert (code, rows) == (4, [])
+    assert "%DLQ%billing is write-only" in err
+    assert "rmq topic update %DLQ%billing --perm 6" in err
+    code, _, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert code == 7
+    assert "rmq topic update %DLQ%billing --perm 6" in err
+    update = ["topic", "update", "%DLQ%billing", "--perm", "rw", "--yes"]
+    assert run([*update, "-n", cluster.namesrv]) == 0
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 2), err
+
+
+def test_a_group_without_letters_is_not_found(cluster, capsys):
+    code, _, err = rmq(cluster, capsys, "redrive", "nobody")
+    assert code == 3
+    assert "group nobody has no dead letters" in err
+
+
+def test_a_silent_broker_refuses_the_redrive(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "abcd")
+    cluster.broker("broker-b").hang()
+    do = ["redrive", "billing", *DO, "--timeout", "300ms"]
+    code, _, err = rmq(cluster, capsys, *do)
+    assert code == 7
+    assert "1 queue could not be read to the end: nothing was sent" in err
+    cluster.broker("broker-b").resume()
+    assert redriven(cluster) == []
+
+
+def commit(cluster, topic):
+    """Commit an offset, as consumers that read the topic do."""
+    from rmqcli.api.calls.offset import update_consumer_offset
+
+    with client_of(cluster) as client:
+        for broker in cluster.brokers:
+            call = update_consumer_offset("billing", topic, 0, commit_offset=0)
+            client.invoke(broker.address, call)
+
+
+def test_a_named_topic_that_does_not_exist_is_not_found(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "a")
+    code, _, err = rmq(cluster, capsys, "redrive", "billing", "--to", "nowhere", *DO)
+    assert code == 3
+    assert "topic nowhere does not exist" in err
+
+
+def test_letters_whose_origin_is_not_recorded_stay(cluster, capsys):
+    """Programs can send to the topic, too; such messages have no origin."""
+    from rmqcli.testing import Seed
+
+    seed = Seed(body=b"a", properties={"RETRY_TOPIC": "orders"})
+    bare = Seed(body=b"b", properties={"region": "eu"})
+    cluster.send("%DLQ%billing", [seed, bare])
+    code, plan, err = rmq(cluster, capsys, "redrive", "billing")
+    assert code == 0, err
+    assert plan["targets"] == [{"topic": "orders", "count": 1}]
+    assert [each["reason"] for each in plan["skipped"]] == [
+        "its origin is not recorded in it"
+    ]

@@ -1,0 +1,186 @@
+"""`rmq dlq show` and `rmq dlq export`: what is in the letters, and how many have it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.testing import Seed
+from tests.admin.dlq.letters import make_letters
+
+BODIES = ['{"error": {"code": 7}}', '{"error": {"code": 7}}', '{"error": "x"}', "no"]
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(params=[6, 2], ids=["readable", "write-only"])
+def cluster(rmq_cluster_factory, request):
+    """Two brokers; letters are read by pulls, or one by one."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    cluster.create_topic("%DLQ%billing", queues=1, perm=request.param)
+    return cluster
+
+
+def rmq(cluster, capsys, *words):
+    capsys.readouterr()
+    code = run(["dlq", *words, "-n", cluster.namesrv, "-o", "json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def test_a_letter_says_where_it_came_from_and_how_often_it_failed(cluster, capsys):
+    (sent,) = make_letters(
+        cluster, "billing", "orders", ["a"], tags="T", properties={"region": "eu"}
+    )
+    code, (row,), err = rmq(cluster, capsys, "show", "billing")
+    assert code == 0, err
+    assert (row["letter"], row["topic"]) == ("broker-a:0:0", "%DLQ%billing")
+    assert (row["origin_topic"], row["origin_msg_id"]) == (
+        "orders",
+        sent.offset_msg_id,
+    )
+    assert (row["origin_queue"], row["origin_offset"]) == ("orders@broker-a:0", 0)
+    assert (row["deliveries"], row["redriven"], row["redriven_times"]) == (1, "no", 0)
+    assert (row["msg_id"], row["tags"], row["body"]) == (sent.msg_id, "T", "a")
+    assert row["properties"]["region"] == "eu"
+
+
+def test_an_id_that_leads_to_another_message_is_not_believed(cluster, capsys):
+    """Once the first message is removed, its place in the log may hold another one."""
+    (other,) = make_letters(cluster, "billing", "orders", ["a"])
+    properties = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": other.offset_msg_id}
+    cluster.send("%DLQ%billing", [Seed(body=b"b", properties=properties)])
+    code, rows, err = rmq(cluster, capsys, "show", "billing")
+    assert code == 0, err
+    (row,) = [row for row in rows if row["body"] == "b"]
+    assert row["origin_msg_id"] == other.offset_msg_id
+    assert (row["origin_queue"], row["origin_offset"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("by", "counts"),
+    [
+        ("value.error.code", {"7": 2, None: 2}),
+        ("value.error", {'{"code":7}': 2, "x": 1, None: 1}),
+        ("tag", {"T": 4}),
+        ("property:region", {"eu": 4}),
+        ("property:other", {None: 4}),
+    ],
+)
+def test_letters_are_counted_by_a_value(cluster, capsys, by, counts):
+    make_letters(
+        cluster, "billing", "orders", BODIES, tags="T", properties={"region": "eu"}
+    )
+    code, rows, err = rmq(cluster, capsys, "show", "billing", "--by", by)
+    assert code == 0, err
+    assert {row["value"]: row["count"] for row in rows} == counts
+    assert all(row["oldest"] <= row["newest"] for row in rows)
+    assert all(row["example"].startswith("broker-") for row in rows)
+
+
+@pytest.mark.parametrize("by", ["topic", "property:", "value", "value.", "value..a"])
+def test_other_values_are_a_usage_error(cluster, capsys, by):
+    code, _, err = rmq(cluster, capsys, "show", "billing", "--by", by)
+    assert code == 2
+    assert "write tag, property:NAME or value.PATH" in err
+
+
+def test_the_filters_of_tail_choose_letters(cluster, capsys):
+    make_letters(cluster, "billing", "orders", ["a"], keys="k1")
+    make_letters(cluster, "billing", "orders", ["b"], keys="k2")
+    for flags, bodies in [
+        (["--key", "k2"], ["b"]),
+        (["--grep", "a"], ["a"]),
+        (["--grep", "a", "--not"], ["b"]),
+        (["--property", "KEYS=k*", "--from", "1"], ["b"]),
+        (["--to", "1"], ["a"]),
+        (["--last", "1"], ["b"]),
+    ]:
+        code, rows, err = rmq(cluster, capsys, "show", "billing", *flags)
+        assert (code, [row["body"] for row in rows]) == (0, bodies), err
+
+
+def test_a_silent_broker_leaves_a_partial_result(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "ab")
+    cluster.broker("broker-b").hang()
+    do = ["show", "billing", "--timeout", "300ms"]
+    code, rows, err = rmq(cluster, capsys, *do)
+    assert (code, [row["body"] for row in rows]) == (6, ["a"])
+    assert "%DLQ%billing@broker-b:0 was not read to its end" in err
+
+
+def test_an_export_is_the_lines_of_tail(cluster, capsys, tmp_path):
+    make_letters(cluster, "billing", "orders", "ab")
+    file = tmp_path / "letters.jsonl"
+    code, done, err = rmq(cluster, capsys, "export", "billing", "--to-jsonl", str(file))
+    assert (code, done["rows"]) == (0, 2), err
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted(row["body"] for row in rows) == ["a", "b"]
+    assert {row["topic"] for row in rows} == {"%DLQ%billing"}
+    assert done["bytes"] == file.stat().st_size
+
+
+def test_an_export_replaces_no_file(cluster, capsys, tmp_path):
+    make_letters(cluster, "billing", "orders", "a")
+    file = tmp_path / "letters.jsonl"
+    file.write_text("mine")
+    code, _, err = rmq(cluster, capsys, "export", "billing", "--to-jsonl", str(file))
+    assert code == 7
+    assert "exists: nothing was written" in err
+    assert file.read_text() == "mine"
+
+
+def test_an_export_that_is_not_complete_leaves_no_file(cluster, capsys, tmp_path):
+    make_letters(cluster, "billing", "orders", "ab")
+    cluster.broker("broker-b").hang()
+    file = tmp_path / "letters.jsonl"
+    do = ["export", "billing", "--to-jsonl", str(file), "--timeout", "300ms"]
+    code, _, err = rmq(cluster, capsys, *do)
+    assert code == 6
+    assert "was not written" in err
+    assert list(tmp_path.glob("*letters*")) == list(tmp_path.glob(".rmq-*")) == []
+
+
+def test_letters_have_values_and_are_chosen_by_them(cluster, capsys):
+    make_letters(cluster, "billing", "orders", BODIES)
+    flags = ["--decode", "json", "--where", "value.error.code = 7"]
+    code, rows, err = rmq(cluster, capsys, "show", "billing", *flags)
+    assert code == 0, err
+    assert [each["value"] for each in rows] == [{"error": {"code": 7}}] * 2
+    code, rows, _ = rmq(cluster, capsys, "show", "billing", "--decode", "json")
+    assert [each["decode_error"] for each in rows if each["value"] is None] == [
+        "not JSON: expecting value: line 1 column 1 (char 0)"
+    ]
+    code, rows, _ = rmq(cluster, capsys, "show", "billing")
+    assert "value" not in rows[0]
+    by = ["--by", "value.error.code", *flags]
+    _, counts, _ = rmq(cluster, capsys, "show", "billing", *by)
+    assert [(each["value"], each["count"]) for each in counts] == [("7", 2)]
+    code, _, err = rmq(cluster, capsys, "show", "billing", "--where", "valu = 1")
+    assert (code, "--where" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("raw", "a\n"),
+        ("hex", "%DLQ%billing@broker-a:0 0  1 byte\n0000"),
+        ("pretty", "%DLQ%billing@broker-a:0 0"),
+    ],
+)
+def test_letters_are_shown_as_tail_shows_messages(cluster, capsys, output, expected):
+    make_letters(cluster, "billing", "orders", ["a"])
+    capsys.readouterr()
+    words = ["dlq", "show", "billing", "-n", cluster.namesrv, "-o", output]
+    code = run(words)
+    out, err = capsys.readouterr()
+    assert (code, out[: len(expected)]) == (0, expected)
+    assert "1 shown" in err
+    assert run([*words, "--by", "tag"]) == 2

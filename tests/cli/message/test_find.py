@@ -1,0 +1,100 @@
+"""`rmq message find`: the index for keys, reading for everything else, and an end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+
+NOT_FOUND = faults.answer(22, "can not find message, maybe time range not correct")
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    for n in range(6):
+        region = ("eu-west", "us")[n % 2]
+        seed = Seed(
+            body=b'{"id": %d}' % n, keys=[f"k{n % 3}"], properties={"region": region}
+        )
+        cluster.send("orders", [seed], broker="broker-" + "ab"[n % 2])
+    return cluster
+
+
+def find(cluster, capsys, *words):
+    """Run `rmq message find orders`; return exit code, bodies and stderr."""
+    capsys.readouterr()
+    do = ["message", "find", "orders", *words]
+    code = run([*do, "-n", cluster.namesrv, "-o", "jsonl"])
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    return code, [json.loads(row["body"])["id"] for row in rows], err
+
+
+def test_a_key_is_found_by_the_index_of_all_brokers(cluster, capsys):
+    code, found, err = find(cluster, capsys, "--key", "k1")
+    assert (code, sorted(found), err) == (0, [1, 4], "2 found by the index\n")
+    assert find(cluster, capsys, "--key", "k") == (0, [], "0 found by the index\n")
+    assert find(cluster, capsys, "--key", "k", "--fail-if-empty")[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--key", "k1", "--scan"), [1, 4]),
+        (("--key", "k1", "--from", "1"), [4]),
+        (("--key", "k1", "--queue", "broker-b:0"), [1]),
+        (("--property", "region=eu-*"), [0, 2, 4]),
+        (("--grep", '"id": [45]'), [4, 5]),
+        (("--key", "k1", "--property", "region=us"), [1]),
+    ],
+)
+def test_everything_else_is_found_by_reading_the_topic(
+    cluster, capsys, words, expected
+):
+    code, found, err = find(cluster, capsys, *words)
+    assert (code, sorted(found)) == (0, expected)
+    assert f"{len(expected)} shown, " in err
+    assert " read, nothing missing\n" in err
+
+
+def test_times_bound_a_search_by_the_index(cluster, capsys):
+    after = ("--from", "@2100-01-01T00:00:00Z")
+    before = ("--to", "@2001-01-01T00:00:00Z")
+    for words in (after, before):
+        code, found, err = find(cluster, capsys, "--key", "k1", *words)
+        assert (code, found) == (0, [])
+        assert "0 found by the index" in err
+
+
+def test_a_broker_without_an_index_has_its_topic_read(cluster, capsys):
+    cluster.faults.add(NOT_FOUND, code=RequestCode.QUERY_MESSAGE, broker="broker-b")
+    code, found, err = find(cluster, capsys, "--key", "k1")
+    assert (code, sorted(found)) == (0, [1, 4])
+    assert "broker-b: the index does not know every message of the topic" in err
+    assert "2 shown, 6 read, nothing missing" in err
+
+
+def test_a_silent_broker_is_named_and_what_others_have_is_shown(cluster, capsys):
+    cluster.broker("broker-b").hang()
+    code, found, err = find(cluster, capsys, "--key", "k1", "--timeout", "300ms")
+    assert (code, found) == (6, [4])
+    assert "broker-b did not answer" in err
+
+
+def test_a_search_for_nothing_is_refused(cluster, capsys):
+    code, _, err = find(cluster, capsys)
+    assert code == 2
+    assert "nothing to find: give --key, --property, --grep or --where" in err
+
+
+def test_an_unknown_topic_is_not_an_empty_one(cluster, capsys):
+    code = run(["message", "find", "ordres", "--key", "k", "-n", cluster.namesrv])
+    assert code == 3
+    assert "topic ordres does not exist" in capsys.readouterr().err

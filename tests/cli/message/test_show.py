@@ -1,0 +1,723 @@
+"""`rmq message show`: what became of a message, and never more than is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rmqcli import (
+    Consumer,
+    ConsumerConfig,
+    LocalTransactionState,
+    Producer,
+    ProducerMessage,
+    SimpleConsumer,
+    sql,
+)
+from rmqcli.admin.reset.backup import backup_directory, save_backup
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.model import MessageQueue
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import client_of, kill
+from tests.kit.waiting import wait_until
+
+LIKE = ("5.5.0", "4.6.0")
+COMMIT = LocalTransactionState.COMMIT_MESSAGE
+ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
+UNKNOW = LocalTransactionState.UNKNOW
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    """Backups of resets by other tests speak against consumption."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.fixture(params=LIKE)
+def cluster(rmq_cluster_factory, request):
+    cluster = rmq_cluster_factory(queues=1, like=request.param)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    return cluster
+
+
+@pytest.fixture
+def show(capsys):
+    """Run `rmq message show`; return exit code, JSON of stdout or None, and stderr."""
+
+    def show_(cluster, *words, output="json"):
+        capsys.readouterr()
+        code = run(["message", "show", *words, "-n", cluster.namesrv, "-o", output])
+        out, err = capsys.readouterr()
+        if output != "json":
+            return code, out, err
+        return code, json.loads(out) if out else None, err
+
+    return show_
+
+
+def send(cluster, body="a", **fields):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        return producer.send(ProducerMessage("orders", body.encode(), **fields))
+
+
+def commit(cluster, group, offset, topic="orders"):
+    with client_of(cluster) as client:
+        call = update_consumer_offset(group, topic, 0, commit_offset=offset)
+        client.invoke(cluster.broker().address, call)
+
+
+def committed(cluster, group, topic="orders"):
+    from rmqcli.api.calls.offset import get_all_consumer_offset
+
+    with client_of(cluster) as client:
+        table = client.invoke(cluster.broker().address, get_all_consumer_offset())
+    return table.get((group, topic), {}).get(0)
+
+
+def verdict(found):
+    """The only verdict of the only message."""
+    code, (row,), err = found
+    assert code == 0, err
+    (group,) = row["groups"]
+    return group
+
+
+def settled(cluster, show, sent):
+    """The verdict once it is known and the member, if any, has consumed the message.
+
+    A busy member may not answer in time.
+    """
+    found: list[dict[str, Any]] = []
+
+    def is_known():
+        found[:] = [verdict(show(cluster, sent.msg_id))]
+        return found[0]["verdict"] not in ("unknown", "in_flight")
+
+    wait_until(is_known, found)  # which says why it is not
+    return found[0]
+
+
+@contextmanager
+def member(cluster, *, topics="orders", listener=None, **more):
+    """A member of group billing that begins at the first message, and has its queue.
+
+    As in Java, its subscription is as old as its last change of queues, and it is not
+    known what a member with a younger subscription was given.
+    """
+    with Consumer(
+        "billing",
+        topics,
+        listener or (lambda _: None),
+        consume_from="earliest",
+        namesrv=cluster.namesrv,
+        config=ConsumerConfig(persist_consumer_offset_interval_ms=100),
+        **more,
+    ) as consumer:
+        wait_until(lambda: any(each.topic == "orders" for each in consumer.queues()))
+        yield consumer
+
+
+def test_the_record_is_that_of_tail_with_its_place_and_its_groups(cluster, show):
+    sent = send(cluster, keys="k1", tags="New")
+    code, (row,), err = show(cluster, sent.msg_id)
+    assert (code, err) == (0, "")
+    assert (row["topic"], row["body"], row["tags"]) == ("orders", "a", "New")
+    assert (row["msg_id"], row["offset_msg_id"]) == (sent.msg_id, sent.offset_msg_id)
+    # The embedded cluster deletes nothing, and so has no setting that says when.
+    assert row["stored"] == {"state": "stored", "until": None}
+    assert (row["groups"], row["errors"]) == ([], [])
+    code, (row,), _ = show(cluster, "k1", "--topic", "orders", "--group", "billing")
+    assert (code, row["body"]) == (0, "a")
+    code, out, _ = show(cluster, sent.msg_id, output="table")
+    assert (code, "\nstored\n" in out, "GROUP" in out) == (0, True, False)
+    assert "\nno group of orders is known\n" in out
+
+
+def test_a_message_that_no_member_has_reached_is_waiting(cluster, show):
+    send(cluster)
+    send(cluster)
+    commit(cluster, "billing", 1)
+    found = verdict(show(cluster, send(cluster).msg_id))
+    assert (found["group"], found["verdict"]) == ("billing", "waiting")
+    assert found["waiting_before"] == 1
+    assert found["evidence"] == "committed offset 1, message at 2"
+
+
+def test_a_group_without_an_offset_is_unknown(cluster, show):
+    sent = send(cluster)
+    found = verdict(show(cluster, sent.msg_id, "--group", "billing"))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("no offset was ever committed")
+
+
+def test_a_message_that_a_member_got_over_is_consumed(cluster, show):
+    with member(cluster):
+        sent = send(cluster, tags="New")
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        found = settled(cluster, show, sent)
+        assert (found["verdict"], found["attempt"]) == ("consumed", 1)
+        assert "committed offset 1, message at 0" in found["evidence"]
+    # The filter of members that are gone is not known.
+    found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("no member is online")
+
+
+def test_a_group_that_only_skipped_the_message_did_not_consume_it(cluster, show):
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    consumer = Consumer(
+        "billing", "orders", lambda _: None, namesrv=cluster.namesrv
+    )  # begins at the end, as Java's members do
+    with consumer:
+        wait_until(lambda: verdict(show(cluster, sent.msg_id))["reason"] is not None)
+        found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert "may have had another filter before" in found["reason"]
+
+
+def test_a_new_group_may_begin_behind_a_message_that_was_sent_as_it_started(
+    cluster, show
+):
+    """It subscribes, and asks only later where the queue ends."""
+    consumer = Consumer(
+        "billing",
+        "orders",
+        lambda _: None,
+        namesrv=cluster.namesrv,
+        config=ConsumerConfig(persist_consumer_offset_interval_ms=100),
+    )
+    with consumer:
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        wait_until(lambda: "begins at the end" in (reason_of(cluster, show, sent)))
+    assert verdict(show(cluster, sent.msg_id))["verdict"] == "unknown"
+
+
+def reason_of(cluster, show, sent):
+    return verdict(show(cluster, sent.msg_id))["reason"] or ""
+
+
+def test_a_tag_that_the_group_does_not_select_is_filtered(cluster, show):
+    with member(cluster, topics={"orders": "New"}):
+        other = send(cluster, tags="Paid")
+        without = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 2)
+        for sent, tags in ((other, "tag Paid"), (without, "no tag")):
+            found = settled(cluster, show, sent)
+            assert found["verdict"] == "filtered", found["reason"]
+            assert found["evidence"] == f"{tags} is not selected by 'New'"
+
+
+def test_a_message_that_another_filter_skipped_is_not_consumed_by_a_new_one(
+    cluster, show
+):
+    seen: list[bytes] = []
+    with member(cluster, topics={"orders": "New"}):
+        sent = send(cluster, tags="Paid")
+        wait_until(lambda: committed(cluster, "billing") == 1)
+    with member(cluster, listener=lambda each: seen.append(each.body)):
+        wait_until(lambda: "another filter before" in reason_of(cluster, show, sent))
+        last = send(cluster, "b")
+        wait_until(lambda: seen == [b"b"])
+        assert verdict(show(cluster, sent.msg_id))["verdict"] == "unknown"
+        assert settled(cluster, show, last)["verdict"] == "consumed"
+
+
+def test_a_message_that_a_member_holds_is_in_flight(cluster, show):
+    """Brokers before 5.1.0 do not tell what is pulled, but the member does."""
+    ends = threading.Event()
+    with member(cluster, listener=lambda _: ends.wait()) as consumer:
+        assert consumer is not None
+        sent = send(cluster)
+        wait_until(
+            lambda: (
+                verdict(show(cluster, sent.msg_id, "-g", "billing"))["verdict"]
+                == "in_flight"
+            )
+        )
+        found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
+        ends.set()
+    assert " holds 0 to 0" in found["evidence"]
+    assert "it may have been consumed" in found["reason"]
+
+
+def test_a_filter_by_sql_is_evaluated_by_the_broker(rmq_cluster_factory, show):
+    cluster = rmq_cluster_factory(queues=1, settings={"enable_property_filter": True})
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    with member(cluster, topics={"orders": sql("orders", "n > 5")}):
+        few = send(cluster, properties={"n": "4"})
+        many = send(cluster, properties={"n": "6"})
+        wait_until(lambda: committed(cluster, "billing") == 2)
+        found = settled(cluster, show, few)
+        assert (found["verdict"], found["evidence"]) == (
+            "filtered",
+            "'n > 5' does not select it",
+        )
+        assert settled(cluster, show, many)["verdict"] == "consumed"
+
+
+def pop(cluster, invisible_ms):
+    return SimpleConsumer(
+        "billing",
+        "orders",
+        namesrv=cluster.namesrv,
+        invisible_duration_ms=invisible_ms,
+    )
+
+
+def receive(consumer, count):
+    found: list[Any] = []
+    while len(found) < count:
+        found += consumer.receive(count - len(found))
+    return found
+
+
+def test_what_pop_has_handed_out_is_in_flight_until_it_is_acknowledged(
+    rmq_cluster_factory, show
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = [send(cluster), send(cluster), send(cluster)]
+    with pop(cluster, 3_600_000) as consumer:
+        first, _ = receive(consumer, 2)
+        consumer.ack([first])
+        done, held, next_ = (
+            verdict(show(cluster, each.msg_id, "-g", "billing")) for each in sent
+        )
+        client_id = consumer.client_id
+    assert (done["verdict"], done["attempt"]) == ("consumed", 1)
+    assert ", acknowledged at " in done["evidence"]
+    assert (held["verdict"], held["attempt"]) == ("in_flight", 1)
+    assert held["next_at"] is not None
+    assert held["reason"] == f"POP does not record to whom; online: {client_id}"
+    assert (next_["verdict"], next_["waiting_before"]) == ("waiting", 0)
+    # The members are gone, and the records of POP are still there.
+    found = verdict(show(cluster, sent[0].msg_id))
+    assert found["verdict"] == "consumed"
+    found = verdict(show(cluster, sent[1].msg_id))
+    assert (found["verdict"], found["reason"]) == (
+        "in_flight",
+        "POP does not record to whom",
+    )
+
+
+def test_a_retry_of_pop_is_followed_from_delivery_to_delivery(
+    rmq_cluster_factory, show
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = send(cluster)
+    with pop(cluster, 1_000) as consumer:
+        receive(consumer, 1)
+    wait_until(lambda: verdict(show(cluster, sent.msg_id))["verdict"] == "in_retry")
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["attempt"], found["where"]) == (
+        2,
+        "%RETRY%billing_orders@broker-a:0:0",
+    )
+    with pop(cluster, 3_600_000) as consumer:
+        (again,) = receive(consumer, 1)
+        found = verdict(show(cluster, sent.msg_id))
+        assert (found["verdict"], found["attempt"]) == ("in_flight", 2)
+        assert found["next_at"] is not None
+        consumer.ack([again])
+        found = verdict(show(cluster, sent.msg_id))
+        assert (found["verdict"], found["attempt"]) == ("consumed", 2)
+
+
+def test_an_acknowledged_message_to_which_a_group_was_moved_back_is_not_consumed(
+    rmq_cluster_factory, show
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = send(cluster)
+    with pop(cluster, 3_600_000) as consumer:
+        consumer.ack(receive(consumer, 1))
+    commit(cluster, "billing", 0)
+    found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("the group's offset is not past it: it was moved")
+
+
+@pytest.mark.parametrize(
+    "setting", ["enablePopBufferMerge", "popConsumerKVServiceEnable"]
+)
+def test_a_broker_that_keeps_the_records_of_pop_elsewhere_does_not_tell(
+    rmq_cluster_factory, show, setting
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = send(cluster)
+    with pop(cluster, 1_000) as consumer:
+        receive(consumer, 1)
+        lines = f"{setting}=true\nmessageDelayLevel=1s 5s".encode()
+        cluster.faults.add(
+            faults.answer(0, body=lines), code=RequestCode.GET_BROKER_CONFIG
+        )
+        found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert setting in found["reason"]
+
+
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_what_orderly_pop_has_handed_out_is_not_called_waiting(
+    rmq_cluster_factory, show, is_denied
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing", consume_message_orderly=True)
+    sent = send(cluster)
+    with SimpleConsumer(
+        "billing", "orders", namesrv=cluster.namesrv, orderly=True
+    ) as consumer:
+        receive(consumer, 1)
+        if is_denied:
+            denied = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            cluster.faults.add(faults.answer(16, "no"), code=denied)
+        commit(cluster, "billing", 0)
+        found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert "orderly" in found["reason"]
+
+
+def begin_transaction(producer, state):
+    message = ProducerMessage("orders", b"a", keys="k")
+    return producer.send_in_transaction(message, lambda *_: state)
+
+
+@pytest.fixture
+def shop(rmq_cluster_factory, request):
+    """A cluster in which transactions are not checked by themselves."""
+
+    def start(like, **settings):
+        settings = {"transaction_check_interval_ms": 3_600_000, **settings}
+        cluster = rmq_cluster_factory(queues=1, like=like, settings=settings)
+        cluster.create_topic("orders")
+        cluster.create_group("billing")
+        commit(cluster, "billing", 0)
+        return cluster
+
+    return start
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_a_transaction_decides_what_becomes_of_its_message(shop, show, like):
+    cluster = shop(like)
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        half = begin_transaction(shop_, UNKNOW)
+        undone = begin_transaction(shop_, ROLLBACK)
+        done = begin_transaction(shop_, COMMIT)
+
+        def found(sent, *words):
+            words = words or ("-t", "orders")
+            return verdict(show(cluster, sent.msg_id, *words, "-g", "billing"))
+
+        wait_until(lambda: found(undone)["verdict"] == "rolled_back")
+        assert "its transaction ended at " in found(undone)["evidence"]
+        for words in (("-t", "orders"), ("--timeout", "20s")):
+            shown = found(half, *words)
+            assert shown["verdict"] == "half", shown
+            assert "its transaction is open since " in shown["evidence"]
+            assert shown["where"] == "RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:0"
+        wait_until(lambda: found(done)["verdict"] == "waiting")
+        code, rows, _ = show(cluster, "k", "-t", "orders")
+        # The committed one is in the topic, where the key is looked up first.
+        assert (code, [row["msg_id"] for row in rows]) == (0, [done.msg_id])
+
+
+def test_a_half_message_that_was_committed_is_followed_into_its_topic(shop, show):
+    cluster = shop("5.5.0")
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        sent = begin_transaction(shop_, COMMIT)
+    ref = "RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:0"
+    wait_until(lambda: show(cluster, ref)[1][0]["topic"] == "orders")
+    code, (row,), _ = show(cluster, ref)
+    assert (code, row["msg_id"]) == (0, sent.msg_id)
+    assert [each["verdict"] for each in row["groups"]] == ["waiting"]
+
+
+def test_a_transaction_that_the_broker_gave_up_is_rolled_back(shop, show):
+    cluster = shop(
+        "5.5.0",
+        transaction_timeout_ms=1,
+        transaction_check_interval_ms=50,
+        transaction_check_max=1,
+    )
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        sent = begin_transaction(shop_, UNKNOW)
+        words = (cluster, sent.msg_id, "-t", "orders", "-g", "billing")
+        wait_until(lambda: verdict(show(*words))["verdict"] == "rolled_back")
+        assert "TRANS_CHECK_MAX_TIME_TOPIC" in verdict(show(*words))["evidence"]
+
+
+def test_a_transaction_whose_end_cannot_be_read_is_unknown(shop, show):
+    cluster = shop("4.6.0")
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        # What a broker of 4.6.0 answers, which has no settings of the topic.
+        begin_transaction(shop_, ROLLBACK)
+        sent = begin_transaction(shop_, UNKNOW)
+        words = (cluster, sent.msg_id, "-t", "orders", "-g", "billing")
+        wait_until(lambda: show(*words)[0] == 0)
+        cluster.faults.add(faults.answer(17, "no"), code=RequestCode.PULL_MESSAGE)
+        found = verdict(show(*words))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("whether its transaction has ended is not known")
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_a_message_with_a_delay_is_found_by_its_id_and_key(
+    rmq_cluster_factory, show, like
+):
+    cluster = rmq_cluster_factory(queues=1, like=like)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+    sent = [send(cluster, keys="level", delay_level=9)]
+    if like == "5.5.0":
+        sent.append(send(cluster, keys="time", delay_ms=3_600_000))
+    for each, key in zip(sent, ("level", "time"), strict=False):
+        for words in ((each.msg_id,), (each.msg_id, "-t", "orders")):
+            found = verdict(show(cluster, *words, "-g", "billing"))
+            assert found["verdict"] == "delayed"
+            assert found["next_at"] is not None
+        found = verdict(show(cluster, key, "-t", "orders", "-g", "billing"))
+        assert found["verdict"] == "delayed"
+        assert show(cluster, key, "-t", "%RETRY%billing")[0] == 3
+
+
+@pytest.mark.parametrize("delay", [{"delay_level": 1}, {"delay_ms": 1_000}])
+def test_a_message_whose_delay_is_over_is_the_one_in_its_topic(
+    rmq_cluster_factory, show, delay
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+    sent = send(cluster, **delay)
+    name = "SCHEDULE_TOPIC_XXXX" if "delay_level" in delay else "rmq_sys_wheel_timer"
+    ref = f"{name}@broker-a:0:0"
+    wait_until(lambda: show(cluster, ref)[1][0]["topic"] == "orders")
+    for each in (ref, sent.msg_id):
+        found = verdict(show(cluster, each))
+        assert (found["verdict"], found["waiting_before"]) == ("waiting", 0)
+
+
+def test_a_message_that_was_recalled_is_not_delayed(rmq_cluster_factory, show):
+    settings = {
+        "recall_message_enable": True,
+        "append_topic_for_timer_delete_key": True,
+    }
+    cluster = rmq_cluster_factory(queues=1, settings=settings)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+    sent = send(cluster, delay_ms=3_600_000)
+    do = ["message", "recall", sent.msg_id, "--topic", "orders", "--yes"]
+    assert run([*do, "-n", cluster.namesrv]) == 0
+    found = verdict(show(cluster, sent.msg_id, "-t", "orders"))
+    assert found["verdict"] == "recalled"
+
+
+def test_an_older_message_may_have_met_another_filter(cluster, show):
+    with member(cluster):
+        sent = send(cluster, tags="Paid")
+        wait_until(lambda: committed(cluster, "billing") == 1)
+    with member(cluster, topics={"orders": "New"}):
+        found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert "may have had another filter before" in found["reason"]
+
+
+def test_a_message_that_failed_is_in_retry_with_its_next_delivery(cluster, show):
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    kill(cluster, "billing", "orders", [sent], delay_level=5)  # a minute
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["verdict"], found["attempt"]) == ("in_retry", 2)
+    assert found["attempts_max"] == 17
+    assert found["next_at"] is not None
+    assert found["where"] == "SCHEDULE_TOPIC_XXXX@broker-a:4:0"
+
+
+def test_a_retry_that_is_due_waits_until_the_group_is_past_it(cluster, show):
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    kill(cluster, "billing", "orders", [sent], delay_level=1)
+    where = "%RETRY%billing@broker-a:0:0"
+    wait_until(lambda: verdict(show(cluster, sent.msg_id))["where"] == where)
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["verdict"], found["attempt"]) == ("in_retry", 2)
+    commit(cluster, "billing", 1, topic="%RETRY%billing")
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["verdict"], found["attempt"]) == ("consumed", 2)
+    assert found["where"] == where
+
+
+def test_a_message_that_was_given_up_is_dead(cluster, show):
+    sent, other = send(cluster), send(cluster)
+    commit(cluster, "billing", 2)
+    kill(cluster, "billing", "orders", [sent])
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["verdict"], found["attempt"]) == ("dead", 1)
+    assert found["where"] == "%DLQ%billing@broker-a:0:0"
+    assert verdict(show(cluster, other.msg_id))["verdict"] == "unknown"
+
+
+def test_a_dead_message_that_also_waits_for_a_retry_still_comes(cluster, show):
+    """As after its letter was sent to the retry topic again."""
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    kill(cluster, "billing", "orders", [sent])
+    kill(cluster, "billing", "orders", [sent], delay_level=5)
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["verdict"], found["attempt"]) == ("in_retry", 2)
+
+
+def test_retries_of_another_message_with_the_same_id_do_not_count(cluster, show):
+    first = send(cluster)
+    seed = Seed(body=b"again", properties={"UNIQ_KEY": first.msg_id})
+    (again,) = cluster.send("orders", [seed])
+    commit(cluster, "billing", 2)
+    kill(cluster, "billing", "orders", [again])
+    code, rows, _ = show(cluster, first.msg_id)
+    assert code == 0
+    found = {row["body"]: row["groups"][0]["verdict"] for row in rows}
+    # Brokers of 4.6.0 do not write which of the two a letter was.
+    is_old = cluster.options.like == "4.6.0"
+    assert found == {"a": "unknown", "again": "unknown" if is_old else "dead"}
+
+
+def test_a_message_that_is_not_due_is_delayed(cluster, show):
+    seed = Seed(body=b"later", delay_level=5)
+    (seeded,) = cluster.send("orders", [seed])
+    commit(cluster, "billing", 0)
+    found = verdict(show(cluster, seeded.offset_msg_id, "--group", "billing"))
+    assert found["verdict"] == "delayed"
+    assert found["next_at"] is not None
+
+
+def test_a_reset_over_a_message_is_not_its_consumption(cluster, show):
+    sent = send(cluster)
+    commit(cluster, "billing", 0)
+    do = ["reset-offset", "billing", "orders", "--to", "latest", "--execute", "--yes"]
+    assert run([*do, "-n", cluster.namesrv]) == 0
+    with member(cluster):
+        found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("a reset moved the group over it (backup ")
+
+
+@pytest.mark.parametrize(
+    ("names", "hours_ago", "said"),
+    [
+        (("OtherCluster",), 0, None),
+        (("DefaultCluster",), 48, None),
+        (("DefaultCluster",), 0, "of this cluster or of another one with its name"),
+    ],
+    ids=["another name", "before the message", "the same name"],
+)
+def test_a_reset_of_another_cluster_does_not_count(
+    cluster, show, names, hours_ago, said
+):
+    """Where all brokers have moved, the same name may mean the same cluster."""
+    queue = MessageQueue("orders", "broker-a", 0)
+    with member(cluster):
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        save_backup(
+            backup_directory(os.environ),
+            created_ms=SYSTEM_CLOCK.epoch_ms() - hours_ago * 3_600_000,
+            namesrv=("127.0.0.1:1",),
+            cluster=ClusterIdentity(names, {"broker-a": ("127.0.0.1:1",)}),
+            group="billing",
+            topic="orders",
+            committed={queue: 0},
+            targets={queue: 1},
+        )
+        if said is None:
+            assert settled(cluster, show, sent)["verdict"] == "consumed"
+        else:
+            wait_until(lambda: said in reason_of(cluster, show, sent))
+
+
+def test_members_in_broadcast_mode_keep_their_offsets(cluster, show):
+    from tests.admin.reset.member import FakeMember
+
+    sent = send(cluster)
+    with FakeMember(
+        cluster, "billing", topics=("orders",), message_model="BROADCASTING"
+    ):
+        found = verdict(show(cluster, sent.msg_id, "--group", "billing"))
+    assert found["verdict"] == "broadcast"
+
+
+def test_a_member_that_does_not_tell_what_it_pulls_may_use_pop(cluster, show):
+    from tests.admin.reset.member import FakeMember
+
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    with FakeMember(cluster, "billing", topics=("orders",)):
+        found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("no member tells that it pulls the queue")
+
+
+def test_without_an_index_a_retry_cannot_be_ruled_out(cluster, show):
+    with member(cluster):
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        cluster.faults.add(faults.answer(22, "no"), code=RequestCode.QUERY_MESSAGE)
+        found = verdict(show(cluster, "orders@broker-a:0:0"))
+    assert sent.queue_offset == 0
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("the index does not find the message itself")
+
+
+def test_a_silent_broker_may_have_retries(rmq_cluster_factory, show):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    with member(cluster):
+        (seeded,) = cluster.send("orders", [Seed(body=b"a")], broker="broker-a")
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        cluster.broker("broker-b").hang()
+        code, (row,), err = show(cluster, seeded.offset_msg_id, "--timeout", "500ms")
+    assert code == 6
+    assert "broker-b did not answer" in err
+    assert [each["broker_name"] for each in row["errors"]] == ["broker-b"]
+    (found,) = row["groups"]
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("retries may be on broker-b")
+
+
+def test_a_message_that_no_broker_has_is_not_found(cluster, show):
+    code, rows, err = show(cluster, "0" * 32)
+    assert (code, rows) == (3, None)
+    assert f"no broker has a message {'0' * 32}" in err
+    assert "or sent so lately that it is not in the index yet" in " ".join(err.split())
+
+
+def test_an_index_that_does_not_know_the_newest_message_yet_may_be_late(cluster, show):
+    sent = send(cluster)
+    cluster.faults.add(faults.answer(22, "no"), code=RequestCode.QUERY_MESSAGE)
+    code, rows, err = show(cluster, sent.msg_id, "-t", "orders")
+    assert (code, rows) == (6, None)
+    assert "the index is off, late, or of another kind" in " ".join(err.split())
+    code, (row,), _ = show(cluster, "orders@broker-a:0:0")
+    assert (code, row["msg_id"]) == (0, sent.msg_id)

@@ -1,0 +1,280 @@
+"""A read-only profile lets nothing change, a protected one nothing without its name."""
+
+from __future__ import annotations
+
+import pty
+
+import pytest
+
+from rmqcli.cli.commands import COMMANDS
+from rmqcli.cli.main import run
+from tests.cli.sample_command import TABLE
+
+#: The commands that never change a cluster. A new command is not one until it says so.
+READING = {
+    "broker list",
+    "broker show",
+    "brokers",
+    "delayed",
+    "dlq export",
+    "dlq list",
+    "dlq show",
+    "export",
+    "group list",
+    "group members",
+    "group show",
+    "group stack",
+    "groups",
+    "lag",
+    "message find",
+    "message show",
+    "message trace",
+    "producers",
+    "retry show",
+    "sql",
+    "topic list",
+    "topic show",
+    "topics",
+    "transactions",
+}
+#: Those that change one with some of their options, and options of both kinds.
+SOMETIMES = {
+    "dlq redrive": (["g"], ["g", "--execute"]),
+    "import": (
+        ["t", "--from-parquet", "d", "--dry-run"],
+        ["t", "--from-parquet", "d"],
+    ),
+    "reset-offset": (
+        ["g", "t", "--to", "earliest"],
+        ["g", "t", "--undo", "--execute"],
+    ),
+    "tail": (["t"], ["t", "--group", "g", "--endpoints", "127.0.0.1:1"]),
+}
+#: Those that change one whatever their options are, with arguments.
+CHANGING = {
+    "consume": ["t", "--group", "g"],
+    "group create": ["g"],
+    "group delete": ["g"],
+    "group update": ["g", "--max-retries", "1"],
+    "message recall": ["handle"],
+    "message resend": ["id", "--to-group", "g"],
+    "send": ["t", "body"],
+    "topic create": ["t"],
+    "topic delete": ["t"],
+    "topic update": ["t", "--perm", "r"],
+}
+#: Those that use no cluster.
+AT_HOME = {
+    "export-compact",
+    "profile add",
+    "profile edit",
+    "profile list",
+    "profile remove",
+    "profile show",
+    "profile use",
+    "serve",
+}
+
+PROFILES = """\
+use = "prod"
+[profiles.prod]
+namesrv = "127.0.0.1:1"
+read_only = true
+[profiles.proxy]
+endpoints = "127.0.0.1:1"
+read_only = true
+[profiles.guarded]
+namesrv = "127.0.0.1:1"
+protected = true
+"""
+
+
+def kinds():
+    """Return the commands by what they say of changes."""
+    found: dict[object, set[str]] = {}
+    for entry in COMMANDS:
+        command = entry.load()
+        if command.has_common:
+            kind = command.changes if isinstance(command.changes, bool) else "some"
+            found.setdefault(kind if command.connects else None, set()).add(entry.path)
+    return found
+
+
+def test_only_these_commands_say_that_they_change_nothing():
+    assert kinds() == {
+        False: READING,
+        True: set(CHANGING),
+        "some": set(SOMETIMES),
+        None: AT_HOME,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        *CHANGING.items(),
+        *((path, words) for path, (_, words) in SOMETIMES.items()),
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["--yes"]])
+def test_a_read_only_profile_refuses_every_change(write, capfd, path, words, more):
+    write(PROFILES)
+    named = ["--profile", "proxy"] if path == "tail" else []
+    assert run([*path.split(), *words, *named, *more]) == 7
+    err = capfd.readouterr().err
+    assert " is read-only, and this command changes its cluster (" in err
+    assert err.splitlines()[0].endswith("127.0.0.1:1): nothing was changed")
+
+
+@pytest.mark.parametrize("path", sorted({"topics", "lag", *SOMETIMES} - {"import"}))
+def test_a_read_only_profile_lets_commands_read(write, capfd, path):
+    """They get as far as the cluster, which does not answer."""
+    write(PROFILES)
+    words = SOMETIMES[path][0] if path in SOMETIMES else []
+    assert run([path.split()[0], *path.split()[1:], *words]) == 5
+
+
+@pytest.mark.parametrize(
+    "typed", [["-n", "127.0.0.1:1"], ["--profile", "prod"], ["-n127.0.0.1:1", "--yes"]]
+)
+def test_typing_the_same_servers_is_no_way_around(write, typed):
+    write(PROFILES)
+    assert run(["topic", "delete", "t", *typed]) == 7
+
+
+def test_a_new_command_is_refused_until_it_says_that_it_reads(write, capfd):
+    """`sample` says nothing."""
+    write(PROFILES)
+    assert run(["sample", "rows"], table=TABLE) == 7
+
+
+def test_a_protected_profile_needs_its_name(write, capfd, monkeypatch):
+    write(PROFILES)
+    words = ["topic", "create", "t", "--profile", "guarded", "--yes"]
+    monkeypatch.setattr("sys.argv", ["rmq", *words])
+    assert run(words) == 7
+    assert capfd.readouterr().err == (
+        "error: not confirmed: nothing was changed\n"
+        "hint: run: rmq topic create t --profile guarded --yes --confirm guarded\n"
+    )
+    assert run([*words, "--confirm", "guarded"]) == 5  # on its way to the cluster
+    assert run(["topics", "--profile", "guarded"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("typed", "code"),
+    [("guarded\n", 5), ("y\n", 7), ("guarded \n", 7), ("Guarded\n", 7), ("\n", 7)],
+)
+def test_the_name_is_typed_on_a_terminal(write, capfd, monkeypatch, typed, code):
+    write(PROFILES)
+    ours, theirs = pty.openpty()
+    with open(ours, "w") as keyboard, open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write(typed)
+        keyboard.flush()
+        assert run(["topic", "create", "t", "--profile", "guarded"]) == code
+    assert capfd.readouterr().err.startswith(
+        "profile guarded (namesrv 127.0.0.1:1) is protected, and this command changes"
+        " its cluster.\nType guarded to confirm: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "used"),
+    [
+        (["--profile", "guarded", "--confirm", "prod"], "profile guarded"),
+        (["--profile", "none", "--confirm", "prod"], "no profile"),
+        (["-n", "127.0.0.1:2", "--confirm", "prod"], "no profile"),
+    ],
+)
+def test_a_confirmation_for_another_profile_is_refused(write, capfd, typed, used):
+    """Even by a command that reads: the user is mistaken about the cluster."""
+    write(PROFILES)
+    for words in (["topic", "delete", "t", "--yes"], ["topics"]):
+        assert run([*words, *typed]) == 7
+        assert f"--confirm names profile prod, but {used} is used" in (
+            capfd.readouterr().err
+        )
+
+
+def test_a_question_names_the_profile_and_its_servers(write, capfd, monkeypatch):
+    write('[profiles.p]\nnamesrv = "127.0.0.1:1"\n')
+    ours, theirs = pty.openpty()
+    with open(ours, "w") as keyboard, open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write("n\n")
+        keyboard.flush()
+        assert run(["sample", "ask", "--profile", "p"], table=TABLE) == 7
+    assert capfd.readouterr().err.startswith(
+        "profile p (namesrv 127.0.0.1:1): Really? [y/N] "
+    )
+
+
+CLUSTERS = """\
+use = "dev"
+[profiles.dev]
+namesrv = "127.0.0.1:1"
+[profiles.ro]
+namesrv = ["127.0.0.1:2", "10.0.0.1:2"]
+read_only = true
+[profiles.guarded]
+namesrv = "127.0.0.1:3"
+protected = true
+[profiles.both]
+namesrv = "127.0.0.1:4"
+[profiles.both-ro]
+namesrv = "127.0.0.1:4"
+read_only = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["-n", "127.0.0.1:2"], 7),
+        (["-n", "localhost:2"], 7),
+        (["-n", "[::1]:2"], 7),
+        (["-n", "127.0.0.1:9,127.0.0.1:2"], 7),
+        (["-n", "127.0.0.1:3"], 7),
+        (["-n", "127.0.0.1:3", "--confirm", "guarded"], 5),
+        # Asked for, or allowed by another profile, or nobody's.
+        (["-n", "127.0.0.1:2", "--profile", "none"], 5),
+        (["-n", "127.0.0.1:4"], 5),
+        (["--profile", "both"], 5),
+        (["-n", "127.0.0.1:5"], 5),
+    ],
+)
+@pytest.mark.parametrize("used", ["dev", "ro"])
+def test_servers_of_a_profile_are_not_changed_without_it(write, words, code, used):
+    """However they are written, and whatever profile is in use."""
+    write(CLUSTERS.replace('use = "dev"', f'use = "{used}"'))
+    if code == 5:
+        words = [*words, "--yes"]
+    assert run(["topic", "create", "t", "--no-input", *words]) == code
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_a_project_forbids_changes_by_its_profile_however_that_is_named(
+    write, tmp_path, monkeypatch, capfd, by
+):
+    write(CLUSTERS)
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    project = folder / ".rmq.toml"
+    project.write_text('profile = "dev"\nread_only = true\n')
+    monkeypatch.chdir(folder)
+    words = ["--profile", "dev"] if by == "option" else []
+    if by == "variable":
+        monkeypatch.setenv("RMQ_PROFILE", "dev")
+    assert run(["topic", "create", "t", *words]) == 7
+    assert str(project) in capfd.readouterr().err
+    assert run(["topic", "create", "t", "--profile", "both"]) == 5
+    project.write_text("nonsense")
+    assert run(["topic", "create", "t", "--profile", "dev"]) == 5
+    assert f"{project} is not followed: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--profile", "--where"])
+def test_an_option_of_which_the_last_must_not_count_is_refused_twice(capfd, option):
+    assert run(["tail", "t", option, "a", f"{option}=b"]) == 2
+    assert f"option {option} is given twice" in capfd.readouterr().err

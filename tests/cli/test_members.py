@@ -1,0 +1,100 @@
+"""`rmq group members`, `rmq group stack` and `rmq producers` on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Consumer, Producer, ProducerMessage
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from tests.kit.waiting import wait_until
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    return cluster
+
+
+@pytest.fixture
+def rmq(cluster, capsys):
+    def rmq_(*words, output="json"):
+        capsys.readouterr()
+        code = run([*words, "-n", cluster.namesrv, "-o", output])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if output == "json" and out else out, err
+
+    return rmq_
+
+
+def member(cluster, topics):
+    return Consumer("G", topics, print, namesrv=cluster.namesrv)
+
+
+def test_members_show_when_they_started_and_whose_subscription_differs(cluster, rmq):
+    with member(cluster, {"orders": "A"}) as one, member(cluster, {"orders": "B"}):
+        wait_until(lambda: len(rmq("group", "members", "G")[1]) == 2)
+        code, rows, err = rmq("group", "members", "G")
+        _, text, _ = rmq("group", "members", "G", output="table")
+    assert code == 0
+    assert one.client_id in [row["client_id"] for row in rows]
+    assert all(row["since"] > "2024" and row["reason"] is None for row in rows)
+    assert "members have different subscriptions, so messages are lost" in err
+    assert "orders (A)" in text
+    assert "%RETRY%" not in text
+
+
+def test_stacks_are_text_in_a_table_and_rows_elsewhere(cluster, rmq):
+    with member(cluster, "orders") as running:
+        wait_until(lambda: rmq("group", "members", "G")[1])
+        code, text, err = rmq("group", "stack", "G", output="table")
+        assert code == 0, err
+        assert f"{running.client_id}: " in text
+        assert "in no listener" in text
+        assert "--all shows them" in err
+        _, some, _ = rmq("group", "stack", "G", running.client_id)
+        _, every, _ = rmq("group", "stack", "G", "--all")
+    assert len(every) > len(some) >= 1
+    assert {row["client_id"] for row in every} == {running.client_id}
+    assert rmq("group", "stack", "G")[0] == 3
+
+
+def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):
+    with Producer("shop", namesrv=cluster.namesrv) as producer:
+        producer.send(ProducerMessage("orders", b"a"))
+        wait_until(lambda: rmq("producers", "--group", "shop")[1])
+        code, rows, err = rmq("producers", "orders")
+    assert code == 0, err
+    assert [(row["group"], row["messages"]) for row in rows] == [("shop", 1)]
+    assert "1 message read, at most 32 of each queue" in err
+    assert rmq("producers", "never")[0] == 3
+
+
+def test_members_behind_proxies_that_brokers_do_not_tell_are_not_said_to_be_none(
+    cluster, rmq
+):
+    """Proxies in cluster mode write their clients into a topic, which may be denied."""
+    cluster.create_group("G")
+    sent = cluster.send("orders", ["x"])[0]
+    offsets = cluster.broker().state.offsets
+    cluster.call(lambda: offsets.commit("G", "orders", 0, 1))
+    assert rmq("groups")[1][0]["members"] == 0
+    cluster.faults.add(
+        faults.answer(16, "no permission"),
+        code=202,
+        topic="DefaultHeartBeatSyncerTopic",
+    )
+    code, rows, _ = rmq("groups")
+    assert (code, rows[0]["members"]) == (6, None)
+    code, _, err = rmq("group", "members", "G")
+    assert (code, "no permission" in err) == (6, True)
+    code, _, err = rmq("reset-offset", "G", "orders", "--to", "earliest")
+    assert "warning: members behind proxies are not known: broker-a: " in err
+    assert code == 0
+    _, (row,), _ = rmq("message", "show", sent.msg_id)
+    (group,) = row["groups"]
+    assert group["verdict"] == "unknown"
+    assert "members behind proxies are not known" in group["reason"]

@@ -1,0 +1,106 @@
+"""`rmq retry show` finds what waits for a group, and when each message comes next."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import pytest
+
+from rmqcli import Producer, ProducerMessage
+from rmqcli.cli.main import run
+from tests.admin.dlq.letters import kill
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    for group in ("billing", "audit"):
+        cluster.create_group(group, retry_max_times=5)
+    return cluster
+
+
+def send(cluster, *bodies):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        return [
+            producer.send(ProducerMessage("orders", body.encode(), keys=body))
+            for body in bodies
+        ]
+
+
+def shown(cluster, capsys, *words, group="billing"):
+    capsys.readouterr()
+    code = run(["retry", "show", group, "-n", cluster.namesrv, "-o", "json", *words])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def test_a_failed_message_waits_in_its_delay_level_until_it_is_due(cluster, capsys):
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=0)
+    code, rows, err = shown(cluster, capsys)
+    assert code == 0, err
+    (row,) = rows
+    assert (row["place"], row["topic"], row["keys"]) == ("delay", "orders", "a")
+    assert (row["attempt"], row["attempts_max"]) == (1, 5)
+    assert row["msg_id"] == sent.msg_id
+    waits = datetime.fromisoformat(row["next_at"]) - datetime.fromisoformat(
+        row["store_timestamp"]
+    )
+    assert waits.total_seconds() == 10  # level 3
+    assert "1 in delay levels, 0 in the retry topic" in err
+
+
+def test_messages_of_other_groups_and_other_delays_are_not_shown(cluster, capsys):
+    first, second = send(cluster, "a", "b")
+    kill(cluster, "audit", "orders", [first], delay_level=0)
+    kill(cluster, "billing", "orders", [second], delay_level=4)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        producer.send(ProducerMessage("orders", b"later", delay_level=3))
+    _, rows, _ = shown(cluster, capsys)
+    assert [(row["keys"], row["queue"]) for row in rows] == [
+        ("b", "SCHEDULE_TOPIC_XXXX@broker-a:3")
+    ]
+    _, rows, _ = shown(cluster, capsys, group="audit")
+    assert [row["keys"] for row in rows] == ["a"]
+
+
+def test_what_is_in_the_retry_topic_comes_now(cluster, capsys):
+    cluster.create_topic("%RETRY%billing", queues=1)
+    for body in "xyz":
+        cluster.send("%RETRY%billing", [body])
+    code, rows, err = shown(cluster, capsys, "--limit", "2")
+    assert code == 0, err
+    assert [(row["place"], row["next_at"]) for row in rows] == [("retry", None)] * 2
+    assert "3 in the retry topic" in err
+    assert "1 more are not shown" in err
+
+
+def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):
+    code, _, err = shown(cluster, capsys, group="nobody")
+    assert code == 3
+    assert "group nobody does not exist" in err
+
+
+def test_a_silent_broker_is_named(rmq_cluster_factory, capsys):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    cluster.broker("broker-b").hang()
+    code, rows, err = shown(cluster, capsys, "--timeout", "300ms")
+    assert (code, rows) == (6, [])
+    assert "what waits on broker-b is not known" in err
+
+
+def test_a_broker_that_does_not_show_its_delay_levels_is_named(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(queues=1, like="4.6.0")
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=0)
+    code, rows, err = shown(cluster, capsys)
+    assert (code, rows) == (6, [])
+    assert "what waits on broker-a is not known" in err

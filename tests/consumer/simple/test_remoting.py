@@ -1,0 +1,215 @@
+"""What a `SimpleConsumer` over remoting decides itself, and how it meets refusals."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rmqcli import DeniedError, SimpleConsumer
+from rmqcli.consumer.simple import remoting
+from rmqcli.consumer.simple.remoting import _sources
+from rmqcli.errors import NotFoundError
+from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.kit.waiting import wait_until
+
+
+@pytest.fixture
+def topic(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    return "orders"
+
+
+def consumer_of(cluster, topics="orders", **options):
+    return SimpleConsumer("billing", topics, namesrv=cluster.namesrv, **options)
+
+
+def logged(caplog, text):
+    """The levels of the records that have the text."""
+    return [each.levelno for each in caplog.records if text in each.getMessage()]
+
+
+def poison(cluster, topic):
+    """Send a message to a group whose messages have one delivery, in one process."""
+    cluster.create_group("billing", retry_max_times=0)
+    cluster.send(topic, ["poison"])
+
+
+def again(consumer):
+    """Receive messages, which come again after a second."""
+    return consumer.receive(await_ms=100, invisible_duration_ms=1_000)
+
+
+# --- sources ---
+
+
+def queues(broker, *, read=2, perm=6):
+    return QueueData(
+        broker_name=broker, read_queue_nums=read, write_queue_nums=2, perm=perm
+    )
+
+
+def broker(name, addresses):
+    return BrokerData(cluster="c", broker_name=name, addresses=addresses)
+
+
+def test_every_readable_broker_with_a_master_is_one_source():
+    route = TopicRoute(
+        topic="orders",
+        brokers=(
+            broker("b", {0: "h:1"}),
+            broker("a", {0: "h:2", 1: "h:3"}),
+            broker("only-a-slave", {1: "h:4"}),
+            broker("write-only", {0: "h:5"}),
+            broker("no-queues", {0: "h:6"}),
+        ),
+        queues=(
+            queues("b"),
+            queues("a", perm=4),
+            queues("only-a-slave"),
+            queues("write-only", perm=2),
+            queues("no-queues", read=0),
+            queues("unknown"),
+        ),
+    )
+    assert _sources(route) == [
+        MessageQueue("orders", "a", -1),
+        MessageQueue("orders", "b", -1),
+    ]
+
+
+def test_a_topic_that_cannot_be_read_is_an_error_with_its_reason(rmq_cluster):
+    rmq_cluster.create_topic("closed", perm=2)
+    with (
+        consumer_of(rmq_cluster, "closed") as consumer,
+        pytest.raises(DeniedError, match="topic closed has no readable queue") as found,
+    ):
+        consumer.receive(await_ms=0)
+    assert (found.value.code, found.value.name) == (16, "NO_PERMISSION")
+    assert str(found.value.hint) == "read the topic's permissions with Admin.topic()"
+
+
+def test_a_topic_that_does_not_exist_is_an_error_of_the_receive(rmq_cluster):
+    with (
+        consumer_of(rmq_cluster, "nowhere") as consumer,
+        pytest.raises(NotFoundError) as found,
+    ):
+        consumer.receive(await_ms=0)
+    assert str(found.value.hint) == "check the topics argument, or create the topic"
+
+
+def test_a_known_route_outlives_the_restart_of_its_broker(
+    rmq_cluster, topic, monkeypatch
+):
+    """Meanwhile the name server knows the topic without a broker, or not at all."""
+    monkeypatch.setattr(remoting, "_ROUTES_MS", 20)
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.ack(consumer.receive())
+        refused = rmq_cluster.faults.add(
+            faults.answer(17, "no such topic"), code=RequestCode.GET_ROUTEINFO_BY_TOPIC
+        )
+        wait_until(lambda: refused.hits >= 3)
+        rmq_cluster.faults.remove(refused)
+        empty = rmq_cluster.faults.add(
+            faults.answer(0, body=b'{"brokerDatas":[],"queueDatas":[]}'),
+            code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        )
+        wait_until(lambda: empty.hits >= 3)
+        rmq_cluster.send(topic, ["b"])
+        (message,) = wait_until(consumer.receive)
+        assert message.body == b"b"
+
+
+def test_the_routes_of_topics_that_are_no_longer_subscribed_are_not_asked_for(
+    rmq_cluster, topic, monkeypatch
+):
+    monkeypatch.setattr(remoting, "_ROUTES_MS", 20)
+    rmq_cluster.create_topic("payments", queues=1)
+    with consumer_of(rmq_cluster, ["orders", "payments"]) as consumer:
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        dropped = rmq_cluster.faults.observe(code=code, topic="payments")
+        kept = rmq_cluster.faults.observe(code=code, topic="orders")
+        consumer.receive(await_ms=0)
+        wait_until(lambda: kept.seen >= 2 and dropped.seen >= 2)
+        consumer.unsubscribe("payments")
+        seen = kept.seen
+        wait_until(lambda: kept.seen >= seen + 3)
+        before, seen = dropped.seen, kept.seen
+        wait_until(lambda: kept.seen >= seen + 3)
+        assert dropped.seen == before
+
+
+# --- deliveries ---
+
+
+def test_a_message_that_is_no_dead_letter_yet_stays_where_it_was(
+    rmq_cluster, topic, caplog
+):
+    """The copy is refused, so the message is not acknowledged, and comes again."""
+    poison(rmq_cluster, topic)
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    refused = rmq_cluster.faults.next(faults.answer(1, "the disk is full"), code=code)
+    acks = rmq_cluster.faults.observe(code=RequestCode.ACK_MESSAGE)
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(invisible_duration_ms=1_000)
+        wait_until(lambda: again(consumer) == [] and refused.hits)
+        wait_until(lambda: logged(caplog, "message not moved to the dead-letter queue"))
+        assert acks.seen == 0
+        (asked,) = refused.requests
+        fields = asked.command.ext_fields
+        assert fields["delayLevel"] == "-1"
+        assert fields["group"] == "billing"
+        assert fields["maxReconsumeTimes"] == "0"
+        wait_until(lambda: again(consumer) == [] and acks.seen)
+    levels = logged(caplog, "message moved to the dead-letter queue group=billing")
+    assert levels == [logging.WARNING]
+
+
+def test_the_group_s_limit_is_read_again_after_a_failure(rmq_cluster, topic, caplog):
+    """Meanwhile messages have the deliveries of a group with RocketMQ's defaults."""
+    poison(rmq_cluster, topic)
+    code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    refused = rmq_cluster.faults.next(faults.answer(1, "not now"), code=code)
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(invisible_duration_ms=1_000)
+        (second,) = wait_until(lambda: again(consumer))
+        assert (second.body, second.delivery_attempt) == (b"poison", 2)
+        assert refused.hits == 1
+        assert logged(caplog, "retryMaxTimes of group billing not read, 16 is") == [30]
+        text = "message moved to the dead-letter queue"
+        wait_until(lambda: again(consumer) == [] and logged(caplog, text))
+
+
+# --- membership ---
+
+
+def test_a_broker_that_refused_a_heartbeat_is_asked_with_the_next_receive(
+    rmq_cluster, topic, caplog
+):
+    refused = rmq_cluster.faults.next(
+        faults.answer(1, "not now"), code=RequestCode.HEART_BEAT
+    )
+    beats = rmq_cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(await_ms=0)
+        wait_until(lambda: logged(caplog, "heartbeat failed broker="))
+        assert (refused.hits, beats.seen) == (1, 1)
+        wait_until(lambda: consumer.receive(await_ms=0) == [] and beats.seen == 2)
+        consumer.receive(await_ms=0)
+        consumer.receive(await_ms=0)
+        assert beats.seen == 2
+
+
+def test_only_brokers_that_know_the_member_are_told_that_it_leaves(rmq_cluster, topic):
+    left = rmq_cluster.faults.observe(code=RequestCode.UNREGISTER_CLIENT)
+    with consumer_of(rmq_cluster):
+        pass
+    assert left.seen == 0
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(await_ms=0)
+    (asked,) = left.requests
+    assert asked.command.ext_fields["consumerGroup"] == "billing"
+    assert asked.command.ext_fields["clientID"] == consumer.client_id

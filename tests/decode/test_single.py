@@ -1,0 +1,399 @@
+"""Single bodies of each format become values of JSON, and no body does harm.
+
+What a body may describe is bounded by its bytes: a few of them, from anyone, must not
+fill the memory, end the process or run for minutes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+import io
+import json
+from contextlib import suppress
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.decode import parse_decode
+from rmqcli.decode import protobuf as protobuf_reader
+from rmqcli.decode.plain import plain_value
+from rmqcli.errors import ConfigError, DecodeError, TextError, UsageError
+
+_Field = descriptor_pb2.FieldDescriptorProto
+AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
+
+
+def error_of(name, body):
+    with pytest.raises(DecodeError) as caught:
+        parse_decode(name)(body)
+    return caught.value.message
+
+
+def written(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "avro", "avro:", "protobuf", "protobuf:f", "protobuf::M", "json:f", "cbor:x"],
+)
+def test_a_text_that_names_no_format_is_refused(text):
+    with pytest.raises(TextError, match="not a format of bodies"):
+        parse_decode(text)
+
+
+def test_the_part_after_gzip_is_shown_where_it_is_wrong():
+    with pytest.raises(TextError) as caught:
+        parse_decode("gzip+jsn")
+    error = caught.value
+    assert (error.text, error.start, error.end) == ("gzip+jsn", 5, 8)
+
+
+def test_a_file_that_is_missing_or_wrong_is_named_with_the_format(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read /nowhere"):
+        parse_decode("protobuf:/nowhere:M")
+    pytest.importorskip("fastavro")
+    path = written(tmp_path, "s.avsc", "{")
+    with pytest.raises(UsageError, match=f"^avro:{path}: the Avro schema is not valid"):
+        parse_decode(f"avro:{path}")
+
+
+# --- gzip
+
+
+def test_gzip_gives_the_text_or_what_the_text_means():
+    body = gzip.compress(b'{"a":1}') + gzip.compress(b"\n")
+    assert parse_decode("gzip")(body) == '"{\\"a\\":1}\\n"'
+    assert parse_decode("gzip+json")(body) == '{"a":1}'
+    assert parse_decode("gzip+json").format == "gzip+json"
+    assert error_of("gzip", gzip.compress(b"\xff")) == (
+        "gzip: what was compressed is not UTF-8 at byte 0"
+    )
+    assert error_of("gzip+json", gzip.compress(b"x")).startswith("not JSON: expecting")
+
+
+def test_a_body_that_is_not_gzip_gives_the_reason():
+    whole = gzip.compress(b"text")
+    assert error_of("gzip", b"") == "not gzip: the body ends too early"
+    assert error_of("gzip", b"text") == "not gzip: incorrect header check"
+    assert error_of("gzip", whole[:-1]) == "not gzip: the body ends too early"
+    assert error_of("gzip", whole + b"text") == "not gzip: incorrect header check"
+    assert error_of("gzip", whole[:-5] + b"\0" + whole[-4:]) == (
+        "not gzip: incorrect data check"
+    )
+
+
+def test_what_a_small_gzip_body_may_become_is_bounded():
+    assert error_of("gzip", gzip.compress(bytes((16 << 20) + 1))) == (
+        "gzip: more than 16 MiB"
+    )
+    half = gzip.compress(bytes(9 << 20))
+    assert error_of("gzip", half + half) == "gzip: more than 16 MiB"
+    assert error_of("gzip", gzip.compress(b"") * 1_001) == (
+        "gzip: more than 1,000 members"
+    )
+
+
+# --- what JSON lacks
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (b"\x00\xff", "AP8="),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (AT, "2026-01-02T03:04:05.678Z"),
+        (AT.replace(microsecond=678001), "2026-01-02T03:04:05.678001Z"),
+        (AT.replace(tzinfo=None), "2026-01-02T03:04:05.678"),
+        (AT.date(), "2026-01-02"),
+        ({1: "a", None: "b", False: "c"}, {"1": "a", "null": "b", "false": "c"}),
+        ({b"k": (1, 2)}, {"aw==": [1, 2]}),
+        ({(1, "x"): 1}, {'[1,"x"]': 1}),
+        (1 << 64, 1 << 64),
+    ],
+    ids=repr,
+)
+def test_what_json_lacks_becomes_text(value, plain):
+    found = plain_value(value)
+    assert found == plain
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_value_that_a_record_cannot_hold_is_refused():
+    deep: list[object] = []
+    for _ in range(200):
+        deep = [deep]
+    for value, words in [
+        (deep, "deeper than 200 levels"),
+        ({"1": 1, 1: 2}, "two keys of a map have the same text"),
+        (10**400, "a number is too large for a double"),
+        (1j, "a value of the type complex has no form in JSON"),
+        (
+            datetime.datetime.max.replace(
+                tzinfo=datetime.timezone(datetime.timedelta(hours=-1))
+            ),
+            "out of the range of years",
+        ),
+    ]:
+        with pytest.raises(DecodeError, match=words):
+            plain_value(value)
+
+
+# --- MessagePack and CBOR
+
+
+def test_messagepack_bodies_become_values():
+    msgpack = pytest.importorskip("msgpack")
+    decode = parse_decode("msgpack")
+    value = {"id": 1, "raw": b"\xff", "at": AT, 7: [None, True, 1.5]}
+    assert decode(msgpack.packb(value, datetime=True)) == (
+        '{"id":1,"raw":"/w==","at":"2026-01-02T03:04:05.678Z","7":[null,true,1.5]}'
+    )
+    assert decode(b"\xd4\x05\x01") == '{"ext_type":5,"data":"AQ=="}'
+    assert decode.format == "msgpack"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not MessagePack: Unpack failed: incomplete input"),
+        (b"\x01\x02", "not MessagePack: unpack(b) received extra data."),
+        (b"\xc1", "not MessagePack: FormatError"),
+        (b"\xa1\xff", "not MessagePack: 'utf-8' codec can't decode byte 0xff"),
+        (b"\x81\x91\x01\x02", "not MessagePack: unhashable type: 'list'"),
+        (b"\xdd\xff\xff\xff\xff" * 1_000, "not MessagePack: "),
+        (b"\x91" * 1_000_000, "not MessagePack: StackError"),
+        (b"\x91" * 300 + b"\x01", "the value is nested deeper than 200 levels"),
+    ],
+    ids=lambda each: repr(each[:10]),
+)
+def test_a_body_that_is_not_messagepack_gives_the_reason(body, words):
+    pytest.importorskip("msgpack")
+    assert error_of("msgpack", body).startswith(words)
+
+
+def test_cbor_bodies_become_values():
+    cbor2 = pytest.importorskip("cbor2")
+    decode = parse_decode("cbor")
+    value = {"id": 1, "raw": b"\xff", "at": AT, "price": decimal.Decimal("1.50"), 7: []}
+    assert decode(cbor2.dumps(value)) == (
+        '{"id":1,"raw":"/w==","at":"2026-01-02T03:04:05.678Z","price":"1.50","7":[]}'
+    )
+    for body, found in [
+        ("f7", "null"),
+        ("f0", '{"simple":16}'),
+        ("d9d9f701", "1"),  # the tag that says: this is CBOR
+        ("d903e80a", '{"tag":1000,"value":10}'),
+        ("d90102820102", "[1,2]"),
+        ("d81e820103", '"1/3"'),
+        ("d8236161", '"a"'),  # a regular expression is not compiled
+        ("c4821b00000000ffffffff03", '"3E+4294967295"'),
+        ("9f0102ff", "[1,2]"),
+    ]:
+        assert decode(bytes.fromhex(body)) == found
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("", "not CBOR: premature end of stream"),
+        ("0102", "not CBOR: bytes follow the value"),
+        ("d81c81d81d00", "not CBOR: references to other parts of the body"),
+        ("d9010082616163d81900", "not CBOR: "),
+        ("9bffffffffffffffff01", "not CBOR: premature end of stream"),
+        ("5b000000ffffffffff01", "not CBOR: premature end of stream"),
+        ("c2590200" + "ff" * 512, "a number is too large for a double"),
+        ("81" * 1_000_000, "not CBOR: maximum container nesting depth"),
+        ("81" * 300 + "01", "the value is nested deeper than 200 levels"),
+    ],
+    ids=lambda each: each[:20],
+)
+def test_a_body_that_is_not_cbor_gives_the_reason(body, words):
+    pytest.importorskip("cbor2")
+    assert error_of("cbor", bytes.fromhex(body)).startswith(words)
+
+
+@given(body=st.binary(max_size=60))
+def test_any_bytes_give_a_line_or_a_reason(body):
+    for name, module in (("msgpack", "msgpack"), ("cbor", "cbor2")):
+        pytest.importorskip(module)
+        with suppress(DecodeError):
+            json.loads(parse_decode(name)(body))
+
+
+# --- Avro
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "paid", "type": ["null", "string", {"type": "array", "items": "int"}]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "raw", "type": "bytes"},
+    ],
+}
+
+
+def avro_of(tmp_path, schema):
+    pytest.importorskip("fastavro")
+    return parse_decode(f"avro:{written(tmp_path, 's.avsc', json.dumps(schema))}")
+
+
+def test_avro_bodies_become_values_whatever_union_they_have(tmp_path):
+    """A column has one type; a record of JSON may have any of a union."""
+    fastavro = pytest.importorskip("fastavro")
+    decode = avro_of(tmp_path, ORDER)
+    for paid in (None, "cash", [1, 2]):
+        file = io.BytesIO()
+        row = {"id": 1, "paid": paid, "at": AT, "raw": b"\xff"}
+        fastavro.schemaless_writer(file, ORDER, row)
+        body = file.getvalue()
+        assert json.loads(decode(body)) == {
+            "id": 1,
+            "paid": paid,
+            "at": "2026-01-02T03:04:05.678Z",
+            "raw": "/w==",
+        }
+        for damaged in (body[:-1], body + b"\0", b"\0\0\0\0\1" + body):
+            with pytest.raises(DecodeError, match=r"^not of the Avro schema: "):
+                decode(damaged)
+    assert decode.format == "avro"
+
+
+def record(*types, name="R"):
+    fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        # fastavro reads nested values without a limit, until the process crashes.
+        (record(["null", "R"]), "field f0 of R contains itself"),
+        ({"type": "array", "items": "null"}, "elements are encoded in zero bytes"),
+        (
+            {"type": "array", "items": record("int", *["null"] * 9)},
+            "encoded in zero bytes, or in few",
+        ),
+        ({"type": "map", "values": record(*["null"] * 9)}, "take too few bytes"),
+        (record(*["null"] * 2_001), "more than 2000 null fields"),
+        ({"type": "fixed", "name": "F", "size": "4"}, ""),
+        ({"type": "int", "logicalType": ["date"]}, None),
+        (record("int", "int", record("long", name="S")), None),
+        ({"type": "array", "items": record("int", ["null", "long"])}, None),
+    ],
+)
+def test_a_schema_of_which_few_bytes_could_be_a_large_value_is_refused(
+    tmp_path, schema, words
+):
+    if words is None:
+        avro_of(tmp_path, schema)
+        return
+    with pytest.raises(UsageError) as caught:
+        avro_of(tmp_path, schema)
+    assert words in caught.value.message
+
+
+def test_avro_does_not_believe_the_marks_of_fastavro(tmp_path):
+    """A schema with them is read unchecked: here, of an array of nothing."""
+    pytest.importorskip("fastavro")
+    record = {"type": "record", "name": "A", "fields": [{"name": "a", "type": "B"}]}
+    nothing = {"type": "array", "items": "null"}
+    marked = record | {
+        "__fastavro_parsed": True,
+        "__named_schemas": {"A": record, "B": nothing},
+    }
+    for schema in (marked, [marked]):
+        with pytest.raises(UsageError, match="not an Avro schema: UnknownType"):
+            avro_of(tmp_path, schema)
+
+
+# --- protobuf
+
+
+def protobuf_set():
+    """A set with message shop.Node: a tree with a time, an enum and a map."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="shop.proto", package="shop", syntax="proto3"
+    )
+    state = file.enum_type.add(name="State")
+    state.value.add(name="NEW", number=0)
+    node = file.message_type.add(name="Node")
+    entry = node.nested_type.add(name="ByEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_Field.TYPE_STRING, label=1)
+    entry.field.add(name="value", number=2, type=_Field.TYPE_INT64, label=1)
+    node.field.add(name="id", number=1, type=_Field.TYPE_UINT64, label=1)
+    for name, number, label in (("left", 2, 1), ("children", 3, 3)):
+        node.field.add(
+            name=name, number=number, type=_Field.TYPE_MESSAGE, label=label,
+            type_name=".shop.Node",
+        )  # fmt: skip
+    node.field.add(
+        name="state", number=4, type=_Field.TYPE_ENUM, label=1, type_name=".shop.State"
+    )
+    node.field.add(
+        name="by", number=5, type=_Field.TYPE_MESSAGE, label=3,
+        type_name=".shop.Node.ByEntry",
+    )  # fmt: skip
+    return descriptor_pb2.FileDescriptorSet(file=[file])
+
+
+def node_of(files):
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(files.file[0].SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Node"))
+
+
+def test_protobuf_bodies_become_values_of_any_shape(tmp_path):
+    files = protobuf_set()
+    path = written(tmp_path, "shop.pb", files.SerializeToString())
+    decode = parse_decode(f"protobuf:{path}:shop.Node")
+    node = node_of(files)(id=(1 << 64) - 1)
+    node.children.add(id=2, state=9)
+    node.by["a"] = 3
+    leaf: dict[str, object] = {
+        "id": 2,
+        "left": None,
+        "children": [],
+        "state": "9",
+        "by": {},
+    }
+    assert json.loads(decode(node.SerializeToString())) == {
+        "id": 18446744073709551615,
+        "left": None,
+        "children": [leaf],
+        "state": "NEW",
+        "by": {"a": 3},
+    }
+    assert error_of(f"protobuf:{path}:shop.Node", b"\x08").startswith(
+        "not a shop.Node: "
+    )
+    with pytest.raises(UsageError, match="message Gone is not in the descriptor set"):
+        parse_decode(f"protobuf:{path}:Gone")
+
+
+def test_what_a_small_protobuf_body_may_become_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(protobuf_reader, "FIELDS_MAX", 50)
+    path = written(tmp_path, "shop.pb", protobuf_set().SerializeToString())
+    decode = parse_decode(f"protobuf:{path}:shop.Node")
+    decode(b"\x1a\x00" * 9)
+    with pytest.raises(DecodeError, match="its messages have more than 50 fields"):
+        decode(b"\x1a\x00" * 10)
+    deep = b""
+    for _ in range(200):
+        deep = b"\x12" + bytes([len(deep) % 128 | 128, len(deep) >> 7]) + deep
+    with pytest.raises(DecodeError, match=r"^not a shop\.Node: "):
+        decode(deep)

@@ -1,0 +1,344 @@
+"""Which error a status of gRPC or of RocketMQ becomes, and what it says to try."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from rmqcli.errors import (
+    BrokerError,
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    DisconnectedError,
+    FilterError,
+    Missing,
+    NotFoundError,
+    UnsupportedError,
+)
+from rmqcli.proxy.status import error_of, grpc_error
+from tests.kit.proxy.scripted import status
+
+ENDPOINTS_HINT = "check the endpoints argument or ROCKETMQ_ENDPOINTS"
+CA_HINT = (
+    "name the CA that signed it with ca_file=FILE, or accept any certificate with"
+    " insecure=True"
+)
+PLAIN_HINT = "a proxy without TLS needs plaintext=True"
+TLS_HINT = "if the proxy uses TLS, leave plaintext=True out"
+
+
+def ended(code, details="", *, is_tls=True, has_answered=False):
+    """The error for a heartbeat that ended with a code of gRPC."""
+    return grpc_error(
+        code,
+        details,
+        what="heartbeat",
+        address="it:1",
+        is_tls=is_tls,
+        has_answered=has_answered,
+        timeout_ms=7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("details", "is_tls", "words", "hint"),
+    [
+        (
+            "failed to connect to all addresses; connect: Connection refused (111)",
+            True,
+            "cannot connect to it:1: connection refused (111)",
+            ENDPOINTS_HINT,
+        ),
+        (
+            "failed to connect to all addresses; connect: Connection refused (111)",
+            False,
+            "cannot connect to it:1: connection refused (111)",
+            ENDPOINTS_HINT,
+        ),
+        (
+            "failed to connect to all addresses; last error: x: Timeout",
+            True,
+            "cannot connect to it:1: timeout",
+            ENDPOINTS_HINT,
+        ),
+        (
+            "failed to connect to all addresses; last error: x: Timeout",
+            False,
+            "cannot connect to it:1: timeout",
+            TLS_HINT,
+        ),
+        (
+            "Name resolution failed for proxy: no such host",
+            False,
+            "cannot connect to it:1: no such host",
+            ENDPOINTS_HINT,
+        ),
+        (
+            "DNS resolution failed",
+            False,
+            "cannot connect to it:1: dns resolution failed",
+            ENDPOINTS_HINT,
+        ),
+        (
+            "failed to connect; last error: ",
+            True,
+            "cannot connect to it:1: failed to connect; last error: ",
+            ENDPOINTS_HINT,
+        ),
+        (
+            "failed to connect: CERTIFICATE_VERIFY_FAILED: self signed: at x",
+            True,
+            (
+                "TLS handshake with it:1 failed: its certificate is not accepted:"
+                " self signed"
+            ),
+            CA_HINT,
+        ),
+        (
+            "failed to connect: Hostname Verification Check failed",
+            True,
+            (
+                "TLS handshake with it:1 failed: its certificate is not accepted:"
+                " it does not name this host"
+            ),
+            CA_HINT,
+        ),
+        (
+            "failed to connect: Peer name x is not in peer certificate",
+            True,
+            (
+                "TLS handshake with it:1 failed: its certificate is not accepted:"
+                " it does not name this host"
+            ),
+            CA_HINT,
+        ),
+        (
+            "failed to connect: OPENSSL_internal:WRONG_VERSION_NUMBER",
+            True,
+            "TLS handshake with it:1 failed: the peer does not speak TLS",
+            PLAIN_HINT,
+        ),
+        (
+            "failed to connect: TLS handshake failed",
+            True,
+            "TLS handshake with it:1 failed",
+            PLAIN_HINT,
+        ),
+        (
+            "failed to connect: SSL_ERROR_SSL: OPENSSL_internal:TLSV1_ALERT_BAD",
+            True,
+            "TLS handshake with it:1 failed: tlsv1 alert bad",
+            PLAIN_HINT,
+        ),
+    ],
+)
+def test_a_connection_that_failed_says_why_and_what_to_try(
+    details, is_tls, words, hint
+):
+    """Nothing was sent: only a ConnectError lets a message be sent again."""
+    error = ended(grpc.StatusCode.UNAVAILABLE, details, is_tls=is_tls)
+    assert type(error) is ConnectError
+    assert (str(error), str(error.hint), error.address) == (words, hint, "it:1")
+
+
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        ("Socket closed", "heartbeat: it:1 is unavailable: Socket closed"),
+        ("", "heartbeat: it:1 is unavailable"),
+        (None, "heartbeat: it:1 is unavailable"),
+    ],
+)
+def test_a_connection_that_ended_may_have_carried_the_call(details, words):
+    error = ended(grpc.StatusCode.UNAVAILABLE, details)
+    assert type(error) is DisconnectedError
+    assert (str(error), error.hint, error.address) == (words, "", "it:1")
+
+
+def test_a_cancelled_call_names_the_server():
+    error = ended(grpc.StatusCode.CANCELLED)
+    assert type(error) is DisconnectedError
+    assert str(error) == "heartbeat: the call to it:1 was cancelled"
+    assert error.address == "it:1"
+
+
+@pytest.mark.parametrize(
+    ("is_tls", "has_answered", "hint"),
+    [
+        (True, True, ""),
+        (False, True, ""),
+        (
+            True,
+            False,
+            "does a RocketMQ proxy listen there? without TLS it needs plaintext=True",
+        ),
+        (
+            False,
+            False,
+            "does a RocketMQ proxy listen there? with TLS leave plaintext=True out",
+        ),
+    ],
+)
+def test_a_port_is_doubted_only_before_its_first_answer(is_tls, has_answered, hint):
+    late = ended(
+        grpc.StatusCode.DEADLINE_EXCEEDED, is_tls=is_tls, has_answered=has_answered
+    )
+    assert type(late) is DeadlineError
+    assert str(late) == "heartbeat: no answer from it:1 within 7 ms"
+    assert (str(late.hint), late.address) == (hint, "it:1")
+    unknown = ended(grpc.StatusCode.UNIMPLEMENTED, has_answered=has_answered)
+    assert type(unknown) is UnsupportedError
+    assert str(unknown) == "it:1 does not support the call for heartbeat"
+    assert bool(unknown.hint) is not has_answered
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "kind", "hint"),
+    [
+        ("UNAUTHENTICATED", "no", DeniedError, "check the credentials argument"),
+        ("PERMISSION_DENIED", "no", DeniedError, "check the credentials argument"),
+        ("RESOURCE_EXHAUSTED", "no", BusyError, "try again in a moment"),
+        ("NOT_FOUND", "no", NotFoundError, "create it with Admin.create_group()"),
+        ("INTERNAL", "group not found", NotFoundError, None),
+        ("INTERNAL", "no", BrokerError, ""),
+    ],
+)
+def test_another_code_of_grpc_is_kept_with_its_text(code, details, kind, hint):
+    error = ended(grpc.StatusCode[code], f"{details}\nand more")
+    assert isinstance(error, BrokerError)
+    assert type(error) is kind
+    assert str(error) == f"heartbeat: it:1 ended the call with {code}: {details}"
+    assert error.code == grpc.StatusCode[code].value[0]
+    assert (error.name, error.address) == (code, "it:1")
+    assert error.remark == f"{details}\nand more"
+    assert hint is None or str(error.hint) == hint
+
+
+def test_an_unknown_group_is_named():
+    error = ended(grpc.StatusCode.INTERNAL, "failed. group not found: %RETRY%g-1|a")
+    assert isinstance(error, NotFoundError)
+    assert str(error) == "group %RETRY%g-1|a does not exist"
+    assert error.missing == Missing("group", "%RETRY%g-1|a")
+    assert (error.code, error.name, error.address) == (13, "INTERNAL", "it:1")
+    assert error.remark == "failed. group not found: %RETRY%g-1|a"
+    assert str(error.hint) == "create it with Admin.create_group()"
+
+
+def test_only_the_start_of_a_server_s_text_is_kept():
+    by_grpc = ended(grpc.StatusCode.INTERNAL, 501 * "x")
+    by_code = error_of(
+        status("INTERNAL_SERVER_ERROR", 501 * "x"), what="send", address="it:1"
+    )
+    for error in (by_grpc, by_code):
+        assert isinstance(error, BrokerError)
+        assert error.remark == 500 * "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "remark", "kind", "hint"),
+    [
+        (
+            "UNAUTHORIZED",
+            40_100,
+            "no",
+            DeniedError,
+            "check the credentials argument",
+        ),
+        (
+            "UNAUTHORIZED",
+            40_100,
+            "username cannot be null",
+            DeniedError,
+            "calls must be signed: give the credentials argument",
+        ),
+        (
+            "UNAUTHORIZED",
+            40_100,
+            "User:bob has no permission to access",
+            DeniedError,
+            "give the account the right with mqadmin createAcl, or use another account",
+        ),
+        (
+            # Only UNAUTHORIZED says it about the account.
+            "FORBIDDEN",
+            40_300,
+            "the topic has no permission",
+            DeniedError,
+            "check the topic's permissions and the credentials",
+        ),
+        ("PAYMENT_REQUIRED", 40_200, "no", DeniedError, ""),
+        ("NOT_FOUND", 40_400, "no", NotFoundError, ""),
+        ("MESSAGE_NOT_FOUND", 40_401, "no", NotFoundError, ""),
+        (
+            "TOPIC_NOT_FOUND",
+            40_402,
+            "no",
+            NotFoundError,
+            "a proxy creates no topics; create it with: Admin.create_topic()",
+        ),
+        (
+            "CONSUMER_GROUP_NOT_FOUND",
+            40_403,
+            "no",
+            NotFoundError,
+            "create the group first",
+        ),
+        ("OFFSET_NOT_FOUND", 40_404, "no", NotFoundError, ""),
+        ("TOO_MANY_REQUESTS", 42_900, "no", BusyError, "try again in a moment"),
+        (
+            "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
+            40_014,
+            "no",
+            BrokerError,
+            "use a topic whose message.type accepts this kind of message",
+        ),
+        (
+            "ILLEGAL_FILTER_EXPRESSION",
+            40_010,
+            "no",
+            FilterError,
+            "check the filter expression",
+        ),
+        (
+            "INTERNAL_SERVER_ERROR",
+            50_001,
+            "parse the consumer's subscription failed",
+            FilterError,
+            "check the filter expression",
+        ),
+        ("INTERNAL_SERVER_ERROR", 50_001, "no", BrokerError, ""),
+        (
+            "BAD_REQUEST",
+            40_000,
+            "parse the consumer's subscription failed",
+            BrokerError,
+            "",
+        ),
+    ],
+)
+def test_a_code_of_rocketmq_becomes_an_error_of_its_kind(
+    name, code, remark, kind, hint
+):
+    error = error_of(status(name, remark), what="send", address="it:1")
+    assert isinstance(error, BrokerError)
+    assert type(error) is kind
+    assert str(error) == f"send: it:1 answered {name}: {remark}"
+    assert (error.code, error.name, error.remark) == (code, name, remark)
+    assert (str(error.hint), error.address) == (hint, "it:1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NOT_IMPLEMENTED",
+        "UNSUPPORTED",
+        "VERSION_UNSUPPORTED",
+        "VERIFY_FIFO_MESSAGE_UNSUPPORTED",
+    ],
+)
+def test_what_a_proxy_does_not_support_is_no_failure_of_the_broker(name):
+    error = error_of(status(name, "why"), what="send", address="it:1")
+    assert type(error) is UnsupportedError
+    assert str(error) == f"send: it:1 answered {name}: why"

@@ -1,0 +1,229 @@
+"""The log of redrives on the disk: what it holds, and what is read from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.errors import ConfigError, RefusedError, RmqError
+from rmqcli.redrive.log import (
+    DOUBTFUL,
+    NEW,
+    SENT,
+    LetterPlace,
+    LetterResult,
+    LetterStates,
+    default_path,
+    open_log,
+    read_log,
+)
+
+CLUSTER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.1:10911",)})
+OTHER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.2:10911",)})
+
+A0 = LetterPlace("broker-a", 0, 7, 4_096)
+A1 = LetterPlace("broker-a", 0, 9, 8_192)
+B0 = LetterPlace("broker-b", 3, 0, 12)
+
+HEAD = (
+    '{"version":1,"group":"billing","cluster":{"names":["DefaultCluster"],'
+    '"brokers":{"broker-a":["10.0.0.1:10911"]}},"at_ms":5}\n'
+)
+#: Two batches: one whose outcomes are known, and one that a kill has interrupted.
+WRITTEN = (
+    HEAD
+    + '{"batch":1,"at_ms":6,"intent":[["broker-a",0,7,4096],["broker-b",3,0,12]]}\n'
+    '{"batch":1,"at_ms":8,"outcome":['
+    '["broker-a",0,7,4096,"SEND_OK","orders","AB01","broker-a",2,31,null],'
+    '["broker-b",3,0,12,"UNKNOWN","orders",null,null,null,null,"no answer"]]}\n'
+    '{"batch":2,"at_ms":9,"intent":[["broker-a",0,9,8192]]}\n'
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "redrive" / "log.jsonl"
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_each_line_says_what_was_sent_when_and_what_became_of_it(path):
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.intend([A0, B0], at_ms=6)
+    log.conclude(
+        [
+            LetterResult(A0, "SEND_OK", "orders", "AB01", "broker-a", 2, 31),
+            LetterResult(B0, "UNKNOWN", "orders", error="no answer"),
+        ],
+        at_ms=8,
+    )
+    log.intend([A1], at_ms=9)
+    log.close()
+    assert path.read_text() == WRITTEN
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (
+        0o600,
+        0o700,
+    )
+
+
+def test_outcomes_reach_the_disk_together_with_the_next_letters_or_at_the_end(path):
+    """A kill in between leaves one batch in doubt, as one during the batch does."""
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.intend([A0], at_ms=6)
+    begun = path.read_text()
+    log.conclude([LetterResult(A0, "SEND_OK", "orders")], at_ms=8)
+    assert path.read_text() == begun
+    assert read_log(path, "billing", CLUSTER)[0].get(A0) == DOUBTFUL
+    log.intend([A1], at_ms=9)
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert [states.get(each) for each in (A0, A1)] == [SENT, DOUBTFUL]
+    log.conclude([LetterResult(A1, "SEND_OK", "orders")], at_ms=10)
+    log.flush()
+    assert read_log(path, "billing", CLUSTER)[0].get(A1) == SENT
+    log.intend([B0], at_ms=11)
+    log.conclude([LetterResult(B0, "SEND_OK", "orders")], at_ms=12)
+    log.close()
+    assert read_log(path, "billing", CLUSTER)[0].get(B0) == SENT
+
+
+def test_a_log_is_continued_with_the_next_batch(path):
+    write(path, WRITTEN)
+    log = open_log(path, "billing", CLUSTER, at_ms=10)
+    log.intend([A1], at_ms=11)
+    log.close()
+    assert path.read_text() == (
+        WRITTEN + '{"batch":3,"at_ms":11,"intent":[["broker-a",0,9,8192]]}\n'
+    )
+
+
+def test_states_follow_from_the_last_word_on_each_letter(path):
+    write(path, WRITTEN)
+    states, batch, length = read_log(path, "billing", CLUSTER)
+    assert (batch, length) == (3, len(WRITTEN))
+    assert [states.get(each) for each in (A0, B0, A1)] == [SENT, DOUBTFUL, DOUBTFUL]
+    assert states.get(A0._replace(queue_offset=8)) == NEW
+    assert states.get(A0._replace(queue_offset=6)) == NEW
+    assert states.get(A0._replace(queue_offset=10)) == NEW
+    assert states.get(A0._replace(queue_id=1)) == NEW
+
+
+def test_a_log_that_is_open_knows_the_same_states(path):
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.intend([A0, A1, B0], at_ms=6)
+    assert [log.states.get(each) for each in (A0, A1, B0)] == [DOUBTFUL] * 3
+    log.conclude(
+        [
+            LetterResult(A0, "SLAVE_NOT_AVAILABLE", "orders"),
+            LetterResult(A1, "UNKNOWN", "orders"),
+            LetterResult(B0, "NO_PERMISSION", "orders"),
+        ],
+        at_ms=7,
+    )
+    log.close()
+    assert [log.states.get(each) for each in (A0, A1, B0)] == [SENT, DOUBTFUL, NEW]
+
+
+@pytest.mark.parametrize(
+    "status",
+    ["SEND_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"],
+)
+def test_a_stored_letter_is_sent_whatever_the_broker_says_of_its_copies(path, status):
+    write(path, HEAD + f'{{"batch":1,"outcome":[["broker-a",0,7,4096,"{status}"]]}}\n')
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert states.get(A0) == SENT
+
+
+def test_a_letter_of_a_topic_that_was_created_again_is_new(path):
+    """Its offset is that of another letter, which was sent."""
+    write(path, WRITTEN)
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert states.get(A0._replace(commit_log_offset=4_097)) == NEW
+
+
+def test_a_line_that_a_kill_has_cut_is_removed(path):
+    write(path, WRITTEN + '{"batch":3,"at_ms":9,"inte')
+    assert read_log(path, "billing", CLUSTER)[1:] == (3, len(WRITTEN))
+    open_log(path, "billing", CLUSTER, at_ms=10).close()
+    assert path.read_text() == WRITTEN
+
+
+def test_a_file_that_does_not_exist_has_no_batches(path):
+    states, batch, length = read_log(path, "billing", CLUSTER)
+    assert (batch, length, states.get(A0)) == (1, 0, NEW)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("null", "TypeError"),
+        ("[]", "TypeError"),
+        ('{"at_ms":1}', "KeyError"),
+        ('{"batch":"x"}', "ValueError"),
+        ('{"batch":1,"intent":7}', "TypeError"),
+        ('{"batch":1,"intent":[["broker-a",0,7]]}', "ValueError"),
+        ('{"batch":1,"intent":[["broker-a",-1,7,4096]]}', "TypeError"),
+        ('{"batch":1,"intent":[["broker-a",0,"7",4096]]}', "TypeError"),
+        (
+            '{"batch":1,"intent":[["broker-a",0,7,1],["broker-a",0,1000000007,1]]}',
+            "ValueError('broker-a:0:1000000007 is too far",
+        ),
+        (f'{{"batch":1,"intent":[["broker-a",0,7,{2**63}]]}}', "TypeError"),
+        ("[" * 100_000, "RecursionError"),
+        ("{", "JSONDecodeError"),
+    ],
+)
+def test_a_damaged_log_is_refused_with_the_place(path, line, says):
+    write(path, f"{HEAD}{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        open_log(path, "billing", CLUSTER, at_ms=10)
+    assert f"damaged after {len(HEAD)} bytes: {says}" in caught.value.message
+    assert path.read_text() == f"{HEAD}{line}\n"
+    # The file is not locked any more.
+    write(path, HEAD)
+    open_log(path, "billing", CLUSTER, at_ms=10).close()
+
+
+def test_the_first_line_must_be_of_this_version_group_and_cluster(path):
+    write(path, HEAD.replace('"version":1', '"version":2'))
+    with pytest.raises(ConfigError, match="version 2 is not 1"):
+        read_log(path, "billing", CLUSTER)
+    write(path, HEAD)
+    with pytest.raises(RefusedError, match="the log of group billing, not of shipping"):
+        read_log(path, "shipping", CLUSTER)
+    with pytest.raises(RefusedError, match=r"10\.0\.0\.1:10911.*this cluster is"):
+        read_log(path, "billing", OTHER)
+
+
+def test_a_folder_in_the_place_of_the_log_is_an_error(tmp_path):
+    with pytest.raises(RmqError, match="cannot be opened"):
+        open_log(tmp_path, "billing", CLUSTER, at_ms=1)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_log(tmp_path, "billing", CLUSTER)
+
+
+def test_the_log_of_a_group_is_in_the_folder_of_the_users_state():
+    environ = {"XDG_STATE_HOME": "/state"}
+    two = ClusterIdentity(("a/b", "c"), {})
+    assert str(default_path(environ, "billing", two)) == (
+        "/state/rmqcli/redrive/billing@a_b+c.jsonl"
+    )
+    assert str(default_path(environ, "billing", ClusterIdentity((), {}))) == (
+        "/state/rmqcli/redrive/billing@cluster.jsonl"
+    )
+
+
+def test_letters_that_are_too_far_apart_are_of_no_queue(monkeypatch):
+    monkeypatch.setattr("rmqcli.redrive.log._SPAN_MAX", 10)
+    states = LetterStates()
+    states.set(A0, SENT)
+    last, first = A0._replace(queue_offset=16), A0._replace(queue_offset=6)
+    states.set(last, DOUBTFUL)
+    with pytest.raises(ValueError, match="broker-a:0:17 is too far"):
+        states.set(A0._replace(queue_offset=17), SENT)
+    with pytest.raises(ValueError, match="broker-a:0:6 is too far"):
+        states.set(first, SENT)
+    states.set(first._replace(queue_id=1), SENT)  # another queue
+    assert [states.get(each) for each in (A0, last, first)] == [SENT, DOUBTFUL, NEW]

@@ -1,0 +1,113 @@
+"""What a Cluster makes takes all that the classes of its clients take."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+import rmqcli
+from rmqcli import Admin, Consumer, Producer, SimpleConsumer, UsageError, aio
+from rmqcli.aio import AsyncAdmin, AsyncConsumer, AsyncProducer, AsyncSimpleConsumer
+
+#: What a cluster gives to its clients itself, and what only tests give.
+OF_THE_CLUSTER = {"client", "namesrv", "endpoints", "clock"}
+
+MADE = [
+    (rmqcli.Cluster, "admin", Admin),
+    (rmqcli.Cluster, "consumer", Consumer),
+    (rmqcli.Cluster, "producer", Producer),
+    (rmqcli.Cluster, "simple_consumer", SimpleConsumer),
+    (aio.AsyncCluster, "admin", AsyncAdmin),
+    (aio.AsyncCluster, "consumer", AsyncConsumer),
+    (aio.AsyncCluster, "producer", AsyncProducer),
+    (aio.AsyncCluster, "simple_consumer", AsyncSimpleConsumer),
+]
+
+NEEDED = {"group": "g", "topics": "orders"}
+
+
+def arguments(function):
+    """The arguments of a function with their kinds and defaults, without `self`."""
+    return {
+        name: (each.kind, each.default)
+        for name, each in inspect.signature(function).parameters.items()
+        if name not in OF_THE_CLUSTER | {"self"}
+    }
+
+
+def ids(each):
+    return getattr(each, "__name__", each)
+
+
+@pytest.mark.parametrize(("cluster", "method", "kind"), MADE, ids=ids)
+def test_a_client_of_a_cluster_takes_the_arguments_of_its_class(cluster, method, kind):
+    assert arguments(getattr(cluster, method)) == arguments(kind)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "method", "name"),
+    [
+        (cluster, method, name)
+        for cluster, method, kind in MADE
+        for name in arguments(kind)
+    ],
+    ids=ids,
+)
+def test_each_argument_reaches_the_client(cluster, method, name):
+    """The client refuses an object of no use, so it has been given it."""
+    connect = rmqcli.connect if cluster is rmqcli.Cluster else aio.connect
+    made = connect("127.0.0.1:1")
+    call = getattr(made, method)
+    needed = {key: value for key, value in NEEDED.items() if key in arguments(call)}
+    with pytest.raises(TypeError):
+        call(**{**needed, name: object()})
+
+
+@pytest.mark.parametrize(("cluster", "method", "kind"), MADE, ids=ids)
+def test_a_client_of_a_cluster_has_its_servers_and_is_closed_with_it(
+    cluster, method, kind
+):
+    config: dict[str, Any] = {"namesrv": "10.0.0.1:9876", "timeout_ms": 1_234}
+
+    def make(made):
+        call = getattr(made, method)
+        needed: dict[str, Any] = {
+            key: each for key, each in NEEDED.items() if key in arguments(call)
+        }
+        if kind is Consumer:
+            needed["on_message"] = print
+        return call(**needed)
+
+    if cluster is rmqcli.Cluster:
+        with rmqcli.connect(**config) as made:
+            client = make(made)
+            assert (made.config.namesrv, made.config.timeout_ms) == (
+                ("10.0.0.1:9876",),
+                1_234,
+            )
+        shown = repr(client)
+        with pytest.raises(UsageError):
+            client.start()
+    else:
+
+        async def main():
+            async with aio.connect(**config) as made:
+                client = make(made)
+                assert made.config.timeout_ms == 1_234
+            with pytest.raises(UsageError):
+                await client.start()
+            return repr(client)
+
+        shown = asyncio.run(main())
+    assert "10.0.0.1:9876" in shown
+
+
+def test_both_kinds_of_clusters_are_reached_in_the_same_way():
+    assert arguments(aio.connect) == arguments(rmqcli.connect)
+    needed = {"credentials", "tls", "plaintext", "timeout_ms", "namesrv", "endpoints"}
+    for name in needed:
+        with pytest.raises(TypeError):
+            aio.connect(**dict[str, Any]({name: object()}))
