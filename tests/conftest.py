@@ -61,6 +61,15 @@ def pytest_configure(config):
     GUARD.mark_all()
 
 
+def pytest_make_parametrize_id(config, val, argname):
+    """Name bytes by their argument (pytest numbers those of the same name).
+
+    Compressed bytes may hold the time, and the workers of a run must collect the same
+    names, or pytest-xdist ends the run.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_unconfigure():
     """Kill processes that tests left; the guard does so even if pytest is killed.
 
@@ -75,6 +84,8 @@ def _set_time_limits(*, before, after):
     """Replace the default time limit of each function that takes one."""
     functions: Any = {ClientConfig.__init__: "timeout_ms", make_common: "timeout"}
     for function, name in functions.items():
+        if function.__kwdefaults__ is None:
+            continue  # mutmut has put one of its own in the function's place
         assert function.__kwdefaults__[name] == before
         function.__kwdefaults__[name] = after
 
@@ -219,6 +230,13 @@ def _state_is_not_the_users(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _profiles_are_not_the_users(tmp_path_factory, monkeypatch):
+    """Give every test a folder of its own for profiles, and no profile in use."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    monkeypatch.delenv("RMQ_PROFILE", raising=False)
 
 
 @pytest.fixture(scope="module")
