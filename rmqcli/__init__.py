@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
-    from rmqcli.admin.brokers import BrokerDetail, BrokerRow
+    from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
     from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters, LetterList
     from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
@@ -166,7 +166,7 @@ if TYPE_CHECKING:
 #: Module -> the public names that are loaded from it on first use.
 _NAMES = {
     "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
-    "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow"),
+    "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow", "ThreadPoolQueue"),
     "rmqcli.admin.groups": (
         "GroupDetail",
         "GroupList",
@@ -425,6 +425,7 @@ __all__ = [
     "SubscriptionData",
     "SubscriptionGroupConfig",
     "TextError",
+    "ThreadPoolQueue",
     "TimeLimitError",
     "TlsOptions",
     "TopicBroker",

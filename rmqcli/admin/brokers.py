@@ -3,22 +3,27 @@
 `list_brokers` has a row for each broker process; `ask_each` and `ask_many` send calls
 to many brokers at once.
 
-Source: BrokerController.prepareRuntimeInfo and ClusterListSubCommand in
-apache/rocketmq.
+Source: BrokerController.prepareRuntimeInfo, ClusterListSubCommand and
+DefaultHAService.getRuntimeInfo in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.api.broker_errors import not_found
-from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
+from rmqcli.api.calls.config import (
+    get_broker_config,
+    get_broker_ha_status,
+    get_broker_runtime_info,
+)
 from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError
 from rmqcli.model import MASTER_ID
 from rmqcli.tasks import Request
+from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.model import BrokerData
+    from rmqcli.wire.bodies.ha import HARuntimeInfo
 
 
 K = TypeVar("K")
@@ -63,12 +69,27 @@ def ask_many(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadPoolQueue:
+    """The requests that wait for a thread; the first has waited for `head_wait_ms`."""
+
+    size: int
+    capacity: int
+    head_wait_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRow:
     """One broker process. Values that it did not report are None.
 
     `error` is set when the broker did not answer. `in_tps` and `out_tps` are messages
     stored and read per second, over the last 10 s. Ratios are between 0 and 1.
-    `boot_timestamp_ms` is by the broker's own clock.
+    `boot_timestamp_ms` is by the broker's own clock, as is `earliest_message_ms`, the
+    store time of its oldest message. `page_cache_lock_ms` is how long a message is
+    being written to the page cache now.
+
+    A master has `slaves` connected, of which `slaves_in_sync` are in sync; before 5.0 a
+    broker does not report them, and `slaves_reason` says why they are not known. A
+    slave is `behind_bytes` behind its master.
     """
 
     cluster: str
@@ -81,6 +102,15 @@ class BrokerRow:
     commit_log_disk_ratio: float | None = None
     consume_queue_disk_ratio: float | None = None
     boot_timestamp_ms: int | None = None
+    earliest_message_ms: int | None = None
+    page_cache_lock_ms: int | None = None
+    send_queue: ThreadPoolQueue | None = None
+    pull_queue: ThreadPoolQueue | None = None
+    dispatch_behind_bytes: int | None = None
+    slaves: int | None = None
+    slaves_in_sync: int | None = None
+    slaves_reason: str | None = None
+    behind_bytes: int | None = None
     error: RmqError | None = None
 
     @property
@@ -121,59 +151,93 @@ def show_broker(client: Client, broker_name: str) -> list[BrokerDetail]:
     broker = client.cluster_info().brokers.get(broker_name)
     if broker is None:
         raise not_found("broker", broker_name)
-    addresses = {str(number): at for number, at in sorted(broker.addresses.items())}
-    infos = ask_each(client, addresses, get_broker_runtime_info())
-    settings = ask_each(client, addresses, get_broker_config())
+    return read_brokers(client, [broker], with_settings=True)
+
+
+def list_brokers(client: Client) -> list[BrokerRow]:
+    """List all brokers that the name server knows, sorted by cluster, name and id."""
+    brokers = client.cluster_info().brokers.values()
+    found = read_brokers(client, brokers, with_settings=False)
+    return [each.row for each in found]
+
+
+def read_brokers(
+    client: Client, brokers: Iterable[BrokerData], *, with_settings: bool
+) -> list[BrokerDetail]:
+    """Ask all processes of `brokers` about themselves, side by side.
+
+    They are sorted by cluster, name and id. Slaves are asked about after masters have
+    answered, which tells the version.
+    """
+    places = sorted(
+        (broker.cluster, broker.broker_name, broker_id, address)
+        for broker in brokers
+        for broker_id, address in broker.addresses.items()
+    )
+    asked = [(place, get_broker_runtime_info()) for place in places]
+    if with_settings:
+        asked += [(place, get_broker_config()) for place in places]
+    answers = run_tasks(client, [Request(place[3], call) for place, call in asked])
+    infos = dict(zip(places, answers, strict=False))
+    settings = dict(zip(places, answers[len(places) :], strict=False))
+    masters = {
+        place: (place[3], get_broker_ha_status())
+        for place in places
+        if place[2] == MASTER_ID and (client.known_version(place[3]) or 0) >= V5_0_0
+    }
+    replication = ask_many(client, masters)
+    ends = {
+        place[:2]: _integer(info, "commitLogMaxOffset")
+        for place, info in infos.items()
+        if place[2] == MASTER_ID and not isinstance(info, RmqError)
+    }
     found = []
-    for number, address in sorted(broker.addresses.items()):
-        info, shown = infos[str(number)], settings[str(number)]
-        place = (broker.cluster, broker_name, number, address)
+    for place in places:
+        info, shown = infos[place], settings.get(place)
+        row = _row(place, info)
+        if row.error is None and row.broker_id == MASTER_ID:
+            row = _with_slaves(row, replication.get(place))
+        elif row.error is None:
+            end, at = ends.get(place[:2]), _integer(info, "commitLogMaxOffset")
+            behind = None if end is None or at is None else max(0, end - at)
+            row = replace(row, behind_bytes=behind)
         found.append(
             BrokerDetail(
-                row=_row(place, info),
+                row=row,
                 runtime=None if isinstance(info, RmqError) else dict(info),
-                settings=None if isinstance(shown, RmqError) else dict(shown),
+                settings=None
+                if shown is None or isinstance(shown, RmqError)
+                else dict(shown),
                 settings_error=shown if isinstance(shown, RmqError) else None,
             )
         )
     return found
 
 
-def list_brokers(client: Client) -> list[BrokerRow]:
-    """List all brokers that the name server knows, sorted by cluster, name and id."""
-    info = client.cluster_info()
-    addresses = {
-        f"{name} {broker_id}": address
-        for name, broker in info.brokers.items()
-        for broker_id, address in broker.addresses.items()
-    }
-    answers = ask_each(client, addresses, get_broker_runtime_info())
-    rows = [
-        _row((broker.cluster, name, broker_id, address), answers[f"{name} {broker_id}"])
-        for name, broker in info.brokers.items()
-        for broker_id, address in broker.addresses.items()
-    ]
-    return sorted(rows, key=lambda row: (row.cluster, row.broker_name, row.broker_id))
+def _with_slaves(row: BrokerRow, answer: HARuntimeInfo | RmqError | None) -> BrokerRow:
+    if answer is None:
+        reason = f"RocketMQ {row.version} does not report its slaves"
+        return replace(row, slaves_reason=reason)
+    if isinstance(answer, RmqError):
+        return replace(row, slaves_reason=answer.message)
+    return replace(
+        row,
+        slaves=len(answer.ha_connection_info),
+        slaves_in_sync=max(0, answer.in_sync_slave_nums),
+    )
 
 
 def _row(
     place: tuple[str, str, int, str], answer: Mapping[str, str] | RmqError
 ) -> BrokerRow:
     cluster, broker_name, broker_id, address = place
+    row = BrokerRow(
+        cluster=cluster, broker_name=broker_name, broker_id=broker_id, address=address
+    )
     if isinstance(answer, RmqError):
-        return BrokerRow(
-            cluster=cluster,
-            broker_name=broker_name,
-            broker_id=broker_id,
-            address=address,
-            error=answer,
-        )
-    boot = _number(answer.get("bootTimestamp"))
-    return BrokerRow(
-        cluster=cluster,
-        broker_name=broker_name,
-        broker_id=broker_id,
-        address=address,
+        return replace(row, error=answer)
+    return replace(
+        row,
         version=_version(answer.get("brokerVersionDesc")),
         in_tps=_first_number(answer.get("putTps")),
         # "Transferred" counts messages that were sent out; "found" counts pulls.
@@ -182,8 +246,28 @@ def _row(
         ),
         commit_log_disk_ratio=_ratio(answer.get("commitLogDiskRatio")),
         consume_queue_disk_ratio=_ratio(answer.get("consumeQueueDiskRatio")),
-        boot_timestamp_ms=None if not boot else int(boot),
+        boot_timestamp_ms=_integer(answer, "bootTimestamp") or None,
+        earliest_message_ms=_integer(answer, "earliestMessageTimeStamp") or None,
+        page_cache_lock_ms=_integer(answer, "pageCacheLockTimeMills"),
+        send_queue=thread_pool_queue(answer, "send"),
+        pull_queue=thread_pool_queue(answer, "pull"),
+        dispatch_behind_bytes=_integer(answer, "dispatchBehindBytes"),
     )
+
+
+def thread_pool_queue(runtime: Mapping[str, str], pool: str) -> ThreadPoolQueue | None:
+    """Return how full the queue of a broker's thread pool is; None if not reported."""
+    size = _integer(runtime, f"{pool}ThreadPoolQueueSize")
+    capacity = _integer(runtime, f"{pool}ThreadPoolQueueCapacity")
+    if size is None or not capacity:
+        return None
+    head = _integer(runtime, f"{pool}ThreadPoolQueueHeadWaitTimeMills")
+    return ThreadPoolQueue(size=size, capacity=capacity, head_wait_ms=head)
+
+
+def _integer(runtime: Mapping[str, str], name: str) -> int | None:
+    value = _number(runtime.get(name))
+    return None if value is None else int(value)
 
 
 def _version(text: str | None) -> str | None:

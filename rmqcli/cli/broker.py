@@ -8,6 +8,7 @@ broker answers.
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.options import Common, argument, command_options, option
@@ -16,7 +17,21 @@ from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.brokers import BrokerDetail, BrokerRow
+    from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
+
+
+def _pool_column(pool: str) -> Column:
+    return Column(
+        f"{pool}_queue",
+        f"requests that wait for a {pool} thread: size, capacity, head_wait_ms",
+        title=None,
+        value=lambda row: _pool(getattr(row, f"{pool}_queue")),
+    )
+
+
+def _pool(queue: ThreadPoolQueue | None) -> dict[str, int | None] | None:
+    return None if queue is None else asdict(queue)
+
 
 COLUMNS = (
     Column("cluster", "cluster of the broker", priority=40),
@@ -56,6 +71,40 @@ COLUMNS = (
         "the higher of the two, in percent",
         value=lambda row: None if row.disk_ratio is None else f"{row.disk_ratio:.0%}",
         priority=50,
+    ),
+    Column(
+        "in_sync",
+        "slaves of a master that are in sync, of those that are connected",
+        title="IN SYNC",
+        value=lambda row: (
+            None if row.slaves is None else f"{row.slaves_in_sync}/{row.slaves}"
+        ),
+        align="right",
+        priority=55,
+    ),
+    Column("slaves", "slaves that are connected to a master", title=None),
+    Column("slaves_in_sync", "how many of them are in sync", title=None),
+    Column("slaves_reason", "why these are not known", title=None),
+    Column("behind_bytes", "how far a slave's log is behind its master's", title=None),
+    _pool_column("send"),
+    _pool_column("pull"),
+    Column(
+        "page_cache_lock_ms",
+        "how long a message is being written to the page cache now",
+        title=None,
+    ),
+    Column(
+        "dispatch_behind_bytes",
+        "end of the log that is not yet in the consume queues",
+        title=None,
+    ),
+    Column(
+        "earliest_message",
+        "store time of its oldest message, by its own clock",
+        title=None,
+        value=lambda row: (
+            row.earliest_message_ms and format_rfc3339(row.earliest_message_ms)
+        ),
     ),
     Column(
         "boot_timestamp",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.brokers import list_brokers
+from rmqcli.admin.brokers import ThreadPoolQueue, list_brokers
 from rmqcli.api.client import Client
 from rmqcli.cli.broker import _row
 from rmqcli.config import ClientConfig
@@ -109,3 +109,63 @@ def test_ratios_stay_numbers_for_programs():
         0.123,
         0.5,
     )
+
+
+def rows_of(namesrv):
+    with Client(ClientConfig(namesrv=(namesrv,))) as client:
+        return list_brokers(client)
+
+
+def test_a_master_shows_its_slaves_and_each_slave_how_far_it_is_behind(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("orders")
+    cluster.send("orders", ["x" * 100] * 10)
+    cluster.add_slave()
+    slow = cluster.add_slave(behind=4)
+    master, quick, late = rows_of(cluster.namesrv)
+    assert (master.slaves, master.slaves_in_sync, master.slaves_reason) == (2, 2, None)
+    assert (master.behind_bytes, quick.behind_bytes) == (None, 0)
+    assert late.behind_bytes > 400
+    assert (late.slaves, late.slaves_in_sync) == (None, None)
+    slow.kill()
+    assert rows_of(cluster.namesrv)[0].slaves == 1
+
+
+def test_a_broker_of_4_x_says_why_its_slaves_are_not_known(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(like="4.9.7")
+    cluster.add_slave()
+    master, slave = rows_of(cluster.namesrv)
+    assert (master.slaves, master.slaves_in_sync) == (None, None)
+    assert master.slaves_reason == "RocketMQ 4.9.7 does not report its slaves"
+    assert slave.behind_bytes == 0  # both report where their logs end
+
+
+def test_the_queues_of_thread_pools_are_read():
+    row = brokers_saying(
+        {
+            "sendThreadPoolQueueSize": "7",
+            "sendThreadPoolQueueCapacity": "10000",
+            "sendThreadPoolQueueHeadWaitTimeMills": "150",
+            "pullThreadPoolQueueSize": "1",
+            "pageCacheLockTimeMills": "12",
+            "dispatchBehindBytes": "-1",
+            "earliestMessageTimeStamp": "-1",
+        }
+    )[0]
+    assert row.send_queue == ThreadPoolQueue(size=7, capacity=10_000, head_wait_ms=150)
+    assert row.pull_queue is None  # without its capacity the size says nothing
+    assert row.page_cache_lock_ms == 12
+    assert (row.dispatch_behind_bytes, row.earliest_message_ms) == (None, None)
+
+
+@pytest.mark.java
+def test_real_brokers_report_slaves_from_5_0_on(real_cluster):
+    (row,) = rows_of(real_cluster.namesrv)
+    if real_cluster.version == "4.6.0":
+        assert row.slaves_reason == "RocketMQ 4.6.0 does not report its slaves"
+    else:
+        assert (row.slaves, row.slaves_in_sync, row.slaves_reason) == (0, 0, None)
+    assert (row.send_queue.size, row.send_queue.capacity) == (0, 10_000)
+    assert row.page_cache_lock_ms == 0

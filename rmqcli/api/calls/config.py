@@ -29,6 +29,7 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
+    from rmqcli.wire.bodies.ha import HARuntimeInfo
 
 #: The topic whose route and permissions a new topic copies.
 AUTO_CREATE_TOPIC_KEY_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -171,4 +172,16 @@ def get_broker_config() -> Call[dict[str, str]]:
         RequestCode.GET_BROKER_CONFIG,
         lambda answer: parse_properties_text(answer.body),
         what="broker settings",
+    )
+
+
+def get_broker_ha_status() -> Call[HARuntimeInfo]:
+    """The slaves of a master, or what a slave has copied (5.0 and later)."""
+    from rmqcli.wire.bodies.ha import HARuntimeInfo  # needed by few commands
+
+    return make_call(
+        RequestCode.GET_BROKER_HA_STATUS,
+        lambda answer: decode_body(HARuntimeInfo, answer.body),
+        what="replication status",
+        needs_version=V5_0_0,
     )

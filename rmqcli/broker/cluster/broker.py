@@ -194,6 +194,8 @@ class EmbeddedBroker:
     def _leave(self) -> None:
         self.is_running = False
         self._topics_are_new = False
+        if self._replication is not None:
+            self._replication.detach(self.state)
         self._server.drop(self._port)
         self._port.core = None
         self._retract(self.state)

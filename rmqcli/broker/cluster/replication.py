@@ -52,6 +52,7 @@ class Replication:
         master = self._master()
         self._take_tables(master, slave)
         end = master.store.log_bounds()[1]
+        master.slaves[slave.settings.address] = slave.store.log_bounds()[1]
         if self._done == (slave, end, self._behind):
             return
         at = slave.store.log_bounds()[1]
@@ -64,8 +65,13 @@ class Replication:
             at += len(record)
         for message in ahead[: max(0, len(ahead) - self._behind)]:
             _append(slave, message, tags_code=_tags_code(master, message))
+        master.slaves[slave.settings.address] = slave.store.log_bounds()[1]
         if at >= end:
             self._done = (slave, end, self._behind)
+
+    def detach(self, slave: BrokerState) -> None:
+        """Tell the master that `slave` has gone."""
+        self._master().slaves.pop(slave.settings.address, None)
 
     def _take_tables(self, master: BrokerState, slave: BrokerState) -> None:
         if slave.topics.all() != master.topics.all():

@@ -1,14 +1,15 @@
-"""Requests of mqadmin about the broker itself: 25, 26, 28, 43, 45, 315, 321 and 328.
+"""Requests of mqadmin about the broker itself: 25, 26, 28, 43, 45, 315, 321, 328, 907.
 
 They read or set settings, and read the runtime table, statistics, all offsets, entries
-of a consume queue, and producers.
+of a consume queue, producers, and how far slaves are behind.
 Imitated: the keys of the runtime table that tools print, with real values where the
 broker has them.
 Not imitated: thread pools, page cache and latencies (constants), totals by day and by
-hour (zero), filter data of SQL subscriptions.
+hour (zero), filter data of SQL subscriptions, rates and times of replication (zero).
 
 Source: `AdminBrokerProcessor`, its `prepareRuntimeInfo` and
-`StoreStatsService.getRuntimeInfo` in apache/rocketmq.
+`StoreStatsService.getRuntimeInfo`, and `DefaultHAService.getRuntimeInfo` in
+apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ from rmqcli.wire.bodies.broker import (
 )
 from rmqcli.wire.bodies.config import KVTable, parse_properties_text
 from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
+from rmqcli.wire.bodies.ha import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
-from rmqcli.wire.version import V4_9_4
+from rmqcli.wire.version import V4_9_4, V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
@@ -171,6 +177,38 @@ def get_producers(broker: BrokerState, _: BrokerRequest) -> Reply:
         for group in broker.clients.producer_groups()
     }
     return Reply(body=encode_body(ProducerTableInfo(data=table)))
+
+
+#: MessageStoreConfig.haMaxGapNotInSync
+_IN_SYNC_BYTES: Final = 256 * 1024 * 1024
+
+
+@handles(RequestCode.GET_BROKER_HA_STATUS, since=V5_0_0)
+def get_ha_status(broker: BrokerState, _: BrokerRequest) -> Reply:
+    """GET_BROKER_HA_STATUS (907)."""
+    end = broker.store.log_bounds()[1]
+    copied = HAClientRuntimeInfo()
+    if broker.settings.broker_id:
+        copied = HAClientRuntimeInfo(max_offset=end)
+        info = HARuntimeInfo(master=False, ha_client_runtime_info=copied)
+        return Reply(body=encode_body(info))
+    slaves = [
+        HAConnectionRuntimeInfo(
+            addr=address,
+            slave_ack_offset=offset,
+            diff=end - offset,
+            in_sync=end - offset < _IN_SYNC_BYTES,
+        )
+        for address, offset in sorted(broker.slaves.items())
+    ]
+    info = HARuntimeInfo(
+        master=True,
+        master_commit_log_max_offset=end,
+        in_sync_slave_nums=sum(each.in_sync for each in slaves),
+        ha_connection_info=slaves,
+        ha_client_runtime_info=copied,
+    )
+    return Reply(body=encode_body(info))
 
 
 _POOLS: Final = {

@@ -77,6 +77,8 @@ class BrokerState(BrokerContext):
         self.offsets = ConsumerOffsets() if offsets is None else offsets
         self.configuration = Configuration(self, self.topics)
         self.clients = ClientTable(self, self.groups)
+        #: address of each slave that copies from this broker -> end of its log
+        self.slaves: dict[str, int] = {}
         self.locks = LockTable()
         self.holds = PullRequestHoldService(self)
         self.client_calls = ClientCalls(self)
