@@ -42,6 +42,7 @@ from rmqcli.checked import (
     check_coroutine_function,
     check_int,
     check_returned,
+    check_type,
 )
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer
@@ -227,6 +228,7 @@ class AsyncConsumer(AsyncClient):
         the listener has ended; see `wait`. A close that is cancelled continues; another
         call waits for its end.
         """
+        check_type(timeout_ms, (int, type(None)), "timeout_ms")
         member, runner = self._member, self._runner
         if self._loop is None:
             member.close()

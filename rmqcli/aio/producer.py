@@ -126,6 +126,7 @@ class AsyncProducer(AsyncClient):
         `send` that waits for room raises UsageError. A close that is cancelled
         continues; another call waits for its end.
         """
+        check_type(timeout_ms, (int, type(None)), "timeout_ms")
         await self._close(partial(self._producer.close, timeout_ms=timeout_ms))
 
     # --- sending ---

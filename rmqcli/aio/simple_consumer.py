@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.aio.handover import AsyncClient, EventLoop
+from rmqcli.checked import check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.consumer import (
     ACK_TIMEOUT_MS,
@@ -118,6 +119,7 @@ class AsyncSimpleConsumer(AsyncClient):
         See `SimpleConsumer.close`. Messages of receives that were cancelled are given
         back. A close that is cancelled continues; another call waits for its end.
         """
+        check_type(timeout_ms, int, "timeout_ms")
         await self._close(partial(self._member.close, timeout_ms=timeout_ms))
 
     async def receive(
