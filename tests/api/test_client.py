@@ -187,22 +187,42 @@ def test_a_code_that_an_old_broker_ignores_is_never_sent_to_it():
 
 
 @pytest.mark.parametrize(
-    ("code", "remark", "kind"),
+    ("code", "remark", "kind", "says"),
     [
-        (1, "boom", BrokerError),
-        (1, "org.apache.rocketmq.acl.common.AclException: no", DeniedError),
-        (2, "[OVERLOAD]", BusyError),
-        (3, "request type 9 not supported", UnsupportedError),
-        (16, "no", DeniedError),
-        (26, "no group", NotFoundError),
-        (4242, "from the future", BrokerError),
+        (1, "boom", BrokerError, "SYSTEM_ERROR: boom"),
+        (1, " boom \n\tat Main\n", BrokerError, "SYSTEM_ERROR: boom"),
+        (1, None, BrokerError, "SYSTEM_ERROR"),
+        (
+            1,
+            "org.apache.rocketmq.acl.common.AclException: no",
+            DeniedError,
+            "SYSTEM_ERROR: org.apache.rocketmq.acl.common.AclException: no",
+        ),
+        (2, "[OVERLOAD]", BusyError, "SYSTEM_BUSY: [OVERLOAD]"),
+        (16, "no", DeniedError, "NO_PERMISSION: no"),
+        (26, "none", NotFoundError, "SUBSCRIPTION_GROUP_NOT_EXIST: none"),
+        (4242, "from the future", BrokerError, "4242: from the future"),
     ],
 )
-def test_codes_become_errors_that_say_who_and_why(code, remark, kind):
+def test_codes_become_errors_that_say_who_and_why(code, remark, kind, says):
     with (
         Peer(answering(code=code, remark=remark)) as peer,
         client_of(peer.address) as client,
         pytest.raises(kind) as caught,
+    ):
+        client.invoke(peer.address, get_max_offset("T", 0))
+
+    error = caught.value
+    assert error.message == f"max offset of T:0: {peer.address} answered {says}"
+    assert (error.code, error.address) == (code, peer.address)
+    assert error.remark == (remark or "")
+
+
+def test_a_request_that_a_broker_does_not_know_needs_a_newer_one():
+    with (
+        Peer(answering(code=3, remark="request type 9 not supported")) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(UnsupportedError, match="does not support the request") as caught,
     ):
         client.invoke(peer.address, get_max_offset("T", 0))
 

@@ -155,6 +155,16 @@ def test_only_chosen_letters_are_sent(cluster, capsys):
     assert [m.body for m in redriven(cluster)] == [b"slow 1", b"slow 2"]
 
 
+def test_a_letter_keeps_properties_in_any_writing(cluster, capsys):
+    fields = {"tags": "größe", "keys": ("鍵",), "properties": {"città": "Cefalù"}}
+    make_letters(cluster, "billing", "orders", "a", **fields)
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 1), err
+    (message,) = redriven(cluster)
+    kept = (message.tags, message.keys, message.properties["città"])
+    assert kept == ("größe", "鍵", "Cefalù")
+
+
 def test_letters_whose_topic_is_gone_stay_and_are_counted(cluster, capsys):
     cluster.create_topic("old")
     make_letters(cluster, "billing", "orders", ["a"])
@@ -205,10 +215,8 @@ def test_no_retry_is_sent_where_nothing_shows_that_it_is_read(cluster, capsys):
     assert "has committed nothing in %RETRY%billing" in err
 
 
-def test_a_retry_that_is_made_a_letter_again_stops_the_redrive(
-    rmq_cluster_factory, capsys
-):
-    """From 5.1.1 on brokers do that while the group holds locks of queues."""
+def cluster_of_a_group_with_locks(rmq_cluster_factory):
+    """Three letters of billing, which has the lock of a queue and reads retries."""
     from rmqcli.api.calls.client import lock_batch_mq
     from rmqcli.model import MessageQueue
 
@@ -220,12 +228,33 @@ def test_a_retry_that_is_made_a_letter_again_stops_the_redrive(
     with client_of(cluster) as client:
         call = lock_batch_mq("billing", "c", [MessageQueue("orders", "broker-a", 0)])
         client.invoke(cluster.broker().address, call)
+    return cluster
+
+
+def test_a_retry_that_is_made_a_letter_again_stops_the_redrive(
+    rmq_cluster_factory, capsys
+):
+    """From 5.1.1 on brokers do that while the group holds locks of queues."""
+    cluster = cluster_of_a_group_with_locks(rmq_cluster_factory)
     do = ["redrive", "billing", "--to", "retry", *DO]
     code, done, err = rmq(cluster, capsys, *do)
     assert code == 7
     assert [each["status"] for each in done["failed"]] == ["DEAD_AGAIN"]
     assert "stored a letter in %DLQ%billing again" in err
     assert len(stored(cluster, "%DLQ%billing")) == 4
+
+
+def test_a_retry_that_cannot_be_looked_at_does_not_hide_the_next_one(
+    rmq_cluster_factory, capsys
+):
+    """The first retry goes alone, the others together."""
+    cluster = cluster_of_a_group_with_locks(rmq_cluster_factory)
+    refused = faults.answer(1, "busy")
+    cluster.faults.add(refused, code=RequestCode.VIEW_MESSAGE_BY_ID, times=2)
+    do = ["redrive", "billing", "--to", "retry", *DO]
+    code, done, _ = rmq(cluster, capsys, *do)
+    assert (code, done["sent"]) == (7, 2)
+    assert [each["status"] for each in done["failed"]] == ["DEAD_AGAIN"]
 
 
 def test_a_letter_without_an_answer_is_named_and_sent_by_the_next_run(cluster, capsys):
