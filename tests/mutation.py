@@ -2,8 +2,10 @@
 
 mutmut changes one operator, number, argument or assignment at a time, and the tests
 that run the changed function have to fail. This command chooses which mutants count,
-draws a sample that a seed repeats, and prints the share that the tests killed and a
-diff of each survivor. Slow tests do not count, because each mutant would run them.
+draws a sample that a seed repeats, and prints a diff of each survivor and the share
+that the tests killed. Slow tests do not count, because each mutant would run them.
+Several seeds draw a sample each, all for one run of the tests that finds out which of
+them run which functions.
 Needs the extra `mutation`.
 
 Mutants do not count, killed or not, that change nothing but
@@ -40,6 +42,10 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -122,7 +128,12 @@ SCOPES = {
     "store": Scope(("rmqcli/store/*.py",), ("tests/store",)),
     "trace": Scope(("rmqcli/trace/*.py",), ("tests/trace",)),
     "transport": Scope(
-        ("rmqcli/transport/*.py",), ("tests/transport", "tests/cli/completion")
+        ("rmqcli/transport/*.py",),
+        (
+            "tests/transport",
+            "tests/cli/completion",
+            "tests/cli/test_schema_registry.py",
+        ),
     ),
     "wire": Scope(("rmqcli/wire/*.py",), ("tests/wire", "tests/api")),
 }
@@ -134,7 +145,10 @@ _TIMED_OUT = -signal.SIGXCPU
 #: See _note_what_imports_run.
 _FIRST_TEST = "tests/test_nothing.py"
 
-_ARGUMENTS = ("-p", "no:randomly", "-q", "-m", "not java and not spark and not slow")
+_ARGUMENTS = (
+    *("-p", "no:randomly", "-p", "tests.mutation", "-q"),
+    *("-m", "not java and not spark and not slow"),
+)
 _CONFIG = """
 [tool.mutmut]
 source_paths = ["rmqcli"]
@@ -159,7 +173,9 @@ def main() -> int:
     )
     parser.add_argument("package", choices=sorted(SCOPES))
     parser.add_argument("--sample", type=int, default=100, help="mutants to run")
-    parser.add_argument("--seed", type=int, default=1, help="which sample to draw")
+    parser.add_argument(
+        "--seed", type=int, nargs="+", default=[1], help="which sample to draw"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="mutants run side by side")
     parser.add_argument("--only", default="", help="only mutants with this in the name")
     parser.add_argument("--at-least", type=float, default=0.0, help="per cent to reach")
@@ -179,19 +195,21 @@ def main() -> int:
         names = sorted(
             name for name in _decisive(copy / "mutants") if options.only in name
         )
-        sample = random.Random(options.seed).sample(
-            names, min(options.sample, len(names))
-        )
-        if not sample:
+        if not names:
             print("no mutant has that in its name", file=sys.stderr)
             return 2
-        output = _mutmut(copy, "--max-children", str(options.jobs), *sample)
+        count = min(options.sample, len(names))
+        samples = {
+            seed: random.Random(seed).sample(names, count) for seed in options.seed
+        }
+        all_samples = sorted(set().union(*samples.values()))
+        output = _mutmut(copy, "--max-children", str(options.jobs), *all_samples)
         if "Failed to run clean test" in output:
             raise SystemExit(f"tests fail without a change, too:\n{output[-4000:]}")
-        result = _report(copy / "mutants", names, sample, options.at_least)
-        if result is None:
+        rate = _report(copy / "mutants", samples, len(names))
+        if rate is None:
             raise SystemExit(f"no mutant was run:\n{output[-4000:]}")
-        return result
+        return 0 if rate >= options.at_least else 1
 
 
 def _copy_tree(copy: Path, scope: Scope) -> None:
@@ -258,6 +276,22 @@ def _note_what_imports_run(stats: Path) -> None:
         if any(test.startswith(_FIRST_TEST) for test in tests):
             noted["tests_by_mangled_function_name"][function] = every_test
     stats.write_text(json.dumps(noted))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files of the quickest tests: most mutants need no others.
+
+    mutmut names the tests in any order.
+    """
+    stats = Path("mutmut-stats.json")
+    if not stats.exists():
+        return
+    durations = json.loads(stats.read_text())["duration_by_test"]
+    files: dict[Path, list[float]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(durations.get(item.nodeid, 0.0))
+    means = {path: (sum(each) / len(each), path) for path, each in files.items()}
+    items.sort(key=lambda item: means[item.path])
 
 
 def _decisive(mutants: Path) -> dict[str, tuple[Path, str]]:
@@ -333,40 +367,43 @@ def _difference(before: str, after: str) -> str:
 
 
 def _report(
-    mutants: Path, names: list[str], sample: list[str], at_least: float
-) -> int | None:
-    """Print what became of the sample; return the exit code, None if none was run."""
+    mutants: Path, samples: dict[int, list[str]], mutant_count: int
+) -> float | None:
+    """Print what became of the samples.
+
+    Returns the lowest share that was killed, in per cent; None if none was run.
+    """
     decisive = _decisive(mutants)
     codes: dict[str, int | None] = {}
     for meta in mutants.rglob("*.py.meta"):
         codes.update(json.loads(meta.read_text())["exit_code_by_key"])
-    counts: Counter[tuple[Path, bool]] = Counter()
-    not_run = 0
-    for name in sorted(sample):
+    for name in sorted(set().union(*samples.values())):
         path, difference = decisive[name]
         code = codes[name]
+        title = f"--- {path} {name.rpartition('.')[2]}"
         if code is None:
-            print(f"--- {path} {name.rpartition('.')[2]}: not run, does not count")
-            not_run += 1
-            continue
-        reason = _SURVIVED.get(code)
-        counts[path, reason is None] += 1
-        if reason is not None:
-            print(f"--- {path} {name.rpartition('.')[2]}: {reason}")
+            print(f"{title}: not run, does not count")
+        elif code in _SURVIVED:
+            print(f"{title}: {_SURVIVED[code]}")
             print(difference)
         elif code == _TIMED_OUT:
-            print(f"--- {path} {name.rpartition('.')[2]}: killed, its time was over")
-    print()
-    for path in sorted({path for path, _ in counts}):
-        killed = counts[path, True]
-        print(f"{killed:5} of {killed + counts[path, False]:4} killed  {path}")
-    killed = sum(count for (_, is_killed), count in counts.items() if is_killed)
-    ran = len(sample) - not_run
-    if not ran:
-        return None
-    rate = 100 * killed / ran
-    print(f"{killed} of {ran} killed: {rate:.1f} %, of {len(names)} mutants")
-    return 0 if rate >= at_least else 1
+            print(f"{title}: killed, its time was over")
+    rates = []
+    for seed, sample in samples.items():
+        ran = [name for name in sample if codes[name] is not None]
+        killed = [name for name in ran if codes[name] not in _SURVIVED]
+        counts = Counter(decisive[name][0] for name in ran)
+        kills = Counter(decisive[name][0] for name in killed)
+        print()
+        for path in sorted(counts):
+            print(f"{kills[path]:5} of {counts[path]:4} killed  {path}")
+        if ran:
+            rates.append(100 * len(killed) / len(ran))
+            print(
+                f"seed {seed}: {len(killed)} of {len(ran)} killed: {rates[-1]:.1f} %,"
+                f" of {mutant_count} mutants"
+            )
+    return min(rates, default=None)
 
 
 if __name__ == "__main__":
