@@ -148,6 +148,8 @@ _FIRST_TEST = "tests/test_nothing.py"
 _ARGUMENTS = (
     *("-p", "no:randomly", "-p", "tests.mutation", "-q"),
     *("-m", "not java and not spark and not slow"),
+    # Nobody reads how a test fails, and to explain it takes minutes for long values.
+    *("--hypothesis-profile", "mutation", "--assert", "plain"),
 )
 _CONFIG = """
 [tool.mutmut]

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 #: Examples of a test that does not say how many it needs, by profile.
-PROFILES = {"quick": 10, "rmq": 50, "thorough": 1_000}
+PROFILES = {"quick": 10, "rmq": 50, "mutation": 50, "thorough": 1_000}
+#: In this profile a test ends with its first failure, and each run has the same
+#: examples: who only asks whether a test fails need not wait for a short example.
+MUTATION = "mutation"
 
 
 def load(name: str) -> None:
@@ -23,6 +26,10 @@ def load(name: str) -> None:
             deadline=None,
             max_examples=examples,
             suppress_health_check=[HealthCheck.too_slow],
+            derandomize=each == MUTATION,
+            phases=[Phase.explicit, Phase.generate]
+            if each == MUTATION
+            else list(Phase),
         )
     settings.load_profile(name)
 
