@@ -23,7 +23,7 @@ from rmqcli.wire.receipt_handle import ReceiptHandle
 from rmqcli.wire.subscription import SubscriptionData
 
 #: Two values for the arguments of each type, by annotation; neither is a default.
-VALUES: dict[str, tuple[Any, Any]] = {
+VALUES: dict[str, tuple[Any, ...]] = {
     "str": ("one", "two"),
     "str | None": ("one", "two"),
     "int": (41, 42),

@@ -30,6 +30,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer, select_by_hash
+from rmqcli.producer.transactions import LocalTransactionState
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import PATIENCE_S, wait_until
@@ -684,3 +685,34 @@ def test_a_callback_may_close_the_producer_which_returns_at_once(rmq_cluster):
     wait_until(lambda: "rmq-producer" not in {t.name for t in threading.enumerate()})
     with pytest.raises(UsageError, match="the producer is closed"):
         producer.send(ProducerMessage(topic, b"c"))
+
+
+def test_each_way_to_send_stores_all_that_a_message_says(rmq_cluster, rmq_topic):
+    sent = ProducerMessage(
+        rmq_topic,
+        b"hello",
+        tags="größe",
+        keys=("a", "b"),
+        properties={"colour": "red"},
+        flag=7,
+    )
+    ways = {
+        "send": lambda made: made.send(sent),
+        "submit": lambda made: made.submit(sent).result(),
+        "batch": lambda made: made.send_batch([sent])[0],
+        "half": lambda made: made.send_in_transaction(sent, decided),
+    }
+
+    def decided(*_):
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    with Producer("shop", namesrv=rmq_cluster.namesrv, on_check=decided) as producer:
+        ids = {way: call(producer).msg_id for way, call in ways.items()}
+        producer.send_oneway(sent)
+        wait_until(lambda: len(stored(rmq_cluster, rmq_topic)) == 5)
+    found = stored(rmq_cluster, rmq_topic)
+    assert {
+        (each.body, each.tags, each.keys, each.properties["colour"], each.flag)
+        for each in found
+    } == {(b"hello", "größe", "a b", "red", 7)}
+    assert {each.msg_id for each in found} > set(ids.values())
