@@ -99,6 +99,8 @@ class QueueReading:
     #: offset -> when it is visible again (epoch ms by the broker's clock), of messages
     #: that POP has handed out and that are not acknowledged; None without POP
     handed_out: Mapping[int, int] | None = None
+    #: how far the broker's clock is ahead of the reader's; negative if it is behind
+    clock_ahead_ms: int = 0
 
     def known_lag(self) -> int | None:
         """Return max minus the clamped committed offset; None when it is not known."""

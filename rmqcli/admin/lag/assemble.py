@@ -102,6 +102,10 @@ class BrokerPart:
     lite_topics: dict[str, str] = field(default_factory=dict)
     #: what proxies wrote here about their clients
     proxy_heartbeats: ProxyHeartbeats = field(default_factory=dict)
+    #: why that is not known; None when it is
+    proxied_unknown: str | None = None
+    #: how far its clock is ahead of ours; only measured where POP or proxies are used
+    clock_ahead_ms: int = 0
 
 
 @fast_dataclass
@@ -157,6 +161,15 @@ class Assembler:
             self._proxied = proxied_members(
                 (part.proxy_heartbeats for part in parts), now_ms=now_ms
             )
+        self._proxied_unknown = next(
+            (
+                f"members behind proxies are not known: {part.broker_name}:"
+                f" {part.proxied_unknown}"
+                for part in parts
+                if part.proxied_unknown is not None
+            ),
+            None,
+        )
 
     def assemble(self, group: str) -> GroupReading:
         """Return everything that was read about `group`."""
@@ -246,6 +259,8 @@ class Assembler:
             connection, proxies = self._proxied[reading.group]
             seen.append(connection)
         if not any(connection.connections for connection in seen):
+            if reading.members_unknown is None:
+                reading.members_unknown = self._proxied_unknown
             return
         from rmqcli.admin.lag.members import Members
 
@@ -365,6 +380,7 @@ def _add_topic(
                 time_span=spans.get(queue_id),
                 failure=failure,
                 handed_out=None if handed_out is None else handed_out.get(queue_id, {}),
+                clock_ahead_ms=part.clock_ahead_ms,
             )
         )
 

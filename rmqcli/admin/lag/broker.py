@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         SharedAnswers,
     )
     from rmqcli.api.call import Call
+    from rmqcli.clock import Clock
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
 
@@ -79,20 +80,22 @@ def read_broker(
     shared: SharedAnswers,
     *,
     version: Callable[[], int],
-    now_ms: int,
+    clock: Clock,
 ) -> Task[None]:
     """Fill `part` with what its broker reports.
 
-    `version` returns the broker's version once the broker has answered; `now_ms` is
-    epoch ms. Raises errors
+    `version` returns the broker's version once the broker has answered. Raises errors
     that concern the whole broker; what was read before stays in the part.
     """
     if query.is_one_by_one:
         logs = yield from _read_groups(part, query, version)
     else:
         logs = yield from _read_all_groups(part, query)
+    _, _, heartbeats = logs
+    if isinstance(heartbeats, RmqError) and not isinstance(heartbeats, NotFoundError):
+        part.proxied_unknown = heartbeats.message
     if any(isinstance(log, dict) and _is_used(log) for log in logs):
-        yield from _read_logs(part, query, logs, now_ms)
+        yield from _read_logs(part, query, logs, clock)
         if not query.is_one_by_one:
             yield from _find_new_retries(part, query)
     yield from _find_lite_topics(part, query, version)
@@ -249,17 +252,21 @@ def _is_used(log: Mapping[MessageQueue, TopicOffset]) -> bool:
 
 
 def _read_logs(
-    part: BrokerPart, query: LagQuery, logs: Logs, now_ms: int
+    part: BrokerPart, query: LagQuery, logs: Logs, clock: Clock
 ) -> Task[None]:
     """Read what POP has handed out, and which members are behind proxies."""
     from rmqcli.admin.lag.check_points import HandedOut, read_handed_out
-    from rmqcli.admin.lag.proxied import read_proxy_heartbeats
+    from rmqcli.admin.lag.proxied import read_clock_ahead_ms, read_proxy_heartbeats
 
     revive, timers, heartbeats = logs
     address = part.address or ""
+    part.clock_ahead_ms = yield from read_clock_ahead_ms(address, clock)
     if isinstance(heartbeats, dict) and not query.members_unknown:
         part.proxy_heartbeats = yield from read_proxy_heartbeats(
-            address, heartbeats, now_ms=now_ms
+            address,
+            heartbeats,
+            now_ms=clock.epoch_ms(),
+            clock_ahead_ms=part.clock_ahead_ms,
         )
     if isinstance(revive, NotFoundError) and isinstance(timers, NotFoundError):
         return  # a broker of 4.x
@@ -275,7 +282,7 @@ def _read_logs(
             part.broker_name,
             revive_queues=revive.keys(),
             groups=query.groups,
-            now_ms=now_ms,
+            now_ms=clock.epoch_ms() + part.clock_ahead_ms,
         )
         (found,) = yield All([scan])
         if isinstance(found, TransportError):

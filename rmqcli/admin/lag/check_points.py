@@ -167,7 +167,8 @@ def read_handed_out(
 ) -> Task[HandedOut]:
     """Find what is handed out. Empty `groups` mean all groups.
 
-    `revive_queues` are the queues of the revive topic. Raises RmqError.
+    `revive_queues` are the queues of the revive topic; `now_ms` is by the broker's
+    clock. Raises RmqError.
     """
     scan = _Scan(address, broker_name, groups)
     yield from scan.read_timers(now_ms - _INVISIBLE_MS_MAX - _CLOCK_SLACK_MS)

@@ -79,9 +79,9 @@ def _handed_out(lag: GroupLag) -> Iterator[str]:
         return
     be = "is" if pop.inflight == 1 else "are"
     words = f"{counted(pop.inflight, 'message')} {be} handed out and not acknowledged"
-    if pop.visible_ms is not None:
-        rest_ms = max(0, pop.visible_ms - lag.reading.at_ms)
-        words += f"; the first is delivered again in {format_duration(rest_ms)}"
+    if pop.visible_in_ms is not None:
+        rest = format_duration(pop.visible_in_ms)
+        words += f"; the first is delivered again in {rest}"
     if pop.overdue:
         words += f"; {pop.overdue} were not acknowledged in time, and the broker has"
         words += " not yet moved them to the retry topic"

@@ -176,10 +176,13 @@ class LagGatherer:
         if address is None or part.failure is not None:
             return
         version = _version(self._client, address)
-        now_ms = self._client.clock.epoch_ms()
         # As a separate task, so that a bug in it becomes a failure of the part, too.
         (outcome,) = yield All(
-            [read_broker(part, self._query, shared, version=version, now_ms=now_ms)]
+            [
+                read_broker(
+                    part, self._query, shared, version=version, clock=self._client.clock
+                )
+            ]
         )
         if isinstance(outcome, RmqError):
             part.failure = outcome

@@ -129,13 +129,14 @@ class PopLag:
     `inflight` messages were handed out and are not acknowledged; None, with a `reason`,
     when that is not known. `overdue` of them are visible again, and the broker has not
     yet copied them to the retry topic; the next is visible at `visible_ms` (epoch ms by
-    the broker's clock). `retry_lag` messages wait in the retry topics of POP. All
-    of them count as lag, too.
+    the broker's clock), `visible_in_ms` after the reading. `retry_lag` messages wait in
+    the retry topics of POP. All of them count as lag, too.
     """
 
     inflight: int | None
     overdue: int | None
     visible_ms: int | None
+    visible_in_ms: int | None
     retry_lag: int | None
     reason: str | None = None
 
@@ -231,8 +232,9 @@ def compute_lag(reading: GroupReading) -> GroupLag:
 
 
 def _pop_lag(queues: Sequence[QueueLag], reading: GroupReading) -> PopLag | None:
+    #: (until it is visible, when that is) for each message
     times = [
-        visible_ms
+        (visible_ms - item.clock_ahead_ms - reading.at_ms, visible_ms)
         for item in reading.queues
         for offset, visible_ms in (item.handed_out or {}).items()
         if offset >= (item.min_offset or 0)
@@ -241,12 +243,14 @@ def _pop_lag(queues: Sequence[QueueLag], reading: GroupReading) -> PopLag | None
         item.handed_out is None for item in reading.queues
     ):
         return None
-    waiting = [visible_ms for visible_ms in times if visible_ms > reading.at_ms]
+    waiting = [each for each in times if each[0] > 0]
+    visible_in_ms, visible_ms = min(waiting, default=(None, None))
     is_known = reading.pop_unknown is None
     return PopLag(
         inflight=len(times) if is_known else None,
         overdue=len(times) - len(waiting) if is_known else None,
-        visible_ms=min(waiting, default=None),
+        visible_ms=visible_ms,
+        visible_in_ms=visible_in_ms,
         retry_lag=_sum(q for q in queues if is_pop_retry(q.topic or "", reading.group)),
         reason=reading.pop_unknown,
     )

@@ -13,11 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import BodyError, NotFoundError, RmqError
+from rmqcli.errors import BodyError, NotFoundError, RmqError, TransportError
 from rmqcli.tasks import Request
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.bodies.proxy import HeartbeatSyncerData, RemoteChannel
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.api.client import Client
+    from rmqcli.clock import Clock
     from rmqcli.model import MessageQueue
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import TopicOffset
@@ -63,7 +66,7 @@ def proxy_name(local_proxy_id: str | None) -> str | None:
 
 @dataclass(slots=True)
 class ProxyHeartbeat:
-    """The last record about one member."""
+    """The last record about one member, and when it was written (by our clock)."""
 
     at_ms: int
     data: HeartbeatSyncerData
@@ -78,36 +81,68 @@ class ProxyHeartbeat:
 ProxyHeartbeats = dict[tuple[str, str], ProxyHeartbeat]
 
 
+def read_clock_ahead_ms(address: str, clock: Clock) -> Task[int]:
+    """Return how far a broker's clock is ahead of `clock`; negative if it is behind.
+
+    Less than a second counts as 0, and so does a time that the broker does not report.
+    Raises TransportError.
+    """
+    asked_ms = clock.epoch_ms()
+    try:
+        table = yield Request(address, get_broker_runtime_info())
+    except TransportError:
+        raise
+    except RmqError:  # such as DeniedError
+        return 0
+    answered_ms = clock.epoch_ms()
+    theirs = broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
+    return theirs.epoch_ms - answered_ms if theirs.note else 0
+
+
 def read_proxy_heartbeats(
-    address: str, ends: Mapping[MessageQueue, TopicOffset], *, now_ms: int
+    address: str,
+    ends: Mapping[MessageQueue, TopicOffset],
+    *,
+    now_ms: int,
+    clock_ahead_ms: int,
 ) -> Task[ProxyHeartbeats]:
     """Read what proxies wrote on one broker in the last two minutes.
 
-    `ends` are those of the topic's queues. Raises RmqError.
+    `ends` are those of the topic's queues; see `read_clock_ahead_ms`. Raises RmqError.
     """
     found: ProxyHeartbeats = {}
     for queue, limits in ends.items():
         if limits.max_offset > limits.min_offset:
-            yield from _read_queue(address, queue, limits.max_offset, found, now_ms)
+            records = _read_queue(
+                address,
+                queue,
+                limits.max_offset,
+                since_ms=now_ms - _ONLINE_MS + clock_ahead_ms,
+            )
+            for record in (yield from records):
+                _take(record, record.store_timestamp_ms - clock_ahead_ms, found)
     return found
 
 
 def _read_queue(
-    address: str, queue: MessageQueue, end: int, found: ProxyHeartbeats, now_ms: int
-) -> Task[None]:
+    address: str, queue: MessageQueue, end: int, *, since_ms: int
+) -> Task[list[StoredMessage]]:
+    found: list[StoredMessage] = []
     at = yield Request(
-        address,
-        search_offset_by_timestamp(queue.topic, queue.queue_id, now_ms - _ONLINE_MS),
+        address, search_offset_by_timestamp(queue.topic, queue.queue_id, since_ms)
     )
     at = max(at, end - _PAGES_MAX * MSG_NUMS_MAX)
     for _ in range(_PAGES_MAX):
         answer = yield Request(address, pull_message(queue, at))
-        for record in decode_messages(answer.body):
-            if isinstance(record, StoredMessage):
-                _take(record, found)
+        found += (
+            record
+            for record in decode_messages(answer.body)
+            if isinstance(record, StoredMessage)
+        )
         if answer.status is PullStatus.NO_NEW_MSG or answer.next_begin_offset <= at:
             break
         at = answer.next_begin_offset
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +174,7 @@ def find_proxied_members(client: Client) -> ProxiedMembers:
         if broker.master_address is not None
     }
     answers = run_tasks(
-        client, [_read_broker(each, now_ms) for each in masters.values()]
+        client, [_read_broker(each, client.clock) for each in masters.values()]
     )
     known: list[ProxyHeartbeats] = []
     errors: dict[str, RmqError] = {}
@@ -151,19 +186,26 @@ def find_proxied_members(client: Client) -> ProxiedMembers:
     return ProxiedMembers(proxied_members(known, now_ms=now_ms), errors)
 
 
-def _read_broker(address: str, now_ms: int) -> Task[ProxyHeartbeats]:
+def _read_broker(address: str, clock: Clock) -> Task[ProxyHeartbeats]:
     ends = yield Request(address, get_topic_stats_info(HEARTBEAT_TOPIC), _TIMEOUT_MS)
-    return (yield from read_proxy_heartbeats(address, ends, now_ms=now_ms))
+    if not any(limits.max_offset > limits.min_offset for limits in ends.values()):
+        return {}
+    clock_ahead_ms = yield from read_clock_ahead_ms(address, clock)
+    return (
+        yield from read_proxy_heartbeats(
+            address, ends, now_ms=clock.epoch_ms(), clock_ahead_ms=clock_ahead_ms
+        )
+    )
 
 
-def _take(record: StoredMessage, found: ProxyHeartbeats) -> None:
+def _take(record: StoredMessage, at_ms: int, found: ProxyHeartbeats) -> None:
     try:
         data = decode_body(HeartbeatSyncerData, record.body)
     except BodyError:
         return
     if data.group is None:
         return
-    heartbeat = ProxyHeartbeat(record.store_timestamp_ms, data)
+    heartbeat = ProxyHeartbeat(at_ms, data)
     known = found.get((data.group, data.client_id))
     if known is None or known.at_ms <= heartbeat.at_ms:
         found[data.group, data.client_id] = heartbeat

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from rmqcli import Admin, ClientConfig, RefusedError, SimpleConsumer
-from rmqcli.testing import faults
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.testing import ManualClock, faults
 from tests.admin.lag.test_embedded import commit, lag, pick
 from tests.kit.waiting import wait_until
 
@@ -156,6 +157,51 @@ def test_members_of_a_proxy_in_cluster_mode_are_shown_with_it(rmq_cluster, lag, 
     assert len(asked.requests) == 0
     assert group["client_reason"] == "members that use gRPC own no queues"
     assert group["notes"] == []
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_group_is_not_called_stopped_where_members_of_proxies_are_denied(
+    rmq_cluster, lag, named
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"])
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    assert lag(rmq_cluster, *named)[0]["billing"]["state"] == "STOPPED"
+    rmq_cluster.faults.add(
+        faults.answer(16, "no permission"),
+        code=202,
+        topic="DefaultHeartBeatSyncerTopic",
+    )
+    group = lag(rmq_cluster, *named)[0]["billing"]
+    assert pick(group, "state", "members") == ("BEHIND", None)
+    reason = group["client_reason"]
+    assert reason.startswith("members behind proxies are not known: broker-a: ")
+    assert reason.endswith(": no permission")
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_clocks_that_are_an_hour_apart_change_neither_members_nor_what_is_overdue(
+    rmq_cluster_factory, lag, ahead_ms
+):
+    now_ms = SYSTEM_CLOCK.epoch_ms()
+    cluster = rmq_cluster_factory(clock=ManualClock(now_ms=now_ms + ahead_ms))
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"])
+    heartbeat(cluster, "vm@7221@1@8f872fa3")
+    config = ClientConfig(namesrv=(cluster.namesrv,))
+    with SimpleConsumer("billing", "orders", client=config) as consumer:
+        receive(consumer, 1)
+    group = lag(cluster, "billing")[0]["billing"]
+    assert [each["client_id"] for each in group["members"]] == ["vm@7221@1@8f872fa3"]
+    assert pick(group, "state", "total_lag") == ("BEHIND", 1)
+    assert pick(group["pop"], "inflight", "overdue") == (1, 0)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.group("billing")
+    assert [each.connection.client_id for each in found.members] == [
+        "vm@7221@1@8f872fa3"
+    ]
 
 
 def test_a_group_that_never_used_pop_says_nothing_of_it(rmq_cluster, lag):
