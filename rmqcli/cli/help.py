@@ -7,8 +7,8 @@ only the most used are shown.
 
 The guides are the Markdown files of `rmqcli/docs`. On a terminal a guide is drawn, and
 shown by the user's pager (PAGER, else `less`) if it is longer than the screen.
-Elsewhere it is written as the text it is, with links that name the command for the
-other guide.
+Elsewhere it is written as Markdown with lines of 80 columns, with links that name the
+command for the other guide.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _TO_A_GUIDE = re.compile(r"([\w-]+)\.md(?:#[\w-]+)?")
 #: Links to the place of something in the same guide.
 _INSIDE = "#"
+#: The mark of an item of a list, with the blanks around it.
+_ITEM = re.compile(r" *([-*]|\d+\.) +")
+_CODE = re.compile(r"`[^`]+`")
 #: `less` ends at once if the text fits, shows styles, and leaves the text there.
 _LESS = "FRX"
 
@@ -392,11 +395,45 @@ def _shown_link(link: re.Match[str]) -> str:
     return words if target.startswith(_INSIDE) else f"{words} ({target})"
 
 
+def _wrapped(markdown: str) -> str:
+    """Wrap the paragraphs and items of Markdown, not its code, tables and headings."""
+    found: list[str] = []
+    text = ""  # a paragraph or an item, as far as it was read
+    is_code = False
+    for line in [*markdown.splitlines(), "```"]:
+        is_fence = line.startswith("```")
+        is_text = bool(line) and not is_code and not is_fence and line[0] not in "|#"
+        is_code ^= is_fence
+        if text and is_text and not _ITEM.match(line):
+            text += f" {line.strip()}"
+            continue
+        if text:
+            found.append(_filled(text))
+        text = line if is_text else ""
+        if not is_text:
+            found.append(line)
+    return "\n".join(found[:-1]) + "\n"
+
+
+def _filled(text: str) -> str:
+    """Wrap a paragraph or an item at 80 columns, but not inside of code."""
+    mark = _ITEM.match(text)
+    return textwrap.fill(
+        _CODE.sub(_in_one_line, text), 80,
+        subsequent_indent=" " * (mark.end() if mark else 0),
+        break_on_hyphens=False, break_long_words=False,
+    ).replace("\0", " ")  # fmt: skip
+
+
+def _in_one_line(code: re.Match[str]) -> str:
+    return code[0].replace(" ", "\0") if len(code[0]) <= 76 else code[0]
+
+
 def show_guide(name: str) -> None:
     """Write a guide to stdout; on a terminal, drawn and screen by screen."""
     text = guide_text(name)
     if not is_screen(sys.stdout):
-        sys.stdout.write(text)
+        sys.stdout.write(_wrapped(text))
         return
     from rmqcli.cli.ui.rich.markdown import drawn_markdown
 

@@ -619,6 +619,14 @@ def make_common(
 
 #: The parameters of the common options.
 COMMON_NAMES = frozenset(make_common.__annotations__) - {"typed", "return"}
+#: Those that say what a cluster is, and how it is reached.
+SERVER_NAMES = frozenset(
+    name
+    for name in COMMON_NAMES
+    if name in ("namesrv", "address_map", "acl_file") or name.startswith("tls")
+)
+#: Those that have no effect without a cluster.
+CLUSTER_NAMES = SERVER_NAMES | {"profile", "timeout", "confirm"}
 
 
 class Command(NamedTuple):
@@ -637,6 +645,8 @@ class Command(NamedTuple):
     connects: bool = True
     #: whether it changes the cluster, or which of its options do
     changes: bool | Callable[[Any], bool] = True
+    #: the parameters of common options about a cluster that it takes
+    takes: frozenset[str] = CLUSTER_NAMES
 
     @property
     def own_names(self) -> list[str]:
@@ -651,9 +661,10 @@ class Command(NamedTuple):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the common and the own options with those of the profile, if any."""
         name = given.get("profile")
-        if not self.connects and "profile" in typed:
+        for each in sorted(typed & CLUSTER_NAMES - self.takes):
             raise UsageError(
-                "--profile has no effect: this command connects to no cluster"
+                f"--{each.replace('_', '-')} has no effect: this command connects to no"
+                " cluster"
             )
         if (
             not self.connects
@@ -773,6 +784,7 @@ def command_options(
     has_common: bool = True,
     connects: bool = True,
     changes: bool | Callable[[Any], bool] = True,
+    takes: Iterable[str] = (),
 ) -> Callable[[Callable[..., Any]], Command]:
     """Turn a function into a `Command`.
 
@@ -785,7 +797,8 @@ def command_options(
     command with common options that uses no cluster, and `changes` for one that never
     changes the cluster; it may be a function of the options. Profiles that are
     read-only refuse commands that change anything, so a new command is refused until it
-    says that it only reads.
+    says that it only reads. `takes` are the parameters of common options that a command
+    without a cluster uses all the same; it refuses the others that need a cluster.
     """
 
     def make(function: Callable[..., Any]) -> Command:
@@ -803,6 +816,7 @@ def command_options(
             schema,
             connects,
             changes,
+            CLUSTER_NAMES if connects else frozenset(takes),
         )
 
     return make

@@ -39,13 +39,39 @@ def test_help_without_a_topic_lists_the_guides_with_what_they_are_about(rmq):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_in_a_pipe_a_guide_is_the_text_that_it_is(rmq):
+@pytest.mark.parametrize("name", GUIDES)
+def test_in_a_pipe_a_guide_has_lines_of_80_columns_and_its_code_as_it_is(rmq, name):
+    written = guide_text(name)
+    shown = rmq("help", name)[1]
+    assert shown.split() == written.split()
+    is_code = False
+    kept = []
+    for line in written.splitlines():
+        is_code ^= line.startswith("```")
+        if is_code or line.startswith(("```", "|", "#")):
+            kept.append(line)
+    lines = iter(shown.splitlines())
+    assert all(line in lines for line in kept)  # in this order
+    lines = shown.splitlines()
+    assert [line for line in lines if len(line) > 80 and line not in kept] == []
+
+
+def test_in_a_pipe_no_line_ends_inside_of_code_and_items_are_indented(rmq):
+    lines = rmq("help", "profiles")[1].splitlines()
+    assert "`--profile NAME` uses it, with every command that uses a cluster." in lines
+    first = (
+        "1. `--profile`, `--namesrv` or `--endpoints`. A profile together with other"
+    )
+    assert lines[lines.index(first) + 1] == "   servers than its own is refused."
+
+
+def test_in_a_pipe_a_guide_is_markdown_with_the_commands_of_other_guides(rmq):
     code, out, err = rmq("help", "offline")
     assert (code, err) == (0, "")
     assert out.startswith("# Read a broker's folder without the broker: `--store`\n")
     assert "```sh\nrmq topics --store ~/store\n" in out
     assert "[rmq serve --store](embedded-broker.md)" in text_of("offline")
-    assert "rmq serve --store (`rmq help embedded-broker`)" in out
+    assert "rmq serve --store (`rmq help embedded-broker`)" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("name", GUIDES)

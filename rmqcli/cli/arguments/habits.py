@@ -39,6 +39,10 @@ COMMANDS = {
     "list groups": "groups",
     "list topics": "topics",
     "produce": "send",
+    "profile create": "profile add",
+    "profile delete": "profile remove",
+    "profile ls": "profile list",
+    "profile rm": "profile remove",
     "topic add": "topic create",
     "topic alter": "topic update",
     "topic consume": "tail",
@@ -73,6 +77,7 @@ _SLOTS = {
 
 #: What is typed instead of a command -> what to type.
 HINTS = {
+    "--context": "a cluster by its name: --profile NAME",
     "-C": "to read messages: rmq tail TOPIC",
     "-G": "to consume in a group: rmq consume TOPIC --group GROUP",
     "-L": "to list topics and brokers: rmq topics, rmq brokers",
@@ -147,6 +152,7 @@ HINTS = {
 FLAG_HINTS = {
     ("", "--bootstrap-server"): "name servers: --namesrv HOST:PORT",
     ("", "--brokers"): "name servers: --namesrv HOST:PORT",
+    ("", "--context"): "a cluster by its name: --profile NAME",
     ("", "--group"): "rmq tail and rmq lag know groups: rmq lag GROUP",
     ("", "--json"): "the output format: -o json",
     ("", "--offset"): "the start position: --from POSITION",
@@ -175,6 +181,7 @@ FLAG_HINTS = {
     ("reset-offset", "--to-earliest"): "--to earliest",
     ("reset-offset", "--to-latest"): "--to latest",
     ("reset-offset", "--to-offset"): "--to OFFSET",
+    ("send", "--dry-run"): "to try it, send to a cluster of your own: rmq serve",
     ("spark package", "-o"): "the file to write: --out FILE",
     ("tail", "--tail"): "for the last N messages: --last N",
     ("tail", "-e"): "to end at the last message: --no-follow",

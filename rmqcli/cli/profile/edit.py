@@ -36,24 +36,25 @@ def edit(common: Common) -> None:
     The editor is that of VISUAL or EDITOR, else vi. What it saved is checked, every
     profile of it, and replaces the file only then.
     """
+    if common.no_input or not is_terminal(sys.stdin):
+        raise RefusedError(
+            "an editor needs a terminal: nothing was changed",
+            hint="change the file with rmq profile add, use and remove",
+        )
     with locked_config(os.environ) as file:
         folder = tempfile.mkdtemp(prefix=".edit-", dir=os.path.dirname(file.path))
-        draft = Path(folder, "config.toml")
-        draft.write_text(file.text or _TEMPLATE, encoding="utf-8")
-        draft.chmod(0o600)
         try:
+            draft = Path(folder, "config.toml")
+            draft.write_text(file.text or _TEMPLATE, encoding="utf-8")
+            draft.chmod(0o600)
             text = _edited(common, draft)
             if text == (file.text or _TEMPLATE):
                 common.messages.info("nothing was changed")
             else:
                 file.write(text)
                 common.messages.info(f"{file.path} is changed")
-        except UsageError:
-            raise  # the draft is kept, and named
-        except BaseException:
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _edited(common: Common, draft: Path) -> str:
@@ -63,13 +64,11 @@ def _edited(common: Common, draft: Path) -> str:
         try:
             return _checked(draft)
         except UsageError as error:
-            if common.no_input or not is_terminal(sys.stdin):
-                error.hint = f"nothing was changed; your text is kept in {draft}"
-                raise
             common.messages.error(error.message, hint=error.hint)
             sys.stderr.write("Edit it again? [Y/n] ")
             sys.stderr.flush()
-            if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
+            answer = sys.stdin.readline()
+            if answer.strip().lower() not in ("", "y", "yes") or not answer:
                 raise RefusedError("nothing was changed") from error
 
 

@@ -16,6 +16,7 @@ from rmqcli.cli.configuration.profile import (
 )
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import (
+    SERVER_NAMES,
     Common,
     argument,
     command_options,
@@ -87,6 +88,11 @@ class AddOptions:
         Only what was typed counts: variables of the environment may belong to another
         cluster.
         """
+        if "output" in common.typed:
+            raise UsageError(
+                "this command writes no output",
+                hint="for commands that use the profile: --default-output FORMAT",
+            )
         if common.acl_file == "-":
             raise UsageError("a profile needs a file with credentials, not stdin")
         tls = common.tls
@@ -122,7 +128,7 @@ def _absolute(path: str | None) -> str | None:
     return None if path is None else os.path.abspath(os.path.expanduser(path))
 
 
-@command_options(AddOptions, connects=False)
+@command_options(AddOptions, connects=False, takes=SERVER_NAMES)
 def add(common: Common, options: AddOptions) -> None:
     """Name a cluster: add a profile with its servers.
 

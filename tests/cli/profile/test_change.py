@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import stat
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def test_the_environment_becomes_no_setting(config_path, monkeypatch, capfd):
         (["p", "-n", "x:1", "--acl-file", "/no/file"], 2, "/no/file: no such file"),
         (["p", "-n", "x:1", "--tls-ca", "/no/ca"], 2, "tls_ca: /no/ca: no such file"),
         (["p", "-n", "x:1", "--time-zone", "Mars"], 2, "'Mars' is not a time zone"),
+        (["p", "-n", "x:1", "-o", "csv"], 2, "the profile: --default-output FORMAT"),
     ],
 )
 def test_what_cannot_be_added_leaves_the_file(commented, capfd, words, code, error):
@@ -230,6 +232,7 @@ def test_a_link_stays_a_link(commented, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["add", "p", "-n", "a:1"], ["edit"], ["use", "p"]])
+@pytest.mark.usefixtures("keyboard")
 def test_two_changes_at_once_are_refused(commented, capfd, words):
     with locked_config(os.environ):
         assert run(["profile", *words]) == 7
@@ -248,8 +251,20 @@ def test_a_broken_file_is_not_overwritten(write, capfd):
 
 
 @pytest.fixture
-def editor(tmp_path, monkeypatch):
-    """Makes EDITOR a script that writes a text over the file, and notes what it saw."""
+def keyboard(monkeypatch):
+    """The keyboard of a terminal that is stdin."""
+    ours, theirs = pty.openpty()
+    with open(ours, "w") as typed, open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        yield typed
+
+
+@pytest.fixture
+def editor(tmp_path, monkeypatch, keyboard):
+    """Makes EDITOR a script that writes a text over the file, and notes what it saw.
+
+    The command that starts it has a terminal.
+    """
 
     def make(text, code=0):
         new = tmp_path / "new.toml"
@@ -273,11 +288,26 @@ def test_editing_replaces_the_file(commented, editor, capfd):
     assert commented.read_text() == COMMENTED.replace("dev:1", "dev:2")
     assert stat.S_IMODE(commented.stat().st_mode) == 0o600
     assert capfd.readouterr().err == f"{commented} is changed\n"
-    assert sorted(each.name for each in commented.parent.iterdir()) == [
-        ".config.lock",
-        "ca.pem",
-        "config.toml",
-    ]
+    assert names_beside(commented) == [".config.lock", "ca.pem", "config.toml"]
+
+
+def names_beside(path):
+    return sorted(each.name for each in path.parent.iterdir())
+
+
+def test_an_editor_is_not_started_without_a_terminal(
+    commented, editor, capfd, monkeypatch
+):
+    seen = editor("")
+    assert run(["profile", "edit", "--no-input"]) == 7
+    monkeypatch.setattr("sys.stdin", None)
+    assert run(["profile", "edit"]) == 7
+    error = "error: an editor needs a terminal: nothing was changed\n"
+    hint = "hint: change the file with rmq profile add, use and remove\n"
+    assert capfd.readouterr().err == 2 * (error + hint)
+    assert not seen.exists()
+    assert commented.read_text() == COMMENTED
+    assert names_beside(commented) == ["ca.pem", "config.toml"]
 
 
 def test_editing_a_broken_file_mends_it(write, editor):
@@ -301,17 +331,21 @@ def test_editing_begins_with_an_example(editor, capfd, config_path):
         ('use = "q"\n', "profile q does not exist"),
     ],
 )
-def test_an_edit_with_a_fault_changes_nothing_and_is_kept(
-    commented, editor, capfd, text, error
+@pytest.mark.parametrize("typed", ["n\n", "\x04"])
+def test_an_edit_with_a_fault_changes_nothing(
+    commented, editor, keyboard, capfd, text, error, typed
 ):
-    editor(text)
-    assert run(["profile", "edit", "--no-input"]) == 2
+    """A second edit begins with the faulty text. Ctrl-D is no answer."""
+    seen = editor(text)
+    keyboard.write(f"y\n{typed}")
+    keyboard.flush()
+    assert run(["profile", "edit"]) == 7
     err = capfd.readouterr().err
-    assert error in err
+    assert err.count(error) == 2
+    assert err.endswith("Edit it again? [Y/n] error: nothing was changed\n")
+    assert seen.read_text() == COMMENTED + text
     assert commented.read_text() == COMMENTED
-    _, _, kept = err.strip().partition("your text is kept in ")
-    assert Path(kept).read_text() == text
-    assert stat.S_IMODE(Path(kept).parent.stat().st_mode) == 0o700
+    assert names_beside(commented) == [".config.lock", "ca.pem", "config.toml"]
 
 
 def test_an_editor_that_fails_changes_nothing(commented, editor, capfd, monkeypatch):

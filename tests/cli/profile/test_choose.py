@@ -275,9 +275,27 @@ def test_a_folder_needs_no_profile(write, probe, monkeypatch, tmp_path):
     assert run(["lag", "--store", str(tmp_path), "--profile", "x"]) == 2
 
 
-def test_a_command_without_a_cluster_takes_no_profile(profiles, capfd):
-    assert run(["profile", "list", "--profile", "prod"]) == 2
-    assert (
-        "--profile has no effect: this command connects to no cluster"
-        in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("list --profile prod", "--profile"),
+        ("show -n dev:1", "--namesrv"),
+        ("show prod --tls", "--tls"),
+        ("show prod --tls-server-name x", "--tls-server-name"),
+        ("use prod --acl-file x", "--acl-file"),
+        ("use prod --address-map a:1=b:1", "--address-map"),
+        ("remove prod --confirm prod", "--confirm"),
+        ("add p -n p:1 --timeout 1s", "--timeout"),
+        ("add p -n p:1 --profile dev", "--profile"),
+    ],
+)
+def test_a_command_without_a_cluster_refuses_its_options(
+    profiles, capfd, words, option
+):
+    before = profiles.read_text()
+    assert run(["profile", *words.split()]) == 2
+    assert capfd.readouterr() == (
+        "",
+        f"error: {option} has no effect: this command connects to no cluster\n",
     )
+    assert profiles.read_text() == before
