@@ -225,7 +225,7 @@ def read_regular(path: str | Path, bytes_max: int, *, is_own: bool = False) -> b
         return file.read(bytes_max)
 
 
-def folder_fault(folder: Path) -> str | None:
+def folder_fault(folder: str | Path) -> str | None:
     """Return why this process should not write into `folder`, or None if it may.
 
     A folder, or a link to a folder, that belongs to another user is refused, because

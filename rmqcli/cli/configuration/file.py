@@ -9,21 +9,29 @@ from __future__ import annotations
 import os
 import re
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from rmqcli.cli.configuration.copy import keep_copy, parsed_copy
 from rmqcli.cli.configuration.places import config_path
-from rmqcli.cli.configuration.profile import SECRETS, Profile, check_name, read_profile
+from rmqcli.cli.configuration.profile import (
+    SECRETS,
+    Profile,
+    Record,
+    check_name,
+    read_profile,
+)
 from rmqcli.errors import ConfigError, UsageError
 
 #: The key of the profile in use, and that of the table of profiles.
 USE = "use"
 PROFILES = "profiles"
 _BYTES_MAX = 1 << 20
-_PLACE = re.compile(r"\((at line \d+, column \d+|at end of document)\)$")
+_PLACE = r"\((at line \d+, column \d+|at end of document)\)$"
 
 
-class Config(NamedTuple):
+class Config(Record):
     """The content of the user's file. Its profiles are not checked."""
 
     path: str
@@ -47,12 +55,15 @@ def read_config(environ: Mapping[str, str]) -> Config:
         text = read_text(path)
     except FileNotFoundError:
         return Config(path, None, {})
-    return parse_config(text, path)
+    return _config(table_of(text, path, environ), path)
 
 
 def parse_config(text: str, path: str) -> Config:
     """Read the text of the user's file. Raises ConfigError, which quotes no secret."""
-    table = parse_toml(text, path)
+    return _config(parse_toml(text, path), path)
+
+
+def _config(table: dict[str, Any], path: str) -> Config:
     for key in table:
         if key not in (USE, PROFILES):
             raise ConfigError(
@@ -67,6 +78,15 @@ def parse_config(text: str, path: str) -> Config:
     return Config(path, use, profiles)
 
 
+def table_of(text: str, path: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `parse_toml` does, from the copy of this text if there is one."""
+    table = parsed_copy(text, path, environ)
+    if table is None:
+        table = parse_toml(text, path)
+        keep_copy(table, text, path, environ)
+    return table
+
+
 def parse_toml(text: str, path: str) -> dict[str, Any]:
     """Parse TOML. Raises ConfigError with the line and column of a fault."""
     import tomllib  # takes some ms, and few users have profiles
@@ -75,7 +95,7 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         # The rest of tomllib's message may quote a secret.
-        place = _PLACE.search(str(error))
+        place = re.search(_PLACE, str(error))
         at = f" {place[1]}" if place else ""
         raise ConfigError(f"{path}: not valid TOML{at}") from None
     except RecursionError:
@@ -127,7 +147,8 @@ def read_with_status(path: str) -> tuple[str, os.stat_result]:
     if len(data) > _BYTES_MAX:
         raise ConfigError(f"{path}: too large, more than {_BYTES_MAX:,} bytes")
     try:
-        return data.decode("utf-8-sig"), status
+        # Python loads a codec for the mark at the beginning of some files.
+        return data.removeprefix(BOM_UTF8).decode(), status
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text") from None
 

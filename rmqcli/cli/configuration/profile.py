@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 from rmqcli.cli.configuration.places import NO_PROFILE
 from rmqcli.config import (
@@ -46,7 +46,23 @@ KEYS = (
 OUTPUTS = ("auto", "pretty", "table", "json", "jsonl", "raw", "hex", "csv")
 
 
-class CredentialsSource(NamedTuple):
+@dataclass_transform(frozen_default=True)
+class Record:
+    """A dataclass to the type checker; treat as immutable.
+
+    Python needs 1 ms to make a real one, or a NamedTuple, and a start makes five.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        self.__dict__.update(zip(type(self).__annotations__, values, strict=False))
+        self.__dict__.update(named)
+
+    def replace(self, **values: Any) -> Self:
+        """Return a copy with other values."""
+        return type(self)(**{**self.__dict__, **values})
+
+
+class CredentialsSource(Record):
     """Where a profile's credentials come from. `repr` shows no secret."""
 
     #: "file", "command", "keys" or "environment"
@@ -99,18 +115,18 @@ def _written_alike(addresses: Iterable[str]) -> set[str]:
     return found
 
 
-class Project(NamedTuple):
+class Project(Record):
     """The project file that a profile comes from."""
 
     path: str
-    #: of the path and the content
-    digest: str
+    #: its whole content
+    text: str
     #: whether it belongs to another user
     is_foreign: bool
 
 
-class Profile(NamedTuple):
-    """The settings of a profile. A NamedTuple, because creating the class is fast."""
+class Profile(Record):
+    """The settings of a profile."""
 
     name: str
     #: the file that has the settings

@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any
 
 from rmqcli.cli.configuration.file import (
     PROFILES,
     USE,
-    parse_toml,
     read_config,
     read_with_status,
+    table_of,
     written_by_others,
 )
 from rmqcli.cli.configuration.profile import (
@@ -51,15 +50,14 @@ def read_project(path: str, environ: Mapping[str, str]) -> Profile:
         raise ConfigError(f"{path}: no such file or directory") from None
     if status.st_mode & 0o002:
         raise written_by_others(path, stat.S_IMODE(status.st_mode))
-    table = parse_toml(text, path)
+    table = table_of(text, path, environ)
     _check(table, path)
-    digest = sha256(f"{path}\0{text}".encode()).hexdigest()
-    project = Project(path, digest, status.st_uid not in (os.geteuid(), 0))
+    project = Project(path, text, status.st_uid not in (os.geteuid(), 0))
     if _PROFILE not in table:
         folder = os.path.basename(os.path.dirname(path))
         name = folder if is_name(folder) else "project"
         profile = read_profile(name, table, path=path, is_project=True)
-        return profile._replace(project=project)
+        return profile.replace(project=project)
     beside = {key: value for key, value in table.items() if key != _PROFILE}
     try:
         check_defaults(beside)
@@ -69,7 +67,7 @@ def read_project(path: str, environ: Mapping[str, str]) -> Profile:
         profile = read_config(environ).profile(table[_PROFILE])
     except UsageError as error:  # the user typed no profile
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
-    return profile._replace(
+    return profile.replace(
         project=project,
         output=beside.get("output", profile.output),
         time_zone=beside.get("time_zone", profile.time_zone),
@@ -125,8 +123,11 @@ def check_trust(
     if profile.project is None or what is None:
         return
     path = profile.project.path
+    from hashlib import sha256  # only for a question
+
+    digest = sha256(f"{path}\0{profile.project.text}".encode()).hexdigest()
     # Other credentials are another question.
-    key = sha256(f"{profile.project.digest}\0{what}".encode()).hexdigest()
+    key = sha256(f"{digest}\0{what}".encode()).hexdigest()
     folder = state_folder(os.environ, "projects")
     if folder is not None and os.path.exists(os.path.join(folder, key)):
         return

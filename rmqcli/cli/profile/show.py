@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import config_path
+from rmqcli.cli.configuration.profile import Profile
 from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.output import Column, emit_json, write_rows
 from rmqcli.errors import ConfigError, UsageError
-
-if TYPE_CHECKING:
-    from rmqcli.cli.configuration.profile import Profile
 
 COLUMNS = (
     Column("name", "name of the profile", title="PROFILE"),
@@ -105,7 +103,7 @@ def show(
             if common.output == "json":
                 emit_json(None)
             return
-        profile, by = chosen
+        profile, by = chosen.profile, chosen.by
     else:
         profile = read_config(os.environ).profile(name)
     data = {**_fields(profile), "chosen_by": by}
@@ -128,14 +126,12 @@ _TABLE = (Column("setting"), Column("value"))
 
 def _fields(profile: Profile) -> dict[str, Any]:
     """Return what is shown of a profile: all settings, without secrets."""
-    found = profile._asdict()
-    found |= {
+    found = {name: getattr(profile, name) for name in Profile.__annotations__}
+    source = profile.credentials
+    return found | {
         "namesrv": ";".join(profile.namesrv) or None,
         "endpoints": ";".join(profile.endpoints) or None,
-        "credentials": None
-        if profile.credentials is None
-        else str(profile.credentials),
+        "credentials": None if source is None else str(source),
         "tls": profile.uses_tls,
         "addresses": dict(profile.address_map),
     }
-    return found

@@ -216,7 +216,7 @@ def test_a_file_of_another_user_is_not_followed_unasked(project, profiles):
     path = project('profile = "dev"\n')
     profile = read_project(str(path), os.environ)
     assert profile.project is not None
-    foreign = profile._replace(project=profile.project._replace(is_foreign=True))
+    foreign = profile.replace(project=profile.project.replace(is_foreign=True))
     check = partial(
         check_trust, acl_file=None, certificate=None, no_input=True, warn=print
     )
