@@ -684,6 +684,7 @@ class Command(NamedTuple):
             formats=self.formats,
             may_use_proxy="endpoints" in self.own_names,
             warn=messages.warn,
+            changes=lambda: self._changes_with(own),
         )
 
     def _changes_with(self, own: Mapping[str, Any]) -> bool:

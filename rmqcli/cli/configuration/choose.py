@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import NO_PROFILE, project_path
-from rmqcli.cli.configuration.profile import Profile
+from rmqcli.cli.configuration.profile import Profile, Record
 from rmqcli.config import (
     ENDPOINTS_VARIABLE,
     NAMESRV_DEFAULT,
@@ -44,7 +44,7 @@ _SERVERS: tuple[tuple[str, str, Callable[[str], tuple[str, ...]]], ...] = (
 _TLS = ("tls", "tls_ca", "tls_server_name", "tls_cert", "tls_key", "tls_insecure")
 
 
-class Chosen(NamedTuple):
+class Chosen(Record):
     """The profile that a command uses."""
 
     profile: Profile
@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
     by: str
 
 
-class _Named(NamedTuple):
+class _Named(Record):
     """Servers that an option or a variable names."""
 
     #: the option or the variable
@@ -79,15 +79,16 @@ def with_profile(
     formats: Sequence[str],
     may_use_proxy: bool,
     warn: Callable[[str], None],
+    changes: Callable[[], bool],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the common options and the own options of a command with its profile.
 
     The common option `profile` is then the Profile, or None. `formats` are the output
-    formats of the command, and `may_use_proxy` is whether it has `--endpoints`. Raises
-    as `choose`.
+    formats of the command, `may_use_proxy` is whether it has `--endpoints`, and
+    `changes` whether it changes the cluster. Raises as `choose`.
     """
     values = {**own, **given}
-    chosen = choose(values, typed, os.environ, warn)
+    chosen = choose(values, typed, os.environ, warn, changes)
     if chosen is None:
         return {**given, "profile": None}, dict(own)
     profile = chosen.profile
@@ -114,13 +115,17 @@ def choose(
     typed: frozenset[str],
     environ: Mapping[str, str],
     warn: Callable[[str], None],
+    changes: Callable[[], bool] = lambda: False,
 ) -> Chosen | None:
     """Return the profile that a command uses; None if it uses none.
 
     `values` are its options by parameter, and `typed` the parameters that were typed.
     `warn` is told that the environment takes precedence over the profile in use. Raises
     UsageError if two sources of the same rank name different servers, or for an
-    unknown profile, and ConfigError for a file or profile that cannot be used.
+    unknown profile, and ConfigError for a file or profile that cannot be used. A
+    command with an option that says which cluster it uses goes on without a profile in
+    use or a project file that cannot be used, unless it changes the cluster: what those
+    forbid is not known.
     """
     name = values.get("profile")
     options = [
@@ -131,20 +136,28 @@ def choose(
     variables = list(_of_environment(environ))
     if name == NO_PROFILE:
         return None
-    if name is not None and "profile" in typed:
-        profile = read_config(environ).profile(name)
-        _refuse_others(f"--profile {name}", profile, options)
-        return Chosen(_in_project(profile, environ, warn), "--profile")
-    if name is not None and not options:
-        profile = read_config(environ).profile(name)
-        _refuse_others(f"{PROFILE_VARIABLE}={name}", profile, variables)
-        return Chosen(_in_project(profile, environ, warn), PROFILE_VARIABLE)
     if name is not None:
-        chosen: Chosen | None = Chosen(
-            read_config(environ).profile(name), PROFILE_VARIABLE
-        )
+        profile = read_config(environ).profile(name)
+        by = "--profile" if "profile" in typed else PROFILE_VARIABLE
+        if "profile" in typed:
+            _refuse_others(f"--profile {name}", profile, options)
+        elif not options:
+            _refuse_others(f"{PROFILE_VARIABLE}={name}", profile, variables)
+        try:
+            profile = _in_project(profile, environ)
+        except RmqError as error:
+            _go_on_without(error, changes, warn)
+        chosen: Chosen | None = Chosen(profile, by)
+        if "profile" in typed or not options:
+            return chosen
     else:
-        chosen = _in_use(environ)
+        try:
+            chosen = _in_use(environ)
+        except RmqError as error:
+            if not options:
+                raise
+            _go_on_without(error, changes, warn)
+            chosen = None
     if chosen is None:
         return None
     named = options or variables
@@ -171,23 +184,27 @@ def _in_use(environ: Mapping[str, str]) -> Chosen | None:
     return Chosen(config.profile(config.use), "rmq profile use")
 
 
-def _in_project(
-    profile: Profile, environ: Mapping[str, str], warn: Callable[[str], None]
-) -> Profile:
+def _go_on_without(
+    error: RmqError, changes: Callable[[], bool], warn: Callable[[str], None]
+) -> None:
+    """Warn of a file that cannot be used; raise the error for a change."""
+    if changes():
+        error.hint = "it may forbid changes; to change the cluster anyway, correct it"
+        raise error
+    warn(f"{error.message}; the command goes on without it")
+
+
+def _in_project(profile: Profile, environ: Mapping[str, str]) -> Profile:
     """Return a profile with what the project of the folder forbids for it, too."""
     path = project_path()
     if path is None:
         return profile
     from rmqcli.cli.configuration.project import read_project
 
-    try:
-        found = read_project(path, environ)
-    except RmqError as error:
-        warn(f"{path} is not followed: {error.message}")
-        return profile
+    found = read_project(path, environ)
     if found.is_project or found.name != profile.name:
         return profile
-    return profile._replace(
+    return profile.replace(
         read_only=found.read_only, protected=found.protected, restricted_by=path
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.configuration.file import read_config
+from rmqcli.cli.configuration.places import project_path
 from rmqcli.errors import RefusedError, RmqError
 
 if TYPE_CHECKING:
@@ -58,20 +59,32 @@ def profile_of_servers(
     """Return the profile that forbids changes of the cluster of some servers.
 
     It is for a command without a profile. None if no profile with one of the servers is
-    read-only or protected, or if another one with one of them allows changes. Profiles
-    that cannot be read forbid nothing. Raises ConfigError for the file of profiles.
+    read-only or protected, or if another one with one of them allows changes. The
+    project of the folder counts, too. Profiles that cannot be read forbid nothing.
+    Raises ConfigError for the file of profiles, and for that of the project.
     """
     config = read_config(environ)
-    found = []
+    path = project_path()
+    project = None
+    if path is not None:
+        from rmqcli.cli.configuration.project import read_project
+
+        project = read_project(path, environ)
+    found = [] if project is None else [project]
     for name in config.profiles:
+        if project is not None and not project.is_project and name == project.name:
+            continue  # the project may forbid more
         try:
             profile = config.profile(name)
         except RmqError:
             continue
-        if profile.has_one_of("namesrv", namesrv) or profile.has_one_of(
-            "endpoints", endpoints
-        ):
-            found.append(profile)
+        found.append(profile)
+    found = [
+        each
+        for each in found
+        if each.has_one_of("namesrv", namesrv)
+        or each.has_one_of("endpoints", endpoints)
+    ]
     if not all(each.read_only or each.protected for each in found):
         return None
     # The name of a protected one is an answer, so a read-only one is the last resort.

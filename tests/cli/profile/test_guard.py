@@ -269,9 +269,104 @@ def test_a_project_forbids_changes_by_its_profile_however_that_is_named(
     assert run(["topic", "create", "t", *words]) == 7
     assert str(project) in capfd.readouterr().err
     assert run(["topic", "create", "t", "--profile", "both"]) == 5
-    project.write_text("nonsense")
-    assert run(["topic", "create", "t", "--profile", "dev"]) == 5
-    assert f"{project} is not followed: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["nonsense", 'profile = "nobody"', "x = 1", None])
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["-n", "127.0.0.1:1"], {}),
+        (["-n", "127.0.0.1:5"], {}),
+        (["--profile", "dev"], {}),
+        ([], {"RMQ_PROFILE": "dev"}),
+        (["-n", "127.0.0.1:1"], {"RMQ_PROFILE": "dev"}),
+        (["-n", "127.0.0.1:5"], {"RMQ_PROFILE": "dev"}),
+    ],
+)
+def test_a_project_file_that_cannot_be_used_stops_changes_and_not_reading(
+    write, tmp_path, monkeypatch, capfd, words, variables, text
+):
+    """What it forbade must not become possible because it is broken."""
+    write(CLUSTERS)
+    project = tmp_path / ".rmq.toml"
+    if text is None:
+        project.symlink_to("nowhere")
+    else:
+        project.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert run(["topics", *words]) == 5
+    error, *_ = capfd.readouterr().err.splitlines()
+    assert error.startswith(f"warning: {project}: ")
+    assert error.endswith("; the command goes on without it")
+    assert run(["topic", "create", "t", "--yes", *words]) == 2
+    error, hint = capfd.readouterr().err.splitlines()
+    assert error.startswith(f"error: {project}: ")
+    assert hint == (
+        "hint: it may forbid changes; to change the cluster anyway, correct it"
+    )
+    around = ["-n", "127.0.0.1:5", "--profile", "none"]
+    assert run(["topic", "create", "t", "--yes", *around]) == 5
+
+
+@pytest.mark.parametrize("command", [["topics"], ["topic", "create", "t", "--yes"]])
+def test_a_project_file_that_cannot_be_used_stops_a_command_that_names_no_cluster(
+    write, tmp_path, monkeypatch, capfd, command
+):
+    write(CLUSTERS)
+    (tmp_path / ".rmq.toml").write_text("nonsense")
+    monkeypatch.chdir(tmp_path)
+    assert run(command) == 2
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:5")
+    assert run(command) == 2
+
+
+def test_profiles_that_cannot_be_read_stop_changes_and_not_reading(write, capfd):
+    path = write("[profiles.p\n")
+    assert run(["topics", "-n", "127.0.0.1:1"]) == 5
+    assert capfd.readouterr().err.startswith(
+        f"warning: {path}: not valid TOML at line 1, column 12; the command goes on"
+        " without it\n"
+    )
+    assert run(["topic", "create", "t", "--yes", "-n", "127.0.0.1:1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('profile = "ro"\n', 7),
+        ('profile = "two"\nread_only = true\n', 7),
+        ('namesrv = ["127.0.0.1:6", "127.0.0.1:7"]\nread_only = true\n', 7),
+        ('profile = "two"\n', 5),
+    ],
+)
+@pytest.mark.parametrize("variable", ["", "both"])
+def test_a_project_forbids_changes_by_one_of_its_servers(
+    write, tmp_path, monkeypatch, text, code, variable
+):
+    write(
+        CLUSTERS.replace('use = "dev"', "")
+        + '[profiles.two]\nnamesrv = ["127.0.0.1:6", "127.0.0.1:8"]\n'
+    )
+    (tmp_path / ".rmq.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv("RMQ_PROFILE", variable)
+    servers = {'profile = "ro"': "127.0.0.1:2", "namesrv": "127.0.0.1:7"}
+    server = next((servers[key] for key in servers if key in text), "127.0.0.1:6")
+    assert run(["topic", "create", "t", "--yes", "-n", server]) == code
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "127.0.0.1:1;127.0.0.1:9"])
+def test_a_project_forbids_changes_by_the_servers_of_a_variable_s_profile(
+    write, tmp_path, monkeypatch, server
+):
+    write(CLUSTERS)
+    (tmp_path / ".rmq.toml").write_text('profile = "dev"\nread_only = true\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RMQ_PROFILE", "dev")
+    assert run(["topic", "create", "t", "--yes", "-n", server]) == 7
 
 
 @pytest.mark.parametrize("option", ["--profile", "--where"])
