@@ -28,9 +28,10 @@ def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -
         result = _run(arguments, table)
         _flush_stdout()
     except BaseException as error:  # noqa: BLE001  # the one boundary
+        from rmqcli.cli.configuration.output import output_by_profile
         from rmqcli.cli.ui import errors as failures
 
-        return failures.report(error, arguments)
+        return failures.report(error, arguments, output_by_profile)
     return int(result) if isinstance(result, int) else ExitCode.OK
 
 

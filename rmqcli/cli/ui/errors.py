@@ -4,7 +4,8 @@
            ^ under the part of a text that is wrong
     hint: one thing to try
 
-With `-o json` or `-o jsonl`, one JSON object is written instead. A closed pipe is not
+With `-o json` or `-o jsonl`, or a profile with such an output, one JSON object is
+written instead. A closed pipe is not
 reported, and a traceback is written only with `-vv`.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rmqcli.cli.ui.escape import safe, safe_json
@@ -47,7 +48,8 @@ class Failure(NamedTuple):
 class _Flags(NamedTuple):
     """How the arguments ask to report errors, even if they cannot be parsed."""
 
-    as_json: bool
+    #: the output format; empty if none was typed
+    output: str
     verbose: int
     color: str
 
@@ -66,8 +68,15 @@ def unknown_name(
     return UsageError(message, hint=hint)
 
 
-def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Report an error on stderr; return the exit code. Never raises."""
+def report(
+    error: BaseException,
+    arguments: Sequence[str],
+    default_output: Callable[[Sequence[str]], str | None] = lambda _: None,
+) -> int:
+    """Report an error on stderr; return the exit code. Never raises.
+
+    `default_output` returns the output format if none was typed.
+    """
     flags = _read_flags(arguments)
     error = interrupt_behind(error)
     if isinstance(error, SystemExit):
@@ -78,17 +87,19 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, MemoryError):
         error = RmqError("out of memory")
     failure = describe(error)
+    output = flags.output or default_output(arguments)
+    as_json = output in ("json", "jsonl")
     _discard_output_if_broken(error)
     messages = Messages(color=flags.color)
     if flags.verbose >= 2 and not isinstance(error, KeyboardInterrupt):
         messages.traceback(_traceback_of(error))
-    if flags.as_json:
+    if as_json:
         _write_json(failure)
     elif isinstance(error, KeyboardInterrupt):
         messages.info(failure.message)
     else:
         messages.error(failure.message, hint=failure.hint, detail=failure.detail)
-    if flags.verbose and failure.answer and not flags.as_json:
+    if flags.verbose and failure.answer and not as_json:
         messages.info(failure.answer)
     return failure.exit_code
 
@@ -244,7 +255,7 @@ def _read_flags(arguments: Sequence[str]) -> _Flags:
             verbose += len(argument) - 1
         previous = argument
     return _Flags(
-        as_json=output in ("json", "jsonl"),
+        output=output,
         verbose=verbose,
         color=color if color in ("always", "never") else "auto",
     )
