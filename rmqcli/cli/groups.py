@@ -583,7 +583,7 @@ def _write_settings(
     show_results(common, results, columns=RESULT_COLUMNS)
 
 
-@command_options(GroupDeleteOptions, fields=RESULT_COLUMNS)
+@command_options(GroupDeleteOptions, fields=RESULT_COLUMNS, asks=True)
 def delete(common: Common, options: GroupDeleteOptions) -> None:
     """Delete a consumer group.
 

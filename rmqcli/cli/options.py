@@ -647,6 +647,8 @@ class Command(NamedTuple):
     changes: bool | Callable[[Any], bool] = True
     #: the parameters of common options about a cluster that it takes
     takes: frozenset[str] = CLUSTER_NAMES
+    #: whether it may ask a question that `--yes` answers
+    asks: bool = False
 
     @property
     def own_names(self) -> list[str]:
@@ -756,6 +758,7 @@ class Command(NamedTuple):
                 changes=self._changes_with(own),
                 confirmed=common.confirm,
                 no_input=common.no_input,
+                asks=self.asks and not common.assume_yes,
             )
         if common.profile is not None and common.profile.time_zone is not None:
             own = in_time_zone(own, common.profile.time_zone)
@@ -786,6 +789,7 @@ def command_options(
     connects: bool = True,
     changes: bool | Callable[[Any], bool] = True,
     takes: Iterable[str] = (),
+    asks: bool = False,
 ) -> Callable[[Callable[..., Any]], Command]:
     """Turn a function into a `Command`.
 
@@ -800,6 +804,8 @@ def command_options(
     read-only refuse commands that change anything, so a new command is refused until it
     says that it only reads. `takes` are the parameters of common options that a command
     without a cluster uses all the same; it refuses the others that need a cluster.
+    `asks` is True for a command that changes a cluster and may ask before
+    (`rmqcli.cli.confirm`).
     """
 
     def make(function: Callable[..., Any]) -> Command:
@@ -818,6 +824,7 @@ def command_options(
             connects,
             changes,
             CLUSTER_NAMES if connects else frozenset(takes),
+            asks,
         )
 
     return make

@@ -372,7 +372,7 @@ def create(common: Common, options: TopicCreateOptions) -> None:
     show_results(common, steps, columns=STEP_COLUMNS)
 
 
-@command_options(TopicSettingsOptions, fields=STEP_COLUMNS)
+@command_options(TopicSettingsOptions, fields=STEP_COLUMNS, asks=True)
 def update(common: Common, options: TopicSettingsOptions) -> None:
     """Change settings of a topic.
 
@@ -427,7 +427,7 @@ def _publish(
         )
 
 
-@command_options(fields=STEP_COLUMNS)
+@command_options(fields=STEP_COLUMNS, asks=True)
 def delete(
     common: Common,
     topic: Annotated[str, argument(help="Topic to delete.")],

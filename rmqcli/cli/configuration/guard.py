@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 
 
 def check_profile(
-    profile: Profile | None, *, changes: bool, confirmed: str | None, no_input: bool
+    profile: Profile | None,
+    *,
+    changes: bool,
+    confirmed: str | None,
+    no_input: bool,
+    asks: bool = False,
 ) -> None:
     """Refuse a command that its profile forbids; ask for the name of a protected one.
 
     `changes` is whether the command changes the cluster, and `confirmed` the profile
-    that `--confirm` names; `--yes` does not stand for it. Raises RefusedError, also if
+    that `--confirm` names; `--yes` does not stand for it, but the hint of a refusal
+    names both if the command `asks` a question of its own. Raises RefusedError, also if
     `--confirm` names another profile than the one that is used.
     """
     if confirmed is not None and (profile is None or profile.name != confirmed):
@@ -38,7 +44,7 @@ def check_profile(
             hint=f"its settings are in {' and '.join(_files(profile))}",
         )
     if profile.protected and confirmed is None:
-        _ask_for_name(profile, no_input=no_input)
+        _ask_for_name(profile, ["--yes"] if asks else [], no_input=no_input)
 
 
 def _files(profile: Profile) -> list[str]:
@@ -91,14 +97,14 @@ def profile_of_servers(
     return min(found, key=lambda each: each.read_only, default=None)
 
 
-def _ask_for_name(profile: Profile, *, no_input: bool) -> None:
+def _ask_for_name(profile: Profile, more: list[str], *, no_input: bool) -> None:
     from rmqcli.cli.ui.prompt import ask, is_name, this_command_with
 
     answer = ask(
         f"{profile.title} ({profile.servers}) is protected, and this command changes"
         f" its cluster.\nType {profile.name} to confirm: ",
         no_input=no_input,
-        hint=f"run: {this_command_with(['--confirm', profile.name])}",
+        hint=f"run: {this_command_with(['--confirm', profile.name, *more])}",
     )
     if not is_name(answer, profile.name):
         raise RefusedError(

@@ -127,6 +127,7 @@ class RedriveOptions(LetterOptions):
     formats=("table", "json"),
     fields=COLUMNS,
     changes=lambda options: options.execute,
+    asks=True,
 )
 def redrive(common: Common, options: RedriveOptions) -> int:
     """Send dead letters again: plan, confirm, apply and verify.

@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-@command_options(fields=COLUMNS)
+@command_options(fields=COLUMNS, asks=True)
 def recall(
     common: Common,
     ref: Annotated[

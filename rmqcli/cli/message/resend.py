@@ -76,7 +76,7 @@ class MessageResendOptions:
     ] = None
 
 
-@command_options(MessageResendOptions, fields=COLUMNS)
+@command_options(MessageResendOptions, fields=COLUMNS, asks=True)
 def resend(common: Common, options: MessageResendOptions) -> int:
     """Have a member of a group consume a message now, and show its result.
 

@@ -245,7 +245,9 @@ class ResetOptions:
         )
 
 
-@command_options(ResetOptions, fields=COLUMNS, changes=lambda options: options.execute)
+@command_options(
+    ResetOptions, fields=COLUMNS, changes=lambda options: options.execute, asks=True
+)
 def reset_offset(common: Common, options: ResetOptions) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.
 

@@ -61,7 +61,7 @@ def _number_of(name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _wrapped(line: str) -> str:
+def wrapped(line: str) -> str:
     """Wrap `line` between words if stderr is a terminal.
 
     A line with a command is not wrapped, so that the command can be copied, and neither
@@ -98,7 +98,7 @@ class Messages:
         lines.
         """
         if not self.quiet:
-            self.write_line(_wrapped(safe(text)))
+            self.write_line(wrapped(safe(text)))
 
     def traceback(self, text: str) -> None:
         """Write a traceback, whose newlines are kept."""
@@ -138,7 +138,7 @@ class Messages:
             self._write(ERASE_LINE)
 
     def _labelled(self, label: str, color: str, text: str) -> None:
-        line = _wrapped(f"{label}: {safe(text)}")
+        line = wrapped(f"{label}: {safe(text)}")
         if color_is_on(self.color, sys.stderr):
             line = f"{color}{label}:{_RESET}{line.removeprefix(f'{label}:')}"
         self.write_line(line)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.messages import is_terminal, wrapped
 from rmqcli.errors import RefusedError
 
 
@@ -18,14 +18,15 @@ def ask(
     hint: str,
     refused: str = "not confirmed: nothing was changed",
 ) -> str:
-    """Write `prompt` to stderr and return the line that the user types.
+    """Write `prompt`, which ends with a blank, to stderr; return the line typed.
 
     Raises RefusedError, with the text `refused` and with `hint`, if the user cannot be
     asked, because stdin is not a terminal or because of `no_input`.
     """
     if no_input or not is_terminal(sys.stdin):
         raise RefusedError(refused, hint=hint)
-    sys.stderr.write(safe(prompt, keep_newlines=True))
+    lines = safe(prompt, keep_newlines=True).removesuffix(" ").split("\n")
+    sys.stderr.write("\n".join(wrapped(line) for line in lines) + " ")
     sys.stderr.flush()
     return sys.stdin.readline()
 

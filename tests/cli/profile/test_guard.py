@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pty
+import re
+from pathlib import Path
 
 import pytest
 
+import rmqcli.cli
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.main import run
 from tests.cli.sample_command import TABLE
@@ -89,6 +92,10 @@ protected = true
 """
 
 
+CLI = Path(rmqcli.cli.__file__).parent
+_ASKING = r"(?<!def )\bconfirm(_by_name)?\("
+
+
 def kinds():
     """Return the commands by what they say of changes."""
     found: dict[object, set[str]] = {}
@@ -106,6 +113,33 @@ def test_only_these_commands_say_that_they_change_nothing():
         True: set(CHANGING),
         "some": set(SOMETIMES),
         None: AT_HOME,
+    }
+
+
+def test_these_commands_ask_a_question_that_yes_answers():
+    """The hint for a protected profile names `--yes` for them, too."""
+    assert {entry.path for entry in COMMANDS if entry.load().asks} == {
+        "dlq redrive",
+        "group delete",
+        "message recall",
+        "message resend",
+        "reset-offset",
+        "topic delete",
+        "topic update",
+    }
+    callers = {
+        source.relative_to(CLI).as_posix(): len(re.findall(_ASKING, text))
+        for source in CLI.rglob("*.py")
+        if re.search(_ASKING, text := source.read_text(encoding="utf-8"))
+    }
+    assert callers == {
+        "dlq/redrive.py": 1,
+        "groups.py": 1,
+        "message/recall.py": 1,
+        "message/resend.py": 1,
+        "profile/entries.py": 1,
+        "reset_offset/command.py": 1,
+        "topics.py": 2,
     }
 
 
@@ -158,6 +192,11 @@ def test_a_protected_profile_needs_its_name(write, capfd, monkeypatch):
         "hint: run: rmq topic create t --profile guarded --yes --confirm guarded\n"
     )
     assert run([*words, "--confirm", "guarded"]) == 5  # on its way to the cluster
+    monkeypatch.setattr("sys.argv", ["rmq", *words[:2], "--", "t"])
+    assert run(["topic", "delete", "t", "--profile", "guarded"]) == 7
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "hint: run: rmq topic create --confirm guarded --yes -- t"
+    )
     assert run(["topics", "--profile", "guarded"]) == 5
 
 
