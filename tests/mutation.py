@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import functools
 import json
 import os
 import random
@@ -194,9 +195,8 @@ def main() -> int:
         if not (copy / "mutants" / "mutmut-stats.json").exists():
             raise SystemExit(f"mutmut made no mutants:\n{output[-4000:]}")
         _note_what_imports_run(copy / "mutants" / "mutmut-stats.json")
-        names = sorted(
-            name for name in _decisive(copy / "mutants") if options.only in name
-        )
+        decisive = _decisive(copy / "mutants")
+        names = sorted(name for name in decisive if options.only in name)
         if not names:
             print("no mutant has that in its name", file=sys.stderr)
             return 2
@@ -208,7 +208,7 @@ def main() -> int:
         output = _mutmut(copy, "--max-children", str(options.jobs), *all_samples)
         if "Failed to run clean test" in output:
             raise SystemExit(f"tests fail without a change, too:\n{output[-4000:]}")
-        rate = _report(copy / "mutants", samples, len(names))
+        rate = _report(copy / "mutants", decisive, samples, len(names))
         if rate is None:
             raise SystemExit(f"no mutant was run:\n{output[-4000:]}")
         return 0 if rate >= options.at_least else 1
@@ -322,6 +322,7 @@ def _decisive(mutants: Path) -> dict[str, tuple[Path, str]]:
     return decisive
 
 
+@functools.lru_cache(maxsize=2)  # the original comes with each of its mutants
 def _decisions(function: str) -> str:
     """What a function does, without what the module's docstring leaves out."""
     return ast.dump(_WithoutTexts().visit(ast.parse(function)))
@@ -369,13 +370,15 @@ def _difference(before: str, after: str) -> str:
 
 
 def _report(
-    mutants: Path, samples: dict[int, list[str]], mutant_count: int
+    mutants: Path,
+    decisive: dict[str, tuple[Path, str]],
+    samples: dict[int, list[str]],
+    mutant_count: int,
 ) -> float | None:
     """Print what became of the samples.
 
     Returns the lowest share that was killed, in per cent; None if none was run.
     """
-    decisive = _decisive(mutants)
     codes: dict[str, int | None] = {}
     for meta in mutants.rglob("*.py.meta"):
         codes.update(json.loads(meta.read_text())["exit_code_by_key"])
