@@ -272,6 +272,20 @@ def test_a_topic_and_all_topics_have_limits_of_their_own():
     assert held.begin_receive(MessageQueue("b", "broker-a", -1), 1) == 0
 
 
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"pull_threshold_size_for_queue_mib": 3}, 3 * 1_024),
+        ({"pull_threshold_size_for_topic_mib": 3}, 3 * 1_024),
+        ({"cached_bytes_max": 3 * MIB}, 3 * 1_024),
+    ],
+)
+def test_room_of_a_mebibyte_is_for_1024_messages_of_a_kibibyte(settings, count):
+    """Until messages have come, they are taken to have a kibibyte."""
+    held = make(pull_threshold_for_queue=65_535, **settings)
+    assert held.begin_receive(BROKER, 65_535) == count
+
+
 def test_a_message_that_is_larger_than_the_limit_is_consumed_too():
     held = make(cached_bytes_max=1)
     assert held.begin_receive(BROKER, 32) == 1

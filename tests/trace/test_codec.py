@@ -155,8 +155,8 @@ def test_a_delivery_that_ended_in_the_cloud_has_no_time_and_group():
     ],
 )
 def test_a_record_that_cannot_be_read_is_counted_and_does_not_hide_its_neighbours(line):
-    text = encode_records([PUB]) + line + "\x02" + encode_records([PUB])
-    assert decode_records(text.encode()) == DecodedTrace((PUB, PUB), 1)
+    text = encode_records([PUB]) + 2 * (line + "\x02") + encode_records([PUB])
+    assert decode_records(text.encode()) == DecodedTrace((PUB, PUB), 2)
 
 
 def test_no_more_records_of_one_message_are_read_than_clients_write():
