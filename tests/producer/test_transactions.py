@@ -182,14 +182,21 @@ def test_only_an_end_that_is_decided_waits_for_an_answer(rmq_cluster, rmq_topic)
     with Producer(
         "shop", namesrv=rmq_cluster.namesrv, on_check=never_asked
     ) as producer:
-        for state in (COMMIT, UNKNOW, ROLLBACK):
+        halves = [
             producer.send_in_transaction(
                 ProducerMessage(rmq_topic, b"x"), lambda *_, state=state: state
             )
+            for state in (COMMIT, UNKNOW, ROLLBACK)
+        ]
     assert [
         (each.command.ext_fields["commitOrRollback"], each.command.is_oneway)
         for each in ends.requests
     ] == [("8", False), ("0", True), ("12", False)]
+    for number, (half, end) in enumerate(zip(halves, ends.requests, strict=True)):
+        fields = end.command.ext_fields
+        assert fields["msgId"] == fields["transactionId"] == half.msg_id
+        assert fields["tranStateTableOffset"] == str(number)
+        assert (fields["producerGroup"], fields["topic"]) == ("shop", rmq_topic)
 
 
 def push_checks(cluster, producer, count, *, body=b"x", group="shop"):
