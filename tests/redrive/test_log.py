@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.errors import ConfigError, RefusedError, RmqError
@@ -213,6 +215,28 @@ def test_the_log_of_a_group_is_in_the_folder_of_the_users_state():
     assert str(default_path(environ, "billing", ClusterIdentity((), {}))) == (
         "/state/rmqcli/redrive/billing@cluster.jsonl"
     )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(100, 140),
+            st.sampled_from([1, 2]),
+            st.sampled_from([SENT, DOUBTFUL, NEW]),
+        )
+    )
+)
+def test_the_last_state_of_each_letter_counts_in_any_order_of_the_letters(noted):
+    states = LetterStates()
+    expected: dict[int, tuple[int, int]] = {}
+    for offset, commit_log_offset, state in noted:
+        states.set(LetterPlace("broker-a", 0, offset, commit_log_offset), state)
+        expected[offset] = commit_log_offset, state
+    for offset in range(99, 142):
+        for place in (1, 2):
+            known, state = expected.get(offset, (0, NEW))
+            found = states.get(LetterPlace("broker-a", 0, offset, place))
+            assert found == (state if known == place else NEW)
 
 
 def test_letters_that_are_too_far_apart_are_of_no_queue(monkeypatch):
