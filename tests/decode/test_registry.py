@@ -122,6 +122,7 @@ def test_json_is_the_value_after_the_id():
     [
         (b"\0", b"\x08\x05", {"n": 5}),
         (b"\x02\0", b"\x08\x05", {"n": 5}),  # the first type, written in full
+        (b"\x80\x80\x80\x80\0", b"\x08\x05", {"n": 5}),  # a varint of 32 bits
         (b"\x02\x02", b"", {}),
         (b"\x04\x02\x02", b"\x0a\x02hi", {"text": "hi"}),
     ],
@@ -146,7 +147,7 @@ def test_protobuf_has_the_message_type_at_the_place_in_the_body(place, message, 
         (b"\x80\x80\x80\x01", "the message type of the body is nested 1048576 deep"),
         (b"", "the body ends in its message type, or has none"),
         (b"\x04\x02", "the body ends in its message type, or has none"),
-        (b"\x80" * 9, "the body ends in its message type, or has none"),
+        (b"\x80" * 5 + b"\0", "the body ends in its message type, or has none"),
         (b"\0\x08", "not a shop.First: Error parsing message"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli.decode.settings import (
@@ -34,6 +36,17 @@ def test_the_path_of_a_descriptor_set_may_contain_colons(tmp_path):
     found = read(f"protobuf:{file}:shop.Item")
     assert found.format == "protobuf"
     assert '"message": "shop.Item"' in found.known_schema
+
+
+def test_a_schema_of_avro_is_read_from_its_file(tmp_path):
+    pytest.importorskip("fastavro")
+    file = tmp_path / "a:b.avsc"
+    file.write_text(
+        '{"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]}'
+    )
+    found = read(f"avro:{file}")
+    assert (found.format, found.infer) == ("avro", None)
+    assert json.loads(found.known_schema)["name"] == "Order"
 
 
 @pytest.mark.parametrize(
