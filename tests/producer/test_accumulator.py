@@ -300,7 +300,7 @@ def test_every_message_is_stored_once_or_its_future_has_an_error(
             assert entry.result().msg_id == str(number)
             assert placed[number] == 1
         elif isinstance(error, SendUnknownError):
-            assert error.msg_ids == (str(number),)
+            assert (error.msg_ids, error.address) == ((str(number),), "b")
             assert placed[number] <= 1
         else:
             assert placed[number] == 0

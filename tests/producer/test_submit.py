@@ -9,6 +9,7 @@ from rmqcli.errors import (
     DeadlineError,
     NotFoundError,
     SendUnknownError,
+    UsageError,
 )
 from rmqcli.model import MessageQueue
 from rmqcli.producer.config import ProducerConfig
@@ -180,6 +181,8 @@ def test_submits_that_ended_leave_no_more_room_than_there_was(one_queue, delay_l
     with Producer(namesrv=one_queue.namesrv, config=config) as producer:
         for _ in range(3):
             producer.submit(message(delay_level=delay_level)).result()
+            with pytest.raises(UsageError, match="belong to topic"):
+                producer.submit(message(), queue=MessageQueue("other", "b", 0))
         one_queue.faults.next(faults.delay(1_000), topic="orders")
         first = producer.submit(message(delay_level=delay_level))
         second = producer.submit(message(delay_level=delay_level))
