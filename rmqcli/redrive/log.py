@@ -15,6 +15,9 @@ from __future__ import annotations
 import json
 import os
 from array import array
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rmqcli.admin.reset.cluster_identity import (
@@ -27,8 +30,10 @@ from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import open_locked, state_folder, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 _VERSION: Final = 1
 _LINE_BYTES_MAX: Final = 64 << 20
@@ -105,6 +110,43 @@ class LetterStates:
         if not 0 <= at < len(states) or places[at] != place.commit_log_offset:
             return NEW
         return states[at]
+
+    def of(
+        self, broker_name: str, queue_id: int
+    ) -> Callable[[StoredMessage | DecodeFailure], int]:
+        """Return a function that does what `get` does for the letters of a queue."""
+        key, queues = (broker_name, queue_id), self._queues
+
+        def state_of(letter: StoredMessage | DecodeFailure) -> int:
+            found = queues.get(key)
+            if found is None or letter.queue_offset is None:
+                return NEW
+            base, states, places = found
+            at = letter.queue_offset - base
+            if not 0 <= at < len(states) or places[at] != letter.commit_log_offset:
+                return NEW
+            return states[at]
+
+        return state_of
+
+    def set_all(self, places: Sequence[LetterPlace], state: int) -> None:
+        """Note the state of letters; fast for neighbours. Raises as `set`."""
+        for (broker_name, queue_id), some in groupby(places, itemgetter(0, 1)):
+            run = list(some)
+            self.set(run[0], state)
+            self.set(run[-1], state)
+            base, states, kept = self._queues[broker_name, queue_id]
+            first, end = run[0].queue_offset, run[-1].queue_offset + 1
+            if end - first == len(run) and [e.queue_offset for e in run] == list(
+                range(first, end)
+            ):
+                states[first - base : end - base] = bytes([state]) * len(run)
+                kept[first - base : end - base] = array(
+                    "q", [each.commit_log_offset for each in run]
+                )
+                continue
+            for each in run:
+                self.set(each, state)
 
     def set(self, place: LetterPlace, state: int) -> None:
         """Note the state of a letter. Raises ValueError far from the others."""
@@ -298,19 +340,15 @@ class RedriveLog:
             }
         )
 
-    def intend(self, places: Iterable[LetterPlace], *, at_ms: int) -> None:
+    def intend(self, places: Sequence[LetterPlace], *, at_ms: int) -> None:
         """Note the letters of the next batch, on the disk, before they are sent."""
         self._batch += 1
-        places = list(places)
-        self._write(
-            {
-                "batch": self._batch,
-                "at_ms": at_ms,
-                "intent": [list(place) for place in places],
-            }
+        rows = ",".join(
+            [f"[{_quoted(b)},{q},{offset},{place}]" for b, q, offset, place in places]
         )
-        for place in places:
-            self.states.set(place, DOUBTFUL)
+        self._unwritten += self._rows("intent", rows, at_ms)
+        self.flush()
+        self.states.set_all(places, DOUBTFUL)
 
     def conclude(self, results: Iterable[LetterResult], *, at_ms: int) -> None:
         """Note what became of the letters of the batch.
@@ -318,18 +356,23 @@ class RedriveLog:
         It is in the file after the next `intend`, `flush` or `close`: one flush of the
         disk for both. Until then a kill leaves this batch, and no other, in doubt.
         """
-        results = list(results)
-        self._unwritten += _line(
-            {
-                "batch": self._batch,
-                "at_ms": at_ms,
-                "outcome": [[*each.place, *each[1:]] for each in results],
-            }
-        )
-        for each in results:
-            is_open = each.status == UNKNOWN
-            state = SENT if each.is_stored else DOUBTFUL if is_open else NEW
-            self.states.set(each.place, state)
+        rows = []
+        places: dict[int, list[LetterPlace]] = {}
+        for result in results:
+            place, status, topic, msg_id, broker_name, queue_id, at, error = result
+            b, q, offset, log_offset = place
+            texts = f"{_quoted(status)},{_quoted(topic)},{_to_json(msg_id)}"
+            where = f"{_quoted(broker_name)},{_number(queue_id)},{_number(at)}"
+            rows.append(
+                f"[{_quoted(b)},{q},{offset},{log_offset},{texts},{where},"
+                f"{_quoted(error)}]"
+            )
+            is_open = status == UNKNOWN
+            state = SENT if status in _STORED else DOUBTFUL if is_open else NEW
+            places.setdefault(state, []).append(place)
+        self._unwritten += self._rows("outcome", ",".join(rows), at_ms)
+        for state, some in places.items():
+            self.states.set_all(some, state)
 
     def flush(self) -> None:
         """Write what is not in the file yet, and flush it to the disk."""
@@ -344,14 +387,27 @@ class RedriveLog:
         finally:
             self._file.close()
 
+    def _rows(self, name: str, rows: str, at_ms: int) -> bytes:
+        """One line with the letters of the batch; written by hand, twice as fast."""
+        text = f'{{"batch":{self._batch},"at_ms":{at_ms},"{name}":[{rows}]}}\n'
+        return text.encode("utf-8", "surrogatepass")
+
     def _write(self, entry: dict[str, object]) -> None:
-        self._unwritten += _line(entry)
+        text = _to_json(entry) + "\n"
+        self._unwritten += text.encode("utf-8", "surrogatepass")
         self.flush()
 
 
-def _line(entry: dict[str, object]) -> bytes:
-    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass") + b"\n"
+_to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(text: str | None) -> str:
+    return _to_json(text)
+
+
+def _number(number: int | None) -> str:
+    return "null" if number is None else str(number)
 
 
 def open_log(

@@ -19,10 +19,11 @@ ConsumeMessageConcurrentlyService.resetRetryAndNamespace.
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import (
@@ -38,15 +39,12 @@ from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offs
 from rmqcli.api.calls.send import send_message
 from rmqcli.api.calls.store import view_message_by_id
 from rmqcli.errors import (
-    BrokerError,
     ConfigError,
-    ConnectError,
     DecodeError,
     DeniedError,
     NotFoundError,
     RefusedError,
     RmqError,
-    TransportError,
     UsageError,
 )
 from rmqcli.hint import Hint, Setting
@@ -62,27 +60,22 @@ from rmqcli.producer.message import (
     record_properties,
 )
 from rmqcli.producer.remoting.publisher import PRODUCER_GROUP
-from rmqcli.producer.remoting.send import RemotingSend, SendOptions
 from rmqcli.producer.remoting.target import PublishTarget, find_target
-from rmqcli.producer.send import Sender
-from rmqcli.redrive.log import (
-    DOUBTFUL,
-    NEW,
-    SENT,
-    UNKNOWN,
-    LetterPlace,
-    LetterResult,
+from rmqcli.redrive.letter import (
+    Letter,
+    redriven_properties,
+    unique_key,
 )
+from rmqcli.redrive.log import DOUBTFUL, SENT, LetterPlace, LetterResult
+from rmqcli.redrive.requests import RedriveRequests, failed, not_sent
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
-from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
-from rmqcli.wire.message.record import DecodeFailure
 from rmqcli.wire.message.system_flag import COMPRESSED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqcli.admin.dlq.read import LetterRanges
     from rmqcli.admin.tail.filter import TailFilter
@@ -90,6 +83,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client, PendingCall
     from rmqcli.position import Position
     from rmqcli.redrive.log import LetterStates, RedriveLog
+    from rmqcli.wire.message.record import DecodeFailure
 
 TO_ORIGIN: Final = "origin"
 TO_RETRY: Final = "retry"
@@ -101,11 +95,9 @@ BATCH_BYTES_MAX: Final = 8 << 20
 NAMED_MAX: Final = BATCH_MAX
 #: Consumers set their own limit when they fail; up to 4.9 a send without one has none.
 _RECONSUME_TIMES_MAX: Final = 16
-_TARGETS_KEPT_MAX: Final = 64
-#: That of a letter in a plan, for which no message is made.
-_NO_MESSAGE: Final = OutgoingMessage(b"", {}, 0)
+_ROUTES_KEPT_MAX: Final = 10_000
 #: Up to this size of a letter's properties, those that a redrive adds always fit.
-_PROPERTIES_SURE_BYTES: Final = 30_000
+_SURE_BYTES: Final = 30_000
 
 #: The status of a retry that the broker made a dead letter at once.
 DEAD_AGAIN: Final = "DEAD_AGAIN"
@@ -113,6 +105,12 @@ DEAD_AGAIN: Final = "DEAD_AGAIN"
 #: Why a letter is not sent.
 REDRIVEN: Final = "redriven before"
 DIED_AGAIN: Final = "died again after a redrive"
+
+#: In properties that tell of an earlier redrive.
+_REDRIVEN: Final = b"RMQ_REDRIVEN_"
+_RETRY_TOPIC: Final = f"{RETRY_TOPIC}\x01".encode()
+#: The origin, where _RETRY_TOPIC occurs once: nearly always.
+_ONE_ORIGIN: Final = re.compile(rb"(?:\A|\x02)RETRY_TOPIC\x01([^\x02]+)").search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +167,15 @@ class RedrivePlan:
         return sum(self.targets.values())
 
 
-@dataclass(slots=True)
-class _Letter:
-    place: LetterPlace
+class _Chosen(NamedTuple):
+    """Where a letter goes, or why it is not sent (`fault`)."""
+
     topic: str
-    message: OutgoingMessage
+    fault: str | None
+
+
+#: Of a letter that the log calls sent.
+_AS_REDRIVEN: Final = _Chosen("", REDRIVEN)
 
 
 class _Targets:
@@ -183,79 +185,102 @@ class _Targets:
         self._client = client
         self._request = request
         self._found: dict[str, PublishTarget | str] = {}
+        #: what `_route` answers for a plain origin, as it is stored in letters
+        self._routes: dict[bytes | None, _Chosen] = {}
         if request.to == TO_RETRY:
             self._pop_topics = self._check_retry()
         elif request.to != TO_ORIGIN:
             _check_topic(request.to)
             self._found[request.to] = find_target(client, request.to)
 
-    def decide(
-        self,
-        place: LetterPlace | None,
-        letter: StoredMessage | DecodeFailure,
-        state: int,
-        *,
-        has_message: bool = True,
-    ) -> _Letter | str:
-        """Return what to send, or why the letter is not sent.
+    def choose(self, letter: StoredMessage | DecodeFailure, state: int) -> _Chosen:
+        """Return where a letter goes, by what the log and the letter say of it."""
+        if not isinstance(letter, StoredMessage):
+            return _Chosen("", f"it cannot be decoded: {letter.error}")
+        again = self._request.again
+        if state == SENT and not again:
+            return _AS_REDRIVEN
+        raw = letter.raw_properties
+        found = None
+        if raw.isascii() and _REDRIVEN not in raw and raw.count(_RETRY_TOPIC) == 1:
+            found = _ONE_ORIGIN(raw)
+        if found is None:
+            facts = facts_of(self._request.group, letter)
+            if facts.redriven_times and not again:
+                return _Chosen("", DIED_AGAIN)
+            chosen = self._route(facts.origin_topic)
+            if chosen.fault is None and not raw.isascii() and not _is_utf8(raw):
+                return _Chosen("", "its properties are not UTF-8, and would be changed")
+            return chosen
+        known = self._routes.get(found[1])
+        if known is None:
+            known = self._route(facts_of(self._request.group, letter).origin_topic)
+            if len(self._routes) < _ROUTES_KEPT_MAX:
+                self._routes[found[1]] = known
+        return known
 
-        Without `has_message`, which a plan does not need, the message is made only
-        where that may fail; in the others it is empty.
-        """
-        if place is None or not isinstance(letter, StoredMessage):
-            error = letter.error if isinstance(letter, DecodeFailure) else "no place"
-            return f"it cannot be decoded: {error}"
+    def _route(self, origin: str | None) -> _Chosen:
         request = self._request
-        facts = facts_of(request.group, letter)
-        if not request.again:
-            if state == SENT:
-                return REDRIVEN
-            if facts.redriven_times:
-                return DIED_AGAIN
         topic = request.to
         if topic in (TO_ORIGIN, TO_RETRY):
-            if facts.origin_topic is None:
-                return "its origin is not recorded in it"
-            topic = facts.origin_topic
+            if origin is None:
+                return _Chosen("", "its origin is not recorded in it")
+            topic = origin
         if request.to == TO_RETRY:
             if topic in self._pop_topics:
-                return (
+                return _Chosen(
+                    "",
                     f"the group consumes {topic} by POP, and does not read"
-                    f" {retry_topic(request.group)}"
+                    f" {retry_topic(request.group)}",
                 )
             topic = retry_topic(request.group)
         elif topic.startswith("%"):
-            return f"its origin {topic} is a topic of retries or dead letters"
-        fault = self._fault(topic)
-        if fault is not None:
-            return fault
+            return _Chosen(
+                "", f"its origin {topic} is a topic of retries or dead letters"
+            )
+        return _Chosen(topic, self._fault(topic))
+
+    def copy_fault(self, letter: StoredMessage) -> str | None:
+        """Return why `copy` would fail, which is looked up only where that may be."""
+        if letter.sys_flag & COMPRESSED or len(letter.raw_properties) > _SURE_BYTES:
+            found = self.copy("", letter)
+            return found if isinstance(found, str) else None
+        return None
+
+    def copy(self, name: str, letter: StoredMessage) -> tuple[bytes, bytes] | str:
+        """Return body and properties of the message to send, or why there are none.
+
+        The properties are in their text form, without the id that a message gets when
+        it is sent. `name` is that of the letter.
+        """
+        request = self._request
         raw = letter.raw_properties
-        if not raw.isascii() and not _is_utf8(raw):
-            return "its properties are not UTF-8, and would be changed"
-        is_sure = len(raw) <= _PROPERTIES_SURE_BYTES
-        if not has_message and is_sure and not letter.sys_flag & COMPRESSED:
-            return _Letter(place, topic, _NO_MESSAGE)
+        if (
+            request.to != TO_RETRY
+            and not letter.sys_flag & COMPRESSED
+            and len(raw) <= _SURE_BYTES
+        ):
+            properties = redriven_properties(raw, name)
+            if properties is not None:
+                return letter.raw_body, properties
+        facts = facts_of(request.group, letter)
         try:
-            body = letter.body
-            properties: dict[str, str] = record_properties(
+            given: dict[str, str] = record_properties(
                 letter.properties.items(), tags=None, keys=None
             )
-            properties[REDRIVEN_FROM] = str(place)
-            properties[REDRIVEN_TIMES] = str(facts.redriven_times + 1)
+            given[REDRIVEN_FROM] = name
+            given[REDRIVEN_TIMES] = str(facts.redriven_times + 1)
             if request.to == TO_RETRY:
                 # By these a consumer shows the message under its own topic.
-                properties[RETRY_TOPIC] = str(facts.origin_topic)
+                given[RETRY_TOPIC] = str(facts.origin_topic)
                 if facts.origin_msg_id is not None:
-                    properties[ORIGIN_MESSAGE_ID] = facts.origin_msg_id
-            message = OutgoingMessage(body, properties, letter.flag)
-            # Those of a stored message can be written; more of them may not fit.
-            if not is_sure:
-                checked_properties(message)
+                    given[ORIGIN_MESSAGE_ID] = facts.origin_msg_id
+            message = OutgoingMessage(letter.body, given, letter.flag)
+            return message.body, checked_properties(message)
         except DecodeError as error:
             return f"its body is damaged: {error.message}"
         except ConfigError as error:
             return error.message
-        return _Letter(place, topic, message)
 
     def target(self, topic: str) -> PublishTarget:
         """Return a topic's target, which `decide` has found."""
@@ -347,21 +372,25 @@ def plan_redrive(
     doubtful: list[str] = []
     doubtful_count = 0
     for queue, letters in reader:
+        state_of = states.of(queue.broker_name, queue.queue_id)
         for letter in letters:
-            place, state = _state_of(states, queue, letter)
-            found = targets.decide(place, letter, state, has_message=False)
-            if isinstance(found, str):
-                known = left_out.get(found)
+            state = state_of(letter)
+            chosen = targets.choose(letter, state)
+            fault = chosen.fault
+            if fault is None and isinstance(letter, StoredMessage):
+                fault = targets.copy_fault(letter)
+            if fault is not None:
+                known = left_out.get(fault)
                 if known is None:
-                    left_out[found] = LeftOut(1, place_of(queue, letter.queue_offset))
+                    left_out[fault] = LeftOut(1, place_of(queue, letter.queue_offset))
                 else:
                     known.count += 1
                 continue
-            counts[found.topic] += 1
+            counts[chosen.topic] += 1
             if state == DOUBTFUL:
                 doubtful_count += 1
                 if len(doubtful) < NAMED_MAX:
-                    doubtful.append(str(found.place))
+                    doubtful.append(place_of(queue, letter.queue_offset))
     return RedrivePlan(
         request=request,
         ranges=ranges,
@@ -409,21 +438,6 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _state_of(
-    states: LetterStates, queue: MessageQueue, letter: StoredMessage | DecodeFailure
-) -> tuple[LetterPlace | None, int]:
-    """Return the place of a letter that can be read, and what the log says of it."""
-    if not isinstance(letter, StoredMessage):
-        return None, NEW
-    place = LetterPlace(
-        queue.broker_name,
-        queue.queue_id,
-        letter.queue_offset,
-        letter.commit_log_offset,
-    )
-    return place, states.get(place)
-
-
 class RedriveRun:
     """Carries out a plan. `batches` may be called once, in the thread of the client.
 
@@ -447,9 +461,12 @@ class RedriveRun:
         self._log = log
         self._rate = rate_per_s
         self._targets = _Targets(client, plan.request)
-        self._networks: dict[str, RemotingSend] = {}
-        self._rng = random.Random()  # noqa: S311  # spreads load; not for secrets
-        self._ids: UniqueIds | None = None
+        rng = random.Random()  # noqa: S311  # spreads load; not for secrets
+        address = client.reader_of(plan.ranges.ranges[0].queue)
+        self._ids = UniqueIds(
+            local_ip(address) or "127.0.0.1", clock=client.clock, rng=rng
+        )
+        self._requests = RedriveRequests(client, self._ids, rng)
         self._next_ms = 0.0
         self.unread: dict[MessageQueue, RmqError] = {}
         self.given_up: RmqError | None = None
@@ -457,24 +474,32 @@ class RedriveRun:
     def batches(self) -> Iterator[list[LetterResult]]:
         """Send all letters of the plan; yield the results of each batch.
 
-        Raises RmqError when the log cannot be written; then nothing more is sent.
+        While a batch is under way, the next one is read. Raises RmqError when the log
+        cannot be written; then nothing more is sent.
         """
         client, log = self._client, self._log
         self._next_ms = client.clock.monotonic_ms()
-        for batch in self._collected():
+        collected = self._collected()
+        batch = next(collected, None)
+        while batch is not None:
             self._wait()
-            log.intend((e.place for e in batch), at_ms=client.clock.epoch_ms())
-            results = self._send(batch)
-            log.conclude(results, at_ms=client.clock.epoch_ms())
+            log.intend([e.place for e in batch], at_ms=client.clock.epoch_ms())
+            finish = self._begin(batch)
+            count = len(batch)
+            try:
+                batch = next(collected, None)
+            finally:
+                results = finish()
+                log.conclude(results, at_ms=client.clock.epoch_ms())
             if self._rate is not None:
                 log.flush()  # the next batch, which would do it, may come late
-                self._next_ms += len(batch) * 1000 / self._rate
+                self._next_ms += count * 1000 / self._rate
             yield results
             if self.given_up is not None:
                 break
         log.flush()
 
-    def _collected(self) -> Iterator[list[_Letter]]:
+    def _collected(self) -> Iterator[list[Letter]]:
         plan, states = self._plan, self._log.states
         reader = LetterReader(self._client, plan.ranges, plan.request.filter)
         limit = self._batch_max
@@ -483,16 +508,27 @@ class RedriveRun:
         # One letter first: a broker may turn what is sent to a retry topic into a dead
         # letter at once, and then no more must follow.
         first_limit = 1 if plan.request.to == TO_RETRY else limit
-        batch: list[_Letter] = []
+        targets = self._targets
+        batch: list[Letter] = []
         size_bytes = 0
         for queue, letters in reader:
+            broker_name, queue_id = queue.broker_name, queue.queue_id
+            prefix = place_of(queue, "")
+            state_of = states.of(broker_name, queue_id)
             for letter in letters:
-                place, state = _state_of(states, queue, letter)
-                found = self._targets.decide(place, letter, state)
-                if isinstance(found, str):
+                chosen = targets.choose(letter, state_of(letter))
+                if chosen.fault is not None or not isinstance(letter, StoredMessage):
                     continue
-                batch.append(found)
-                size_bytes += len(found.message.body)
+                offset = letter.queue_offset
+                copy = targets.copy(f"{prefix}{offset}", letter)
+                if isinstance(copy, str):
+                    continue
+                body, properties = copy
+                place = LetterPlace(
+                    broker_name, queue_id, offset, letter.commit_log_offset
+                )
+                batch.append(Letter(place, chosen.topic, body, properties, letter.flag))
+                size_bytes += len(body)
                 if len(batch) >= first_limit or size_bytes >= BATCH_BYTES_MAX:
                     yield batch
                     batch, size_bytes, first_limit = [], 0, limit
@@ -506,68 +542,25 @@ class RedriveRun:
         while (wait_ms := self._next_ms - clock.monotonic_ms()) >= 1:
             clock.wait_ms(never, int(wait_ms))
 
-    def _send(self, batch: list[_Letter]) -> list[LetterResult]:
+    def _begin(self, batch: list[Letter]) -> Callable[[], list[LetterResult]]:
+        """Begin to send a batch; return a function that waits for the results."""
         if self._plan.request.to == TO_RETRY:
-            return self._send_retries(batch)
-        by_topic: dict[str, list[_Letter]] = {}
+            return lambda: self._send_retries(batch)
+        by_topic: dict[str, list[Letter]] = {}
         for letter in batch:
             by_topic.setdefault(letter.topic, []).append(letter)
-        results: list[LetterResult] = []
-        errors: list[RmqError | None] = []
-        for topic, letters in by_topic.items():
-            sender = Sender(self._network(topic))
-            outcomes = [
-                outcome
-                for some in sender.send(each.message for each in letters)
-                for outcome in some
-            ]
-            errors += [outcome.error for outcome in outcomes]
-            self.given_up = self.given_up or sender.given_up
-            for index, letter in enumerate(letters):
-                if index >= len(outcomes):  # sending was given up before
-                    results.append(_not_sent(letter, self.given_up))
-                    continue
-                outcome = outcomes[index]
-                queue = outcome.queue
-                results.append(
-                    LetterResult(
-                        letter.place,
-                        outcome.status,
-                        topic,
-                        outcome.msg_id,
-                        None if queue is None else queue.broker_name,
-                        None if queue is None else queue.queue_id,
-                        outcome.queue_offset,
-                        None if outcome.error is None else outcome.error.message,
-                    )
-                )
-        if errors and all(isinstance(each, TransportError) for each in errors):
-            # The next batch would fail, too, and more letters would become doubtful.
-            self.given_up = self.given_up or errors[0]
+        self._requests.begin(
+            (self._targets.target(topic), letters)
+            for topic, letters in by_topic.items()
+        )
+        return self._finish
+
+    def _finish(self) -> list[LetterResult]:
+        results = self._requests.finish()
+        self.given_up = self._requests.given_up
         return results
 
-    def _network(self, topic: str) -> RemotingSend:
-        network = self._networks.get(topic)
-        if network is None:
-            if len(self._networks) >= _TARGETS_KEPT_MAX:
-                self._networks.clear()
-            target = self._targets.target(topic)
-            network = self._networks[topic] = RemotingSend(
-                self._client,
-                target,
-                options=SendOptions(),
-                ids=self._unique_ids(target),
-                rng=self._rng,
-            )
-        return network
-
-    def _unique_ids(self, target: PublishTarget) -> UniqueIds:
-        if self._ids is None:
-            ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
-            self._ids = UniqueIds(ip, clock=self._client.clock, rng=self._rng)
-        return self._ids
-
-    def _send_retries(self, batch: list[_Letter]) -> list[LetterResult]:
+    def _send_retries(self, batch: list[Letter]) -> list[LetterResult]:
         """Send letters to the retry topic, one request each, and look where they are.
 
         Up to 4.9 the broker counts a send without a limit of retries as dead, and from
@@ -576,15 +569,16 @@ class RedriveRun:
         client = self._client
         topic = batch[0].topic
         target = self._targets.target(topic)
-        ids = self._unique_ids(target)
+        ids = self._ids
         pendings: list[PendingCall[SendAnswer]] = []
-        sent: list[tuple[_Letter, MessageQueue, str]] = []
+        sent: list[tuple[Letter, MessageQueue, str]] = []
         for number, letter in enumerate(batch):
             own = [
                 q for q in target.queues if q.broker_name == letter.place.broker_name
             ]
             queue = (own or target.queues)[number % len(own or target.queues)]
             msg_id = ids.next_id()
+            properties = letter.properties + unique_key(msg_id)
             header = SendMessageRequestHeaderV2(
                 producer_group=PRODUCER_GROUP,
                 topic=topic,
@@ -593,10 +587,8 @@ class RedriveRun:
                 queue_id=queue.queue_id,
                 sys_flag=0,
                 born_timestamp=client.clock.epoch_ms(),
-                flag=letter.message.flag,
-                properties=encode_properties(
-                    {**letter.message.properties, UNIQ_KEY: msg_id}
-                ),
+                flag=letter.flag,
+                properties=properties.decode(),
                 reconsume_times=0,
                 unit_mode=False,
                 max_reconsume_times=_RECONSUME_TIMES_MAX,
@@ -606,7 +598,7 @@ class RedriveRun:
                 pendings.append(
                     client.submit(
                         target.addresses[queue.broker_name],
-                        send_message(header, letter.message.body),
+                        send_message(header, letter.body),
                     )
                 )
             except RmqError as error:
@@ -615,7 +607,7 @@ class RedriveRun:
             sent.append((letter, queue, msg_id))
         answers = client.gather(pendings)
         results = [
-            _failed(letter, answer)
+            failed(letter, answer)
             if isinstance(answer, RmqError)
             else LetterResult(
                 letter.place,
@@ -629,7 +621,7 @@ class RedriveRun:
             for (letter, queue, msg_id), answer in zip(sent, answers, strict=True)
         ]
         results = self._checked(target, results, answers)
-        return results + [_not_sent(e, self.given_up) for e in batch[len(sent) :]]
+        return results + [not_sent(e, self.given_up) for e in batch[len(sent) :]]
 
     def _checked(
         self,
@@ -675,18 +667,3 @@ class RedriveRun:
                     status=DEAD_AGAIN, error=error.message
                 )
         return results
-
-
-def _failed(letter: _Letter, error: RmqError) -> LetterResult:
-    """The result of a send that failed; without an answer it may be stored."""
-    status = "NOT_SENT"
-    if isinstance(error, BrokerError):
-        status = error.name
-    elif isinstance(error, TransportError) and not isinstance(error, ConnectError):
-        status = UNKNOWN
-    return LetterResult(letter.place, status, letter.topic, error=error.message)
-
-
-def _not_sent(letter: _Letter, error: RmqError | None) -> LetterResult:
-    message = None if error is None else error.message
-    return LetterResult(letter.place, "NOT_SENT", letter.topic, error=message)

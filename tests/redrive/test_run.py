@@ -14,8 +14,8 @@ from rmqcli.broker import faults
 from rmqcli.clock import SystemClock
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeadlineError, TransportError
-from rmqcli.producer.remoting import send
 from rmqcli.redrive import redrive as redrive_module
+from rmqcli.redrive import requests
 from rmqcli.redrive.log import DOUBTFUL, LetterPlace, LetterStates, open_log
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
 from rmqcli.wire.codes import RequestCode
@@ -137,7 +137,7 @@ def test_what_was_not_tried_any_more_is_not_sent_and_says_why(
     cluster, redrive, monkeypatch
 ):
     """Letters of 256 KiB have a request each."""
-    monkeypatch.setattr(send, "DEAD_AFTER", 1)  # not 5, which take half a minute
+    monkeypatch.setattr(requests, "DEAD_AFTER", 1)  # not 5, which take half a minute
     make_letters(cluster, "billing", "orders", ["x" * (256 << 10)] * 3)
     for code in SENDS:
         cluster.faults.add(faults.disconnect(), code=code)

@@ -64,7 +64,7 @@ def facts_of(group: str, message: StoredMessage) -> LetterFacts:
     )
 
 
-def place_of(queue: MessageQueue, queue_offset: int | None) -> str:
+def place_of(queue: MessageQueue, queue_offset: int | str | None) -> str:
     """The name of a letter in properties and logs: BROKER:QUEUE:OFFSET."""
     return f"{queue.broker_name}:{queue.queue_id}:{queue_offset}"
 

@@ -248,6 +248,15 @@ class LetterReader:
         end: int,
     ) -> Iterator[tuple[MessageQueue, Letters]]:
         chosen: Letters = []
+        if self._filter.is_everything:
+            chosen = [
+                each
+                for each in letters
+                if not isinstance(each, StoredMessage)
+                or start <= each.queue_offset < end
+            ]
+            self.scanned += len(chosen)
+            letters = []
         for letter in letters:
             if isinstance(letter, StoredMessage):
                 if not start <= letter.queue_offset < end:
