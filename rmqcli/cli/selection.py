@@ -83,17 +83,19 @@ def format_option() -> Declaration:
     )
 
 
-def decode_option() -> Declaration:
-    """`--decode`: gives a `rmqcli.decode.Decode`."""
+def decode_option(
+    *, section: str = SHOW_SECTION, what: str = "Add the value of each body"
+) -> Declaration:
+    """`--decode`: gives a `rmqcli.decode.Decode`. `what` it is for begins its help."""
     from rmqcli.cli.schema_registry import read_decode
     from rmqcli.decode import FORMATS
 
     return option(
         "--decode",
-        section=SHOW_SECTION,
+        section=section,
         parser=read_decode,
         metavar="FORMAT",
-        help=f"Add the value of each body: {', '.join(FORMATS)}, gzip+FORMAT.",
+        help=f"{what}: {', '.join(FORMATS)}, gzip+FORMAT.",
     )
 
 

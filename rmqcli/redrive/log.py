@@ -99,6 +99,13 @@ class LetterStates:
     def __init__(self) -> None:
         #: (broker, queue id) -> first offset, states, commit log offsets
         self._queues: dict[tuple[str, int], tuple[int, bytearray, array[int]]] = {}
+        #: the expression (`where`) by which the last redrive chose letters
+        self.chosen_by: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no letter was sent."""
+        return not self._queues
 
     def get(self, place: LetterPlace) -> int:
         """Return NEW, DOUBTFUL or SENT."""
@@ -301,14 +308,18 @@ def _check_head(
         )
 
 
-def _take(states: LetterStates, entry: dict[str, list[list[object]]]) -> int:
+def _take(states: LetterStates, entry: dict[str, Any]) -> int:
+    if "chosen_by" in entry:
+        states.chosen_by = entry["chosen_by"]
+        if not isinstance(states.chosen_by, str | None):
+            raise TypeError(f"{states.chosen_by!r:.40} is not an expression")
     for row in entry.get("intent", ()):
         states.set(_place(row), DOUBTFUL)
     for row in entry.get("outcome", ()):
         status = str(row[4])
         state = SENT if status in _STORED else DOUBTFUL if status == UNKNOWN else NEW
         states.set(_place(row), state)
-    return int(entry["batch"])  # type: ignore[call-overload, no-any-return]  # a number
+    return int(entry["batch"])
 
 
 def _place(row: Sequence[object]) -> LetterPlace:
@@ -339,6 +350,12 @@ class RedriveLog:
                 "at_ms": at_ms,
             }
         )
+
+    def choose_by(self, where: str | None, *, at_ms: int) -> None:
+        """Note by which expression letters are chosen from now on, if it changes."""
+        if where != self.states.chosen_by:
+            self.states.chosen_by = where
+            self._write({"batch": self._batch, "at_ms": at_ms, "chosen_by": where})
 
     def intend(self, places: Sequence[LetterPlace], *, at_ms: int) -> None:
         """Note the letters of the next batch, on the disk, before they are sent."""

@@ -22,7 +22,7 @@ import random
 import re
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.admin.brokers import ask_many
@@ -105,6 +105,7 @@ DEAD_AGAIN: Final = "DEAD_AGAIN"
 #: Why a letter is not sent.
 REDRIVEN: Final = "redriven before"
 DIED_AGAIN: Final = "died again after a redrive"
+UNDECODED: Final = "its body could not be decoded"
 
 #: In properties that tell of an earlier redrive.
 _REDRIVEN: Final = b"RMQ_REDRIVEN_"
@@ -117,7 +118,9 @@ _ONE_ORIGIN: Final = re.compile(rb"(?:\A|\x02)RETRY_TOPIC\x01([^\x02]+)").search
 class RedriveRequest:
     """Which letters of a group to send again, and where.
 
-    `to` is TO_ORIGIN, TO_RETRY or the name of a topic. `last` counts in each queue.
+    `to` is TO_ORIGIN, TO_RETRY or the name of a topic. `last` counts in each queue. A
+    letter of which the filter's `where` cannot be evaluated, because its body cannot be
+    decoded, is not sent.
     """
 
     group: str
@@ -127,6 +130,11 @@ class RedriveRequest:
     end: Position | None = None
     last: int | None = None
     again: bool = False
+
+    @property
+    def chosen_by(self) -> str | None:
+        """The expression of `where`; None without one."""
+        return None if self.filter.where is None else self.filter.where.text
 
 
 @dataclass(slots=True)
@@ -144,7 +152,9 @@ class RedrivePlan:
     `targets` are the letters to send, by topic. `left_out` are the others, by reason:
     they cannot be redriven, or were before. `doubtful` names those among the letters to
     send that an earlier run may have sent already, at most NAMED_MAX of
-    `doubtful_count`. `unread` has the queues that were not read to their ends: a plan
+    `doubtful_count`. `undecoded` names those that stay because their body could not be
+    decoded for the filter's `where`, at most NAMED_MAX; `left_out` counts them as
+    UNDECODED. `unread` has the queues that were not read to their ends: a plan
     with such queues is not carried out. `consumed_count` is how many letters of the
     ranges the group has consumed itself, by the offsets that it committed in its dead
     letters; None if a broker did not tell.
@@ -157,6 +167,7 @@ class RedrivePlan:
     left_out: dict[str, LeftOut] = field(hash=False)
     doubtful: tuple[str, ...]
     doubtful_count: int
+    undecoded: tuple[str, ...]
     missing: int
     consumed_count: int | None
     unread: dict[MessageQueue, RmqError] = field(hash=False)
@@ -165,6 +176,12 @@ class RedrivePlan:
     def count(self) -> int:
         """How many letters would be sent."""
         return sum(self.targets.values())
+
+    @property
+    def undecoded_count(self) -> int:
+        """How many letters stay because their body could not be decoded."""
+        found = self.left_out.get(UNDECODED)
+        return 0 if found is None else found.count
 
 
 class _Chosen(NamedTuple):
@@ -176,6 +193,8 @@ class _Chosen(NamedTuple):
 
 #: Of a letter that the log calls sent.
 _AS_REDRIVEN: Final = _Chosen("", REDRIVEN)
+#: Of a letter of which `where` cannot be evaluated.
+_AS_UNDECODED: Final = _Chosen("", UNDECODED)
 
 
 class _Targets:
@@ -184,27 +203,35 @@ class _Targets:
     def __init__(self, client: Client, request: RedriveRequest) -> None:
         self._client = client
         self._request = request
+        self._where = request.filter.where
         self._found: dict[str, PublishTarget | str] = {}
         #: what `_route` answers for a plain origin, as it is stored in letters
-        self._routes: dict[bytes | None, _Chosen] = {}
+        self._routes: dict[bytes, _Chosen] = {}
         if request.to == TO_RETRY:
             self._pop_topics = self._check_retry()
         elif request.to != TO_ORIGIN:
             _check_topic(request.to)
             self._found[request.to] = find_target(client, request.to)
 
-    def choose(self, letter: StoredMessage | DecodeFailure, state: int) -> _Chosen:
-        """Return where a letter goes, by what the log and the letter say of it."""
+    def choose(
+        self, letter: StoredMessage | DecodeFailure, state: int
+    ) -> _Chosen | None:
+        """Return where a letter goes, by what the log and the letter say of it.
+
+        None for a letter that `where` does not choose.
+        """
         if not isinstance(letter, StoredMessage):
             return _Chosen("", f"it cannot be decoded: {letter.error}")
+        if self._where is not None and not (found := self._where.is_true_of(letter)):
+            return _AS_UNDECODED if found is None else None
         again = self._request.again
         if state == SENT and not again:
             return _AS_REDRIVEN
         raw = letter.raw_properties
-        found = None
+        origin = None
         if raw.isascii() and _REDRIVEN not in raw and raw.count(_RETRY_TOPIC) == 1:
-            found = _ONE_ORIGIN(raw)
-        if found is None:
+            origin = _ONE_ORIGIN(raw)
+        if origin is None:
             facts = facts_of(self._request.group, letter)
             if facts.redriven_times and not again:
                 return _Chosen("", DIED_AGAIN)
@@ -212,11 +239,11 @@ class _Targets:
             if chosen.fault is None and not raw.isascii() and not _is_utf8(raw):
                 return _Chosen("", "its properties are not UTF-8, and would be changed")
             return chosen
-        known = self._routes.get(found[1])
+        known = self._routes.get(origin[1])
         if known is None:
             known = self._route(facts_of(self._request.group, letter).origin_topic)
             if len(self._routes) < _ROUTES_KEPT_MAX:
-                self._routes[found[1]] = known
+                self._routes[origin[1]] = known
         return known
 
     def _route(self, origin: str | None) -> _Chosen:
@@ -366,17 +393,23 @@ def plan_redrive(
         client, request.group, start=request.start, end=request.end, last=request.last
     )
     targets = _Targets(client, request)
-    reader = LetterReader(client, ranges, request.filter)
+    # `choose` evaluates `where`, by which a filter keeps what it cannot read.
+    reader = LetterReader(client, ranges, replace(request.filter, where=None))
     counts: Counter[str] = Counter()
     left_out: dict[str, LeftOut] = {}
     doubtful: list[str] = []
     doubtful_count = 0
+    undecoded: list[str] = []
     for queue, letters in reader:
         state_of = states.of(queue.broker_name, queue.queue_id)
         for letter in letters:
             state = state_of(letter)
             chosen = targets.choose(letter, state)
+            if chosen is None:
+                continue
             fault = chosen.fault
+            if chosen is _AS_UNDECODED and len(undecoded) < NAMED_MAX:
+                undecoded.append(place_of(queue, letter.queue_offset))
             if fault is None and isinstance(letter, StoredMessage):
                 fault = targets.copy_fault(letter)
             if fault is not None:
@@ -399,6 +432,7 @@ def plan_redrive(
         left_out=left_out,
         doubtful=tuple(doubtful),
         doubtful_count=doubtful_count,
+        undecoded=tuple(undecoded),
         missing=sum(b - a for spans in reader.missing.values() for a, b in spans),
         consumed_count=_consumed_count(client, ranges),
         unread=dict(reader.abandoned),
@@ -501,7 +535,8 @@ class RedriveRun:
 
     def _collected(self) -> Iterator[list[Letter]]:
         plan, states = self._plan, self._log.states
-        reader = LetterReader(self._client, plan.ranges, plan.request.filter)
+        wanted = replace(plan.request.filter, where=None)  # `choose` evaluates it
+        reader = LetterReader(self._client, plan.ranges, wanted)
         limit = self._batch_max
         if self._rate is not None:
             limit = max(1, min(limit, int(self._rate)))
@@ -517,7 +552,9 @@ class RedriveRun:
             state_of = states.of(broker_name, queue_id)
             for letter in letters:
                 chosen = targets.choose(letter, state_of(letter))
-                if chosen.fault is not None or not isinstance(letter, StoredMessage):
+                if chosen is None or chosen.fault is not None:
+                    continue
+                if not isinstance(letter, StoredMessage):
                     continue
                 offset = letter.queue_offset
                 copy = targets.copy(f"{prefix}{offset}", letter)

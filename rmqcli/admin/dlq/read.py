@@ -215,7 +215,7 @@ class LetterReader:
         self._client = client
         self._decode = decode
         self._found = found
-        self._filter = wanted
+        self.filter = wanted
         self.scanned = 0
         self.abandoned: dict[MessageQueue, RmqError] = dict(found.errors)
         self.missing: dict[MessageQueue, list[Span]] = {}
@@ -248,7 +248,7 @@ class LetterReader:
         end: int,
     ) -> Iterator[tuple[MessageQueue, Letters]]:
         chosen: Letters = []
-        if self._filter.is_everything:
+        if self.filter.is_everything:
             chosen = [
                 each
                 for each in letters
@@ -262,7 +262,7 @@ class LetterReader:
                 if not start <= letter.queue_offset < end:
                     continue
                 self.scanned += 1
-                if self._filter.matches(letter):
+                if self.filter.matches(letter):
                     chosen.append(letter)
             else:
                 self.scanned += 1

@@ -40,7 +40,10 @@ class LetterExportOptions(LetterReadOptions):
         if (self.to_jsonl is None) == (self.to_parquet is None):
             raise UsageError("give one of --to-jsonl FILE and --to-parquet DIR")
         narrowed = (self.key, self.grep, self.property_ or None, self.last)
-        if self.to_parquet is not None and any(e is not None for e in narrowed):
+        values = (self.where, self.decode)
+        if self.to_parquet is not None and any(
+            each is not None for each in (*narrowed, *values)
+        ):
             raise UsageError(
                 "--to-parquet can be used with --from, --to and --tag only",
                 hint="use --to-jsonl, or select rows of the files",
@@ -56,8 +59,8 @@ def export(common: Common, options: LetterExportOptions) -> int | None:
     Example: rmq dlq export billing --to-jsonl letters.jsonl
 
     The file appears whole or not at all, and an existing one is not replaced. Lines are
-    those of rmq tail -o jsonl, which rmq send --jsonl can send. Parquet files are
-    written as by rmq export.
+    those of rmq tail -o jsonl, which rmq send --jsonl can send; with --decode they have
+    the value of each body. Parquet files are written as by rmq export.
     """
     options.check()
     if options.to_parquet is not None:
@@ -93,7 +96,7 @@ def _to_jsonl(common: Common, options: LetterExportOptions, path: Path) -> None:
     if os.path.lexists(path):
         raise _exists(path)
     wanted = options.filter()
-    lines = JsonWriter()
+    lines = JsonWriter(options.decode)
     rows = 0
     with common.open_client() as client:
         reader = LetterReader(client, options.find(client), wanted)

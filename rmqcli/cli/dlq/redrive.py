@@ -8,16 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.dlq.selection import LetterOptions
+from rmqcli.cli.dlq.selection import WHICH, LetterOptions
 from rmqcli.cli.options import Common, command_options, option, position_option
+from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.output import Column, emit_json, write_table
-from rmqcli.errors import ExitCode, PartialError, RefusedError, TransportError
+from rmqcli.errors import (
+    ExitCode,
+    PartialError,
+    RefusedError,
+    TransportError,
+    UsageError,
+)
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
-    from rmqcli.redrive.log import LetterResult, RedriveLog
+    from rmqcli.redrive.log import LetterResult, LetterStates, RedriveLog
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 _HOW = "How to send"
@@ -57,6 +64,9 @@ class RedriveOptions(LetterOptions):
             section="Which letters",
             help="End position among the letters, resolved at the start.",
         ),
+    ] = None
+    decode: Annotated[
+        Any, decode_option(section=WHICH, what="Format of bodies, for --where")
     ] = None
     to: Annotated[
         str,
@@ -107,6 +117,12 @@ class RedriveOptions(LetterOptions):
         """The end position; None for the end of each queue."""
         return self.until
 
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        LetterOptions.check(self)
+        if self.decode is not None and self.where is None:
+            raise UsageError("--decode needs --where")
+
     def request(self) -> RedriveRequest:
         """Return what the library plans. Raises UsageError."""
         from rmqcli.redrive.redrive import RedriveRequest
@@ -156,15 +172,32 @@ def redrive(common: Common, options: RedriveOptions) -> int:
         path = options.log or default_path(os.environ, options.group, cluster)
         if not options.execute:
             states, _, _ = read_log(path, options.group, cluster)
+            _say_chosen_by(common, request, states)
             plan = plan_redrive(client, request, states)
             return _only_plan(common, plan, path)
         # Locked before the plan is made, so that no other redrive sends what it shows.
         log = open_log(path, options.group, cluster, at_ms=client.clock.epoch_ms())
         try:
+            _say_chosen_by(common, request, log.states)
             plan = plan_redrive(client, request, log.states)
             return _execute(common, client, plan, log, path, rate=options.rate)
         finally:
             log.close()
+
+
+def _say_chosen_by(
+    common: Common, request: RedriveRequest, states: LetterStates
+) -> None:
+    """Warn if an earlier redrive, which this one goes on with, chose otherwise."""
+    before, now = (
+        "no --where" if each is None else f"--where {each!r}"
+        for each in (states.chosen_by, request.chosen_by)
+    )
+    if before != now and not states.is_empty:
+        common.messages.warn(
+            f"the last redrive of this log chose letters with {before}, this one with"
+            f" {now}"
+        )
 
 
 def _only_plan(common: Common, plan: RedrivePlan, path: Path) -> int:
@@ -177,7 +210,7 @@ def _only_plan(common: Common, plan: RedrivePlan, path: Path) -> int:
         common.messages.info("nothing was sent; add --execute to send the letters")
     else:
         common.messages.info("there is nothing to send")
-    return ExitCode.OK
+    return ExitCode.PARTIAL if plan.undecoded else ExitCode.OK
 
 
 def _execute(
@@ -205,8 +238,10 @@ def _execute(
     done = _Done()
     if not plan.count:
         _write(common, plan, path, done)
+        _warn(common, plan)
         common.messages.info("there is nothing to send")
-        return ExitCode.OK
+        return ExitCode.PARTIAL if plan.undecoded else ExitCode.OK
+    log.choose_by(plan.request.chosen_by, at_ms=client.clock.epoch_ms())
     if not common.assume_yes:
         _write_plan_table(common, plan)
     _warn(common, plan)
@@ -253,7 +288,7 @@ def _execute(
         raise given_up
     for error in run.unread.values():
         common.messages.warn(error.message)
-    complete = done.stored == plan.count and not run.unread
+    complete = done.stored == plan.count and not run.unread and not plan.undecoded
     return ExitCode.OK if complete else ExitCode.PARTIAL
 
 
@@ -295,6 +330,12 @@ def _warn(common: Common, plan: RedrivePlan) -> None:
             f"group {plan.request.group} consumes its own dead letters: by its"
             f" committed offsets it has consumed {plan.consumed_count:,} of those that"
             " were read, and a redrive sends them again"
+        )
+    if plan.undecoded:
+        common.messages.warn(
+            f"{counted(plan.undecoded_count, 'letter')} could not be decoded for"
+            " --where and will not be sent: "
+            + _listed(plan.undecoded, plan.undecoded_count)
         )
     if plan.doubtful_count:
         common.messages.warn(
@@ -357,6 +398,8 @@ def _write(common: Common, plan: RedrivePlan, path: Path, done: _Done | None) ->
             ],
             "doubtful_count": plan.doubtful_count,
             "doubtful": list(plan.doubtful),
+            "undecoded_count": plan.undecoded_count,
+            "undecoded": list(plan.undecoded),
             "unread": [
                 {"queue": str(queue), "error": error.message}
                 for queue, error in sorted(plan.unread.items())

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.options import argument, option, position_option, refuse_together
-from rmqcli.cli.selection import refuse_empty, tag_option
+from rmqcli.cli.selection import (
+    decode_option,
+    read_where,
+    refuse_empty,
+    tag_option,
+    where_option,
+)
 from rmqcli.cli.tail.command import parse_grep, parse_property
 from rmqcli.errors import PartialError, UsageError
 
@@ -73,12 +79,15 @@ class LetterOptions:
         option("--not", section=WHICH, help="Invert --key, --property and --grep."),
     ] = False
 
+    where: Annotated[str | None, where_option(section=WHICH)] = None
+    decode: Annotated[Any, decode_option()] = None
+
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
         from rmqcli.names import check_group
 
         check_group(self.group, "group")
-        refuse_empty(tag=self.tag, key=self.key)
+        refuse_empty(tag=self.tag, key=self.key, where=self.where)
         given = {"--last": self.last is not None, "--from": self.from_ is not None}
         refuse_together(given, [("--last", "--from")])
         if self.not_ and self.key is None and not self.property_ and self.grep is None:
@@ -93,7 +102,8 @@ class LetterOptions:
     def is_plain(self) -> bool:
         """Whether all letters are meant."""
         chosen = (self.from_, self.end, self.last, self.tag, self.key, self.grep)
-        return all(each is None for each in chosen) and not self.property_
+        is_plain = all(each is None for each in (*chosen, self.where))
+        return is_plain and not self.property_
 
     def filter(self) -> TailFilter:
         """The filter that chooses among the letters. Raises UsageError."""
@@ -105,6 +115,7 @@ class LetterOptions:
             properties=tuple(self.property_ or ()),
             pattern=self.grep,
             invert=self.not_,
+            where=read_where(self.where, self.decode),
         )
 
     def find(self, client: Client) -> LetterRanges:
@@ -137,6 +148,9 @@ def say_read(common: Common, reader: LetterReader, *, shown: str) -> None:
     """Say on stderr what was read. Raises PartialError if a queue was not."""
     missing = sum(b - a for spans in reader.missing.values() for a, b in spans)
     words = [shown, f"{reader.scanned:,} read"]
+    where = reader.filter.where
+    if where is not None and where.undecodable:
+        words.append(f"{where.undecodable:,} without a value")
     if missing:
         words.append(f"{missing:,} missing")
     common.messages.info(", ".join(words))

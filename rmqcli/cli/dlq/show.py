@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.dlq.selection import WHICH, LetterReadOptions, say_read
+from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
 from rmqcli.cli.options import Common, command_options, option
-from rmqcli.cli.selection import (
-    check_decode,
-    decode_option,
-    read_where,
-    refuse_empty,
-    where_option,
-)
+from rmqcli.cli.selection import check_decode
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column, RowWriter
 from rmqcli.errors import DecodeError, TextError, UsageError
 from rmqcli.units import counted, format_rfc3339
@@ -31,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.admin.dlq.read import LetterReader
-    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client
     from rmqcli.decode import Decode
     from rmqcli.redrive.log import LetterStates
@@ -115,18 +108,6 @@ class ShowOptions(LetterReadOptions):
             help="Count by tag, property:NAME, or value.PATH (a field of the body).",
         ),
     ] = None
-    where: Annotated[str | None, where_option(section=WHICH)] = None
-    decode: Annotated[Any, decode_option()] = None
-
-    def check(self) -> None:
-        """Raise UsageError for options that contradict each other."""
-        LetterReadOptions.check(self)
-        refuse_empty(where=self.where)
-
-    def filter(self) -> TailFilter:
-        """The filter that chooses among the letters. Raises UsageError."""
-        wanted = LetterReadOptions.filter(self)
-        return replace(wanted, where=read_where(self.where, self.decode))
 
 
 @command_options(
@@ -157,7 +138,7 @@ def show(common: Common, options: ShowOptions) -> None:
         check_decode(common.output)
     wanted = options.filter()
     last = options.last
-    if options.is_plain and options.where is None and options.by is None:
+    if options.is_plain and options.by is None:
         last = LAST_DEFAULT
     with common.open_client() as client:
         found = find_letters(

@@ -165,6 +165,51 @@ def test_a_letter_keeps_properties_in_any_writing(cluster, capsys):
     assert kept == ("größe", "鍵", "Cefalù")
 
 
+def test_where_chooses_by_values_and_letters_without_one_stay(cluster, capsys):
+    """That a value is missing would be true of a body that cannot be decoded, too."""
+    bodies = ['{"a":1}', "{", '{"a":2}', '{"b":1}', "x"]
+    make_letters(cluster, "billing", "orders", bodies)
+    where = ["--decode", "json", "--where", "value.a = 1 OR value.a IS NULL"]
+    code, plan, err = rmq(cluster, capsys, "redrive", "billing", *where)
+    assert (code, plan["read"]) == (6, 5), err
+    assert plan["targets"] == [{"topic": "orders", "count": 2}]
+    assert plan["undecoded_count"] == 2
+    assert sorted(plan["undecoded"]) == ["broker-a:0:2", "broker-b:0:0"]
+    assert "2 letters could not be decoded for --where and will not be sent" in err
+    assert [(each["reason"], each["count"]) for each in plan["skipped"]] == [
+        ("its body could not be decoded", 2)
+    ]
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *where, *DO)
+    assert (code, done["sent"], done["failed"]) == (6, 2, []), err
+    assert [m.body for m in redriven(cluster)] == [b'{"a":1}', b'{"b":1}']
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *where, *DO)
+    assert (code, done["sent"]) == (6, 0)
+    assert len(redriven(cluster)) == 2
+
+
+def test_a_redrive_that_goes_on_with_another_expression_says_so(cluster, capsys):
+    make_letters(cluster, "billing", "orders", "abc")
+    one = ["redrive", "billing", "--where", "body = 'a'"]
+    code, done, err = rmq(cluster, capsys, *one, *DO)
+    assert (code, done["sent"]) == (0, 1), err
+    assert "the last redrive of this log" not in err
+    _, _, err = rmq(cluster, capsys, *one)
+    assert "the last redrive of this log" not in err
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 2), err
+    assert (
+        """the last redrive of this log chose letters with --where "body = 'a'","""
+        " this one with no --where" in err
+    )
+    _, _, err = rmq(cluster, capsys, *one)
+    assert "chose letters with no --where, this one with --where" in err
+
+
+def test_decode_without_where_chooses_nothing_and_is_refused(cluster, capsys):
+    code, _, err = rmq(cluster, capsys, "redrive", "billing", "--decode", "json")
+    assert (code, "--decode needs --where" in err) == (2, True)
+
+
 def test_letters_whose_topic_is_gone_stay_and_are_counted(cluster, capsys):
     cluster.create_topic("old")
     make_letters(cluster, "billing", "orders", ["a"])

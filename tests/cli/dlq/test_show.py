@@ -184,3 +184,18 @@ def test_letters_are_shown_as_tail_shows_messages(cluster, capsys, output, expec
     assert (code, out[: len(expected)]) == (0, expected)
     assert "1 shown" in err
     assert run([*words, "--by", "tag"]) == 2
+
+
+def test_an_export_takes_an_expression_and_says_what_it_could_not_decode(
+    cluster, capsys, tmp_path
+):
+    make_letters(cluster, "billing", "orders", ['{"a":1}', "{", '{"a":2}'])
+    file = tmp_path / "letters.jsonl"
+    where = ["--decode", "json", "--where", "value.a = 2"]
+    code, done, err = rmq(
+        cluster, capsys, "export", "billing", "--to-jsonl", str(file), *where
+    )
+    assert (code, done["rows"]) == (0, 1), err
+    (line,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (line["body"], line["value"]) == ('{"a":2}', {"a": 2})
+    assert "1 written, 3 read, 1 without a value" in err
