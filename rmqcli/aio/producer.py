@@ -23,11 +23,12 @@ Messages that several tasks send at the same time share requests, as those of
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from rmqcli.aio.handover import AsyncClient
+from rmqcli.aio.handover import AsyncClient, EventLoop
 from rmqcli.checked import check_callback, check_int, check_returned, check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
@@ -42,7 +43,11 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.model import Message
-    from rmqcli.producer.backend import MessageQueueSelector, SendResult
+    from rmqcli.producer.backend import (
+        MessageQueueSelector,
+        ProducerBackend,
+        SendResult,
+    )
     from rmqcli.producer.future import SendFuture
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.producer.transactions import (
@@ -84,7 +89,7 @@ class AsyncProducer(AsyncClient):
         in_flight_max = check_int(in_flight_max, "in_flight_max", 1, 1_000_000)
         # With as much room there as here, `submit` never blocks.
         config = replace(config or ProducerConfig(), async_messages_max=in_flight_max)
-        self._producer = Producer(
+        self._producer = _Producer(
             group,
             namesrv=namesrv,
             endpoints=endpoints,
@@ -94,8 +99,8 @@ class AsyncProducer(AsyncClient):
             trace=trace,
             clock=clock,
         )
-        #: one permit for each message that may still be submitted
-        self._room = asyncio.Semaphore(in_flight_max)
+        self._room = _Room(in_flight_max)
+        self._producer.on_ended = self._answered
 
     def __repr__(self) -> str:
         return f"Async{self._producer!r}"
@@ -115,7 +120,7 @@ class AsyncProducer(AsyncClient):
             raise UsageError(
                 "a producer can be started only once", hint="create a new AsyncProducer"
             )
-        self._enter_loop()
+        self._producer.loop = self._enter_loop()
         await self._start(self._producer.start, self._producer.close)
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
@@ -143,7 +148,8 @@ class AsyncProducer(AsyncClient):
         """Store a message and wait for the broker's answer.
 
         Arguments, result and errors are those of `Producer.send`; requests are shared,
-        and messages ordered, as by `Producer.submit`. Waits first while `in_flight_max`
+        and messages ordered, as by `Producer.submit`. The messages of one turn of the
+        loop are handed over at its end, all together. Waits first while `in_flight_max`
         messages wait for answers. `selector` is a plain function that must not block,
         and runs in the event loop.
 
@@ -152,29 +158,34 @@ class AsyncProducer(AsyncClient):
         stored; it takes up room until its answer has come.
         """
         loop = self._opened()
-        await self._room.acquire()
+        room = self._room
+        if room.free:
+            room.free -= 1
+        else:
+            await room.wait(loop.loop)
         try:
             if selector is not None:
                 queue = await self._selected(message, queue, selector, arg)
             # Both back ends return this kind of future.
-            future = cast(
-                "SendFuture",
-                self._producer.submit(message, timeout_ms=timeout_ms, queue=queue),
+            future: SendFuture = self._producer.submit(  # type: ignore[assignment]
+                message, timeout_ms=timeout_ms, queue=queue
             )
         except BaseException:
-            self._room.release()
+            room.give()
             raise
         waiter = loop.loop.create_future()
-        future.on_end(partial(loop.post, partial(self._answered, waiter)))
+        future.on_end(self._producer.ended, waiter)
         # The waiter never carries an error, which asyncio would report as not retrieved
         # when the caller was cancelled in the meantime.
         await waiter
         return future.result()
 
-    def _answered(self, waiter: asyncio.Future[None]) -> None:
-        self._room.release()
-        if not waiter.done():
-            waiter.set_result(None)
+    def _answered(self, waiters: deque[asyncio.Future[None]]) -> None:
+        for _ in range(len(waiters)):
+            waiter = waiters.popleft()
+            self._room.give()
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _selected(
         self,
@@ -251,3 +262,71 @@ class AsyncProducer(AsyncClient):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The writable queues of a topic, sorted. Raises the errors of `send`."""
         return await self._call(partial(self._producer.queues, topic))
+
+
+class _Room:
+    """The number of messages that may still be submitted, and sends that wait for it.
+
+    A Semaphore for one loop, which costs little while there is room.
+    """
+
+    def __init__(self, free: int) -> None:
+        #: is 0 while a send waits
+        self.free = free
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the place of one message, once there is room, in the order of calls."""
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has the place already
+                self.give()
+            raise
+
+    def give(self) -> None:
+        """Give the place of one message back, or to the send that waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.free += 1
+
+
+class _Producer(Producer):
+    """A Producer whose thread and event loop wake each other up once a turn.
+
+    What the loop submits in a turn is handed over at its end, and so are the ends of
+    sends that the thread finds in the answers that it reads at once. A thread that is
+    woken up earlier takes the interpreter's lock, and both wait for each other.
+    """
+
+    #: these two are set before the start; `on_ended` is called in the loop
+    loop: EventLoop
+    on_ended: Callable[[deque[asyncio.Future[None]]], None]
+
+    def _made_backend(self) -> ProducerBackend:
+        backend = super()._made_backend()
+        backend.submit_by(self.loop.loop.call_soon)
+        self._post = backend.post
+        self._ended: deque[asyncio.Future[None]] = deque()
+        #: whether `_take` is on its way; see `EventLoop`
+        self._is_posted = False
+        return backend
+
+    def ended(self, waiter: asyncio.Future[None]) -> None:
+        """Note the end of a send, for `on_ended`. Called in any thread."""
+        self._ended.append(waiter)
+        if not self._is_posted:
+            self._is_posted = True
+            self._post(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self.loop.post(self._take)
+
+    def _take(self) -> None:
+        self._is_posted = False
+        self.on_ended(self._ended)

@@ -21,6 +21,7 @@ Source: ProduceAccumulator of the client in apache/rocketmq.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli import tasks
@@ -158,6 +159,7 @@ class Accumulator:
         self._network = network
         self._runner = runner
         self._post = post
+        self._announce: Callable[[Callable[[], None]], object] = post
         self._in_flight = in_flight
         self._linger_ms = linger_ms
         self._clock = clock
@@ -171,7 +173,14 @@ class Accumulator:
         self._inbox.append(entry)
         if not self._is_posted:
             self._is_posted = True
-            self._post(self._take_in)
+            self._announce(self._take_in)
+
+    def put_by(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """Pass on what is put when `soon` calls its argument, all of it together.
+
+        It is called in the thread that puts messages, which must always be the same.
+        """
+        self._announce = lambda action: soon(partial(self._post, action))
 
     def hurry(self) -> None:
         """From now on no message lingers. Safe from any thread."""
@@ -179,6 +188,7 @@ class Accumulator:
         self._post(self._send_every)
 
     def _send_every(self) -> None:
+        self._take_in()
         for topic in list(self._topics.values()):
             self._send_all(topic)
 
@@ -234,9 +244,11 @@ class Accumulator:
         for lane in lanes:
             for entry in lane.take_all():
                 if isinstance(error, TimeLimitError) and entry.deadline_ms > now_ms:
-                    self.put(entry)
+                    self._inbox.append(entry)
                 else:
                     self._fail(entry, _worded(entry, error))
+        if self._inbox:
+            self._post(self._take_in)
 
     # --- sending ---
 

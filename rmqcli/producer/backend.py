@@ -90,6 +90,15 @@ class ProducerBackend(Protocol):
     def start(self) -> None:
         """Start the threads. Contacts no server before the first message."""
 
+    def submit_by(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """Hand over what `submit` gets when `soon` calls its argument, all together.
+
+        It is called in the thread that submits, which must always be the same.
+        """
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` in the back end's thread, after what it does now."""
+
     def hurry(self) -> None:
         """Let no submitted message linger from now on, because `close` waits for it."""
 

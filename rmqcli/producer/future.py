@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmqcli.checked import check_callback, check_returned
 from rmqcli.producer.backend import SendResult
@@ -32,22 +32,29 @@ from rmqcli.producer.backend import SendResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
+
 _RUNNING: Final = "RUNNING"
 _FINISHED: Final = "FINISHED"
 
 
-class _OnEnd(list["Callable[[], object]"]):
-    """In place of a condition, what `on_end` was given, until a thread takes it."""
+class _OnEnd(list[Any]):
+    """In place of a condition, the argument of the call that `on_end` was given.
 
-    __slots__ = ()
+    The thread that takes it out makes the call.
+    """
+
+    __slots__ = ("call",)
+
+    call: Callable[[Any], object]
 
     def make(self) -> None:
-        """Call it, unless another thread does."""
+        """Make the call, unless another thread does."""
         try:
-            call = self.pop()
+            argument = self.pop()
         except IndexError:
             return
-        call()
+        self.call(argument)
 
 
 class SendFuture(Future[SendResult]):
@@ -102,12 +109,14 @@ class SendFuture(Future[SendResult]):
             return super().exception(timeout)
         return self._exception
 
-    def on_end(self, call: Callable[[], object]) -> None:
-        """Call `call` at the end, in any thread, and now if that has been.
+    def on_end(self, call: Callable[[T], object], argument: T) -> None:
+        """Call `call(argument)` at the end, in any thread, and now if that has been.
 
         It must not fail. Nothing may wait for this future or add a callback to it.
         """
-        made = self._made = _OnEnd((call,))
+        made = _OnEnd((argument,))
+        made.call = call
+        self._made = made
         if self._state is _FINISHED:
             made.make()
 

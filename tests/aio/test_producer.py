@@ -22,6 +22,7 @@ from rmqcli import (
     select_by_hash,
 )
 from rmqcli.aio import AsyncProducer
+from rmqcli.aio.producer import _Room
 from rmqcli.testing import faults
 from tests.aio.conftest import proxy_of
 from tests.aio.interrupting import interrupted, interruptions, run_clean
@@ -145,6 +146,78 @@ def test_a_cancelled_message_takes_up_room_until_it_is_answered(rmq_cluster):
     # It still waited for room when the producer was closed.
     assert isinstance(second, UsageError)
     assert bodies(rmq_cluster, "orders") == [b"1"]
+
+
+def test_sends_of_one_turn_share_a_request_and_the_answer_wakes_the_loop_up_once(
+    rmq_cluster,
+):
+    rmq_cluster.create_topic("orders", queues=4)
+    wake_ups = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(  # type: ignore[override]  # any arguments
+            self, callback: Any, *args: Any, context: Any = None
+        ) -> asyncio.Handle:
+            wake_ups.append(callback)
+            return super().call_soon_threadsafe(callback, *args, context=context)
+
+    async def main():
+        async with AsyncProducer(
+            namesrv=rmq_cluster.namesrv, config=PATIENT
+        ) as producer:
+            await producer.queues("orders")
+            wake_ups.clear()
+            results = await asyncio.gather(
+                *(producer.send(message(b"%03d" % n)) for n in range(200))
+            )
+            return results, len(wake_ups)
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        results, count = runner.run(main())
+    # Requests take turns over the queues.
+    assert len({each.queue for each in results}) == 1
+    assert [each.queue_offset for each in results] == list(range(200))
+    assert count == 1
+
+
+@given(data=st.data())
+def test_places_are_given_in_order_and_none_is_lost_to_a_cancelled_send(data):
+    async def main():
+        room, begun, held = _Room(2), [], []
+
+        async def take(number):
+            if room.free:
+                room.free -= 1
+            else:
+                await room.wait(asyncio.get_running_loop())
+            begun.append(number)
+            held.append(number)
+
+        takers = []
+        for number, action in enumerate(
+            data.draw(st.lists(st.sampled_from(["take", "give", "cancel", "turn"])))
+        ):
+            if action == "take":
+                takers.append(asyncio.create_task(take(number)))
+                await asyncio.sleep(0)
+            elif action == "give" and held:
+                held.pop()
+                room.give()
+            elif action == "cancel" and takers:
+                takers[data.draw(st.integers(0, len(takers) - 1))].cancel()
+            elif action == "turn":
+                await asyncio.sleep(0)
+            assert room.free + len(held) <= 2
+        for _ in range(len(takers)):
+            await asyncio.sleep(0)
+            if held:
+                held.pop()
+                room.give()
+        await asyncio.gather(*takers, return_exceptions=True)
+        assert begun == sorted(begun)
+        assert room.free + len(held) == 2
+
+    asyncio.run(main())
 
 
 def test_errors_are_those_of_producer(rmq_cluster):

@@ -17,7 +17,8 @@ def stored(cluster, topic):
                 bounds = broker.store.queue_bounds(topic, queue_id)
                 if bounds is None:
                     continue
-                units = broker.store.units(topic, queue_id, bounds[0], 1_000)
+                count = bounds[1] - bounds[0]
+                units = broker.store.units(topic, queue_id, bounds[0], count)
                 found += [
                     look_message(broker.store, u.commit_log_offset) for u in units
                 ]

@@ -55,7 +55,7 @@ class Request:
 class World:
     """An accumulator, its network, its runner, and what they must not do."""
 
-    def __init__(self, linger_ms: int) -> None:
+    def __init__(self, linger_ms: int, *, has_loop: bool = False) -> None:
         self.clock = ManualClock()
         self.linger_ms = linger_ms
         self.in_flight = SendsInFlight()
@@ -76,6 +76,10 @@ class World:
             linger_ms=linger_ms,
             clock=self.clock,
         )
+        #: what the event loop of the program calls at the end of its turn
+        self.soon: list[Callable[[], None]] = []
+        if has_loop:
+            self.accumulator.put_by(self.soon.append)
 
     # --- the runner ---
 
@@ -87,6 +91,7 @@ class World:
 
     def run(self) -> None:
         """Do all that is due, as the back end's thread does."""
+        self.end_turn()
         while True:
             due = [each for each in self.timers if each[0] <= self.clock.now_ms]
             if not due and not self.posted:
@@ -96,6 +101,12 @@ class World:
             for action in (*actions, *(action for _, action in due)):
                 action()
         self.check_nothing_waits_in_vain()
+
+    def end_turn(self) -> None:
+        """Do what waits for the end of a turn of the program's event loop."""
+        soon, self.soon[:] = list(self.soon), []
+        for action in soon:
+            action()
 
     # --- the network ---
 
@@ -280,13 +291,14 @@ def happen(world: World, event: Any) -> None:
 @settings(max_examples=100)
 @given(
     linger_ms=st.sampled_from((0, 0, 10)),
+    has_loop=st.booleans(),
     begun=st.sampled_from(((), BEGUN)),
     events=st.lists(EVENT, min_size=8, max_size=40),
 )
 def test_every_message_is_stored_once_or_its_future_has_an_error(
-    linger_ms, begun, events
+    linger_ms, has_loop, begun, events
 ):
-    world = World(linger_ms)
+    world = World(linger_ms, has_loop=has_loop)
     for event in (*begun, *events):
         happen(world, event)
     world.close()
@@ -327,3 +339,27 @@ def test_closing_sends_what_lingers_once(topic):
     world.accumulator.hurry()
     world.run()
     assert [each.msg_id for r in world.requests for each in r.entries] == ["1", "0"]
+
+
+def test_messages_of_one_turn_of_the_programs_loop_are_handed_over_together():
+    world = World(0, has_loop=True)
+    for number in range(3):
+        world.put(TOPICS[0], None, number, 1_000_000)
+    assert (len(world.soon), world.posted) == (1, [])
+    world.end_turn()
+    assert len(world.posted) == 1
+    world.run()
+    world.opened("batches")
+    assert [[each.msg_id for each in r.entries] for r in world.requests] == [
+        ["0", "1", "2"]
+    ]
+
+
+def test_closing_sends_messages_of_a_loop_that_has_stopped_within_its_turn():
+    world = World(0, has_loop=True)
+    world.put(TOPICS[0], None, 1, 1_000_000)
+    world.soon.clear()
+    world.accumulator.hurry()
+    world.run()
+    world.opened("batches")
+    assert [each.msg_id for r in world.requests for each in r.entries] == ["0"]

@@ -61,14 +61,14 @@ def test_a_call_at_the_end_comes_once_whichever_is_first(end, is_first):
     calls: list[str] = []
     future = SendFuture()
     if is_first:
-        future.on_end(lambda: calls.append("end"))
+        future.on_end(calls.append, "end")
         assert calls == []
     if end == "stored":
         future.set_stored(result_of, 3)
     else:
         future.set_exception(DeadlineError("late", address=""))
     if not is_first:
-        future.on_end(lambda: calls.append("end"))
+        future.on_end(calls.append, "end")
     assert calls == ["end"]
     if end == "stored":
         assert future.result().msg_id == "m3"
@@ -85,7 +85,7 @@ def test_a_call_at_the_end_is_not_lost_between_two_threads():
         future, called = SendFuture(), threading.Event()
         other = threading.Thread(target=future.set_stored, args=(result_of, 1))
         other.start()
-        future.on_end(called.set)
+        future.on_end(threading.Event.set, called)
         assert called.wait(PATIENCE_S)
         other.join()
 

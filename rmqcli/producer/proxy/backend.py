@@ -108,6 +108,14 @@ class ProxyBackend:
         """See ProducerBackend."""
         self._session.start()
 
+    def submit_by(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """See ProducerBackend."""
+        self._accumulator.put_by(soon)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """See ProducerBackend."""
+        self._session.post(action)
+
     def hurry(self) -> None:
         """See ProducerBackend."""
         self._accumulator.hurry()

@@ -160,6 +160,14 @@ class RemotingBackend:
         self._thread.start()
         self._thread.post(self._publisher.start)
 
+    def submit_by(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """See ProducerBackend."""
+        self._accumulator.put_by(soon)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """See ProducerBackend."""
+        self._thread.post(action)
+
     def hurry(self) -> None:
         """See ProducerBackend."""
         self._accumulator.hurry()
