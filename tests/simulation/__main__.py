@@ -257,6 +257,7 @@ def _line(result: Result) -> str:
 def _replay(result: Result, options: argparse.Namespace) -> str:
     calm = " --calm" if options.calm else ""
     resets = " --resets" if options.resets else ""
+    resets += " --async" if options.is_async else ""
     return (
         f"python -m tests.simulation --seeds {result.seed} --{result.mode}"
         f" --hours {options.hours:g} --members {options.members}"

@@ -11,7 +11,6 @@ from rmqcli.client_id import make_client_id
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
-from rmqcli.engine.consume.request import run_at_once
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
@@ -21,7 +20,7 @@ from tests.simulation.checker import GROUP, RETRY_TOPIC, TOPIC
 from tests.simulation.link import SimRemoting
 from tests.simulation.schedule import SimClock
 from tests.simulation.watch import Watch, WatchedNetwork
-from tests.simulation.workers import SimWorkers
+from tests.simulation.workers import SimTasks, SimThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 NAMESRV: str = "10.0.1.1:9876"
 _THREADS = 4
 _AWAIT_MS = 10_000
-#: How long before that time coroutines are cancelled.
-_CANCEL_MS = 1_000
 #: The longest close: the listeners, then commits, unlocking and unregistering.
 CLOSE_MS_MAX = _AWAIT_MS + 12_000
 
@@ -57,7 +54,6 @@ class SimMember:
         self.number = number
         self.is_alive = True
         self.is_closing = False
-        self._is_async = is_async
         self._frozen_until_ms = 0
         #: actions that arrived while the member was frozen
         self._kept: list[Callable[[], None]] = []
@@ -81,13 +77,13 @@ class SimMember:
         )
         rng = random.Random(schedule.rng.getrandbits(32))  # seeded
         network = WatchedNetwork(client, rng=rng, watch=self.watch)
-        self.workers = SimWorkers(
+        make_workers = SimTasks if is_async else SimThreads
+        self.workers = make_workers(
             schedule,
             self.watch,
             cluster.behaviour,
             threads=_THREADS,
             is_orderly=is_orderly,
-            is_async=is_async,
             clock=self.clock,
             run=self.run,
         )
@@ -124,9 +120,7 @@ class SimMember:
         requests = PeerRequests(
             self.engine,
             namesrv=NAMESRV,
-            call=lambda job: schedule.later(
-                1, lambda: self.run(lambda: run_at_once(job()))
-            ),
+            call=self.workers.call,
             answer_later=self.remoting.answer_later,
         )
         self.remoting.set_request_handler(requests.handle)
@@ -210,10 +204,7 @@ class SimMember:
             return
         self._schedule.note(f"{self.name} close")
         self.is_closing = True
-        await_ms = _AWAIT_MS
-        if self._is_async:
-            await_ms -= _CANCEL_MS
-            self._schedule.later(await_ms, lambda: self.run(self.workers.cancel))
+        self.run(lambda: self.workers.close_within(_AWAIT_MS))
         self.run(lambda: self.engine.close(_AWAIT_MS).on_done(self._closed))
 
     def _closed(self, pending: Pending[None]) -> None:
@@ -227,6 +218,7 @@ class SimMember:
     def _end(self) -> None:
         self.is_alive = False
         self.watch.gone()
+        self.workers.end()
 
     def owned(self) -> list[MessageQueue]:
         """The queues that the member consumes."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqcli.aio.listening import ListenerTasks
+from rmqcli.engine.listener import LeaveRest
 from rmqcli.engine.offset_store import OffsetTable
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.queue_locks import QueueLocks
@@ -251,3 +253,36 @@ def test_the_summary_as_json(capsys: pytest.CaptureFixture[str]):
     summary = json.loads(capsys.readouterr().out)
     assert (summary["seeds"], summary["failed"]) == (2, [])
     assert [each["mode"] for each in summary["results"]] == ["concurrent", "orderly"]
+
+
+@MODES
+@pytest.mark.parametrize("is_broken", [False, True], ids=["", "broken"])
+def test_messages_of_a_cancelled_coroutine_are_consumed_later_or_missed(
+    monkeypatch: pytest.MonkeyPatch, is_orderly: bool, is_broken: bool
+):
+    """A close cancels listeners that take twenty minutes, as an AsyncConsumer does."""
+    call = ListenerTasks.call
+
+    async def swallow(tasks: ListenerTasks, *args: object) -> object:
+        try:
+            return await call(tasks, *args)
+        except LeaveRest:
+            return None
+
+    if is_broken:
+        monkeypatch.setattr(ListenerTasks, "call", swallow)
+    schedule = Schedule("cancelled")
+    plan = Plan(seed=1, is_orderly=is_orderly, is_async=True, messages_per_s=1)
+    cluster = SimCluster(plan, schedule)
+    member = cluster.join()
+    cluster.behaviour.stuck_rate = 1
+    schedule.run_until(5_000)
+    cluster.produce()
+    schedule.run_until(35_000)
+    assert cluster.checker.pending
+    member.close()
+    schedule.run_until(60_000)
+    assert not member.is_alive
+    cluster.heal()
+    cluster.settle()
+    assert bool(cluster.checker.violations) is is_broken

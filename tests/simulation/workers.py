@@ -1,21 +1,29 @@
-"""Consume threads of a simulated member, or the coroutines of one with asyncio.
+"""What consumes messages for a simulated member: threads, or tasks of an event loop.
 
 The coroutines of `engine.consume.request` run as they do in a program, with a listener
-that takes virtual time. What they wait for is the time that a call of it takes.
+that takes virtual time. `SimThreads` imitates consume threads: what the coroutines wait
+for is the time that a call takes. `SimTasks` has an event loop in virtual time, and
+what an AsyncConsumer runs in it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.aio.handover import EventLoop
+from rmqcli.aio.listening import CANCEL_MS, ListenerTasks
+from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.remoting_backend import _ListenerWorkers
 from rmqcli.engine.consume.request import (
     ConcurrentOutcome,
     ConcurrentRequest,
     OrderlyRequest,
     consume_concurrently,
     consume_orderly,
+    run_at_once,
 )
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
@@ -25,12 +33,14 @@ from rmqcli.engine.listener import (
     LeaveRest,
     Listener,
 )
+from tests.simulation.loop import SimLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
     from typing import TypeAlias
 
     from rmqcli.clock import Clock
+    from rmqcli.consumer.backend import Job
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.push_consumer import PushConsumer
     from tests.simulation.schedule import Schedule
@@ -72,12 +82,96 @@ class _Passing:
         yield self._duration_ms
 
 
-class SimWorkers:
-    """Satisfies the engine's `Workers`. `run` defers actions of a frozen member.
+class _Workers:
+    """What both have: a listener, which takes its time and then returns or raises."""
 
-    With `is_async` requests are shared as coroutines share them, from their beginning;
-    else as threads do, once a call is slow.
-    """
+    def __init__(
+        self,
+        schedule: Schedule,
+        watch: Watch,
+        behaviour: ListenerBehaviour,
+        *,
+        is_orderly: bool,
+    ) -> None:
+        self._schedule = schedule
+        self._watch = watch
+        self._mood = behaviour
+        self._is_orderly = is_orderly
+        self._engine: PushConsumer
+
+    def attach(self, engine: PushConsumer) -> None:
+        """Set the engine whose workers these are. To be called once."""
+        self._engine = engine
+
+    async def _pass(self, duration_ms: int) -> None:
+        """Wait; raise LeaveRest or CancelledError when the call is cancelled."""
+        raise NotImplementedError
+
+    async def _listen(
+        self,
+        request: ConcurrentRequest | OrderlyRequest,
+        batch: Sequence[Pulled],
+        context: ConsumeConcurrentlyContext | ConsumeOrderlyContext,
+    ) -> object:
+        """The listener: it takes its time, and then returns or raises."""
+        call = self._plan(batch)
+        queue, process_queue = request.message_queue, request.process_queue
+        self._watch.begins(queue, process_queue, batch)
+        try:
+            await self._pass(call.duration_ms)
+        except asyncio.CancelledError:  # by a close
+            self._watch.ends(queue, process_queue, (), ())
+            raise
+        except GeneratorExit:  # the simulation is over
+            raise LeaveRest from None
+        succeeded = len(batch) if call.outcome == "success" else 0
+        if (
+            call.outcome == "some"
+            and len(batch) > 1
+            and isinstance(context, ConsumeConcurrentlyContext)
+        ):
+            context.ack_index = 0
+            succeeded = 1
+        self._watch.ends(queue, process_queue, batch[:succeeded], batch[succeeded:])
+        if call.outcome == "raise":
+            raise ValueError("simulated failure")
+        if call.outcome == "exit":
+            raise SystemExit(1)
+        return self._status(is_success=bool(succeeded))
+
+    def _status(
+        self, *, is_success: bool
+    ) -> ConsumeConcurrentlyStatus | ConsumeOrderlyStatus:
+        if self._is_orderly:
+            if is_success:
+                return ConsumeOrderlyStatus.SUCCESS
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        if is_success:
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    def _plan(self, batch: Sequence[Pulled]) -> _Call:
+        """Choose how long a call takes and how it ends."""
+        behaviour, rng = self._mood, self._schedule.rng
+        chance = rng.random()
+        if chance < behaviour.stuck_rate:
+            duration_ms = 1 + int(rng.random() * _TWENTY_MINUTES_MS)
+        elif chance < behaviour.stuck_rate + behaviour.slow_rate:
+            duration_ms = 100 + int(rng.random() * 5_000)
+        else:
+            duration_ms = int(rng.random() * 10)
+        chance = rng.random()
+        is_poisoned = behaviour.poison and any(
+            int(each.body) % behaviour.poison == 0  # type: ignore[union-attr]
+            for each in batch
+        )
+        if is_poisoned or chance < behaviour.fail_rate:
+            return _Call(duration_ms, rng.choice(("raise", "later", "some", "exit")))
+        return _Call(duration_ms, "success")
+
+
+class SimThreads(_Workers):
+    """Satisfies the engine's `Workers`. `run` defers actions of a frozen member."""
 
     def __init__(
         self,
@@ -87,19 +181,14 @@ class SimWorkers:
         *,
         threads: int,
         is_orderly: bool,
-        is_async: bool,
         clock: Clock,
         run: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._schedule = schedule
-        self._watch = watch
-        self._mood = behaviour
-        self._is_async = is_async
+        super().__init__(schedule, watch, behaviour, is_orderly=is_orderly)
         self._clock = clock
         self._run = run
         self._queue: deque[ConcurrentRequest | OrderlyRequest] = deque()
         self._threads = self._idle = threads
-        self._engine: PushConsumer
         #: running calls: when each ends, and its further steps
         self._calls: dict[int, tuple[int, Steps]] = {}
         self._numbers = 0
@@ -108,15 +197,19 @@ class SimWorkers:
             call=lambda *_: self._status(is_success=False), is_orderly=is_orderly
         )
 
-    def attach(self, engine: PushConsumer) -> None:
-        """Set the engine whose threads these are. To be called once."""
-        self._engine = engine
+    def call(self, job: Job) -> None:
+        """Let a thread run what a broker requested."""
+        self._schedule.later(1, lambda: self._run(lambda: run_at_once(job())))
+
+    def close_within(self, wait_ms: int) -> None:
+        """Let calls end: threads cannot be cancelled."""
+
+    def end(self) -> None:
+        """The member has ended: `run` runs nothing any more."""
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """See Workers."""
         self._put(request)
-        if self._is_async:
-            self.share(request)
 
     def share(self, request: ConcurrentRequest) -> None:
         """See Workers. Does the same as those of the back end."""
@@ -141,20 +234,14 @@ class SimWorkers:
                 del self._calls[key]
                 self._wait(steps, 1 + int(self._schedule.rng.random() * 999))
 
-    def cancel(self) -> None:
-        """End every running call; its messages are not consumed."""
-        calls, self._calls = self._calls, {}
-        for _, steps in calls.values():
-            self._step(steps, LeaveRest())
-
     def _begin(self) -> None:
         while self._idle and self._queue:
             self._idle -= 1
             self._step(self._serve(self._queue.popleft()))
 
-    def _step(self, steps: Steps, error: Exception | None = None) -> None:
+    def _step(self, steps: Steps) -> None:
         try:
-            duration_ms = steps.send(None) if error is None else steps.throw(error)
+            duration_ms = steps.send(None)
         except StopIteration:
             self._idle += 1
             self._begin()
@@ -176,7 +263,7 @@ class SimWorkers:
         """What a thread does with a request."""
         listener = Listener(
             call=functools.partial(self._listen, request),
-            is_orderly=self.listener.is_orderly,
+            is_orderly=self._is_orderly,
             is_async=True,
         )
         if isinstance(request, ConcurrentRequest):
@@ -191,67 +278,154 @@ class SimWorkers:
             0, lambda: self._run(lambda: self._engine.consumed_orderly(outcome))
         )
 
-    async def _listen(
-        self,
-        request: ConcurrentRequest | OrderlyRequest,
-        batch: Sequence[Pulled],
-        context: ConsumeConcurrentlyContext | ConsumeOrderlyContext,
-    ) -> object:
-        """The listener: it takes its time, and then returns or raises."""
-        call = self._plan(batch)
-        queue, process_queue = request.message_queue, request.process_queue
-        self._watch.begins(queue, process_queue, batch)
-        try:
-            await _Passing(call.duration_ms)
-        except (LeaveRest, GeneratorExit):  # cancelled; or the simulation is over
-            self._watch.ends(queue, process_queue, (), ())
-            raise LeaveRest from None
-        succeeded = len(batch) if call.outcome == "success" else 0
-        if (
-            call.outcome == "some"
-            and len(batch) > 1
-            and isinstance(context, ConsumeConcurrentlyContext)
-        ):
-            context.ack_index = 0
-            succeeded = 1
-        self._watch.ends(queue, process_queue, batch[:succeeded], batch[succeeded:])
-        if call.outcome == "raise":
-            raise ValueError("simulated failure")
-        if call.outcome == "exit":
-            raise SystemExit(1)
-        return self._status(is_success=bool(succeeded))
-
-    def _status(
-        self, *, is_success: bool
-    ) -> ConsumeConcurrentlyStatus | ConsumeOrderlyStatus:
-        if self.listener.is_orderly:
-            if is_success:
-                return ConsumeOrderlyStatus.SUCCESS
-            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        if is_success:
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+    async def _pass(self, duration_ms: int) -> None:
+        await _Passing(duration_ms)
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
         self._schedule.later(
             0, lambda: self._run(lambda: self._engine.consumed(outcome))
         )
 
-    def _plan(self, batch: Sequence[Pulled]) -> _Call:
-        """Choose how long a call takes and how it ends."""
-        behaviour, rng = self._mood, self._schedule.rng
-        chance = rng.random()
-        if chance < behaviour.stuck_rate:
-            duration_ms = 1 + int(rng.random() * _TWENTY_MINUTES_MS)
-        elif chance < behaviour.stuck_rate + behaviour.slow_rate:
-            duration_ms = 100 + int(rng.random() * 5_000)
-        else:
-            duration_ms = int(rng.random() * 10)
-        chance = rng.random()
-        is_poisoned = behaviour.poison and any(
-            int(each.body) % behaviour.poison == 0  # type: ignore[union-attr]
-            for each in batch
+
+class SimTasks(_Workers):
+    """Satisfies the engine's `Workers` with the code of an AsyncConsumer.
+
+    That is `ListenerTasks` in an event loop, and what gives it the requests.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        watch: Watch,
+        behaviour: ListenerBehaviour,
+        *,
+        threads: int,
+        is_orderly: bool,
+        clock: Clock,
+        run: Callable[[Callable[[], None]], None],
+    ) -> None:
+        super().__init__(schedule, watch, behaviour, is_orderly=is_orderly)
+        self._clock = clock
+        violation = watch.checker.violation
+        self._loop = SimLoop(schedule, run, violation)
+        self._tasks = ListenerTasks(self._listen_to, on_lost=violation)
+        self._tasks.count = threads
+        self._loop.run(lambda: self._tasks.attach(EventLoop()))
+        self._thread = _EngineThread(schedule, run, self._tasks)
+        #: what running calls wait for: the end of their time
+        self._passing: dict[asyncio.Future[None], asyncio.TimerHandle] = {}
+        self.listener = self._listener()
+
+    def consume_concurrently(self, request: ConcurrentRequest) -> None:
+        """See Workers."""
+        self._workers(request).consume_concurrently(request)
+
+    def share(self, request: ConcurrentRequest) -> None:
+        """See Workers."""
+        self._workers(request).share(request)
+
+    def consume_orderly(self, request: OrderlyRequest) -> None:
+        """See Workers."""
+        self._workers(request).consume_orderly(request)
+
+    def call(self, job: Job) -> None:
+        """Let a task run what a broker requested."""
+        self._thread.call(job)
+
+    def hurry(self) -> None:
+        """Let every running call end within a second."""
+        soon_s = self._loop.time() + 1
+        for passing, timer in list(self._passing.items()):
+            if timer.when() > soon_s:
+                timer.cancel()
+                self._end_after(passing, 1 + int(self._schedule.rng.random() * 999))
+
+    def close_within(self, wait_ms: int) -> None:
+        """What a close does in the loop: it cancels the tasks in time."""
+        self._tasks.close_by(None)
+        self._tasks.cancel_after(wait_ms - CANCEL_MS)
+
+    def end(self) -> None:
+        """The member has ended, and with it its calls, without any further effect."""
+        self._tasks.cancel()
+        while self._loop.has_ready:
+            self._loop.run_turn()
+        self._loop.close()
+
+    def _workers(self, request: ConcurrentRequest | OrderlyRequest) -> _ListenerWorkers:
+        return _ListenerWorkers(
+            self._listener(request),
+            self._clock,
+            needs_lock=self._is_orderly,
+            runner=self._tasks,
+            engine_thread=self._thread,
+            consumed=self._engine.consumed,
+            consumed_orderly=self._engine.consumed_orderly,
         )
-        if is_poisoned or chance < behaviour.fail_rate:
-            return _Call(duration_ms, rng.choice(("raise", "later", "some", "exit")))
-        return _Call(duration_ms, "success")
+
+    def _listener(
+        self, request: ConcurrentRequest | OrderlyRequest | None = None
+    ) -> Listener:
+        return Listener(
+            call=functools.partial(self._tasks.call, request),
+            is_orderly=self._is_orderly,
+            is_async=True,
+        )
+
+    async def _listen_to(
+        self,
+        request: ConcurrentRequest | OrderlyRequest | None,
+        batch: Sequence[Pulled],
+        context: ConsumeConcurrentlyContext | ConsumeOrderlyContext,
+    ) -> object:
+        if request is None:  # a broker passed a single message
+            return self._status(is_success=False)
+        try:
+            return await self._listen(request, batch, context)
+        except SystemExit:  # which would end the program
+            raise ValueError("simulated failure") from None
+
+    async def _pass(self, duration_ms: int) -> None:
+        passing = self._loop.create_future()
+        self._end_after(passing, duration_ms)
+        try:
+            await passing
+        finally:
+            self._passing.pop(passing).cancel()
+
+    def _end_after(self, passing: asyncio.Future[None], duration_ms: int) -> None:
+        self._passing[passing] = self._loop.call_later(
+            duration_ms / 1000, passing.set_result, None
+        )
+
+
+class _EngineThread(PlainEngineThread):
+    """The engine's thread as the listener's tasks see it: it is in another one."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        run: Callable[[Callable[[], None]], None],
+        tasks: ListenerTasks,
+    ) -> None:
+        self._schedule = schedule
+        self._run_in_member = run
+        self._runner = tasks
+        self._inbox: deque[Callable[[], None]] = deque()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """See EngineThread."""
+        self._inbox.append(action)
+        self._schedule.later(0, self._drain)
+
+    def leave(self, action: Callable[[], None]) -> None:
+        """See EngineThread."""
+        self._inbox.append(action)
+        self._schedule.later(int(self._schedule.rng.random() * 1_000), self._drain)
+
+    def _drain(self) -> None:
+        def drain() -> None:
+            while self._inbox:
+                self._inbox.popleft()()
+
+        self._run_in_member(drain)
