@@ -130,4 +130,4 @@ def _field(field: FieldDescriptor, outer: tuple[str, ...]) -> pa.DataType | None
 def _value(field: FieldDescriptor, outer: tuple[str, ...]) -> pa.DataType | None:
     if field.message_type is not None:
         return _message(field.message_type, outer)
-    return pa.string() if field.enum_type is not None else _PLAIN[field.type]
+    return _PLAIN[field.type]
