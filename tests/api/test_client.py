@@ -102,6 +102,20 @@ def test_a_hung_name_server_leaves_the_next_its_share():
         assert len(hung_requests) == asked_before
 
 
+@pytest.mark.parametrize("way", ["namesrv", "invoke"])
+def test_the_time_limit_of_a_call_replaces_that_of_the_client(way):
+    with (
+        Peer(silent) as peer,
+        client_of(peer.address, timeout_ms=60_000) as client,
+        pytest.raises(DeadlineError, match="in 50 ms") as caught,
+    ):
+        if way == "namesrv":
+            client.namesrv(get_all_topic_list(), timeout_ms=50)
+        else:
+            client.invoke(peer.address, get_all_topic_list(), timeout_ms=50)
+    assert caught.value.address == peer.address
+
+
 def test_no_topic_is_an_answer_and_not_a_reason_to_go_on():
     with (
         Peer(answering(code=17, remark="No topic route info")) as first,
