@@ -102,18 +102,16 @@ def test_a_hung_name_server_leaves_the_next_its_share():
         assert len(hung_requests) == asked_before
 
 
-@pytest.mark.parametrize("way", ["namesrv", "invoke"])
-def test_the_time_limit_of_a_call_replaces_that_of_the_client(way):
+def test_the_time_limit_of_a_call_replaces_that_of_the_client():
+    topics = get_all_topic_list()
     with (
         Peer(silent) as peer,
         client_of(peer.address, timeout_ms=60_000) as client,
-        pytest.raises(DeadlineError, match="in 50 ms") as caught,
     ):
-        if way == "namesrv":
-            client.namesrv(get_all_topic_list(), timeout_ms=50)
-        else:
-            client.invoke(peer.address, get_all_topic_list(), timeout_ms=50)
-    assert caught.value.address == peer.address
+        with pytest.raises(DeadlineError, match="in 50 ms"):
+            client.namesrv(topics, timeout_ms=50)
+        with pytest.raises(DeadlineError, match="in 50 ms"):
+            client.invoke(peer.address, topics, timeout_ms=50)
 
 
 def test_no_topic_is_an_answer_and_not_a_reason_to_go_on():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rmqcli.api.calls.offset import get_max_offset
@@ -95,6 +97,18 @@ def test_without_a_deadline_a_request_has_its_own_timeout(client):
     with Peer(silent) as hung:
         request = Request(hung.address, get_max_offset("T", 0), timeout_ms=30)
         assert isinstance(run_tasks(client, [request])[0], DeadlineError)
+
+
+@pytest.mark.parametrize(("deadline_ms", "own_ms"), [(60_000, 30), (30, 60_000)])
+def test_the_shorter_of_deadline_and_timeout_ends_a_request(
+    client, deadline_ms, own_ms
+):
+    with Peer(silent) as hung:
+        request = Request(hung.address, get_max_offset("T", 0), timeout_ms=own_ms)
+        (error,) = run_tasks(client, [request], within_ms(deadline_ms))
+    assert isinstance(error, DeadlineError)
+    (words,) = re.findall(r"in (\d+) ms", error.message)
+    assert int(words) <= 30
 
 
 def test_sleeps_pass_in_their_order(client):
