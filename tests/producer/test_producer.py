@@ -9,6 +9,7 @@ import sys
 import threading
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,16 +110,23 @@ def test_a_queue_may_be_given_or_chosen(two):
 
 def test_a_queue_may_be_given_for_each_way_to_send(two):
     queue = MessageQueue("orders", "broker-b", 1)
+
+    def always(_queues, _message, chosen):
+        return chosen
+
+    by_selector: dict[str, Any] = {"selector": always, "arg": queue}
     with Producer(namesrv=two.namesrv) as producer:
         for _ in range(4):  # with turns, at least three of four would miss it
             batch = producer.send_batch([message(b"a"), message(b"b")], queue=queue)
             assert [each.queue for each in batch] == [queue, queue]
             assert producer.submit(message(b"c"), queue=queue).result().queue == (queue)
             producer.send_oneway(message(b"d"), queue=queue)
+            assert producer.submit(message(b"f"), **by_selector).result().queue == queue
+            producer.send_oneway(message(b"g"), **by_selector)
         producer.send(message(b"e"), queue=queue)  # after what was not answered
     where = {(each.store_host, each.queue_id) for each in stored(two, "orders")}
     assert where == {(two.broker("broker-b").address, 1)}
-    assert len(stored(two, "orders")) == 17
+    assert len(stored(two, "orders")) == 25
 
 
 def test_a_batch_for_a_queue_of_another_topic_is_refused(rmq_topic, producer):
