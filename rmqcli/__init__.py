@@ -29,10 +29,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
+    from rmqcli.admin.cluster import ClusterSummary
     from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters, LetterList
     from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
     from rmqcli.admin.dlq.retries import WaitingMessage, WaitingMessages
+    from rmqcli.admin.doctor.model import CheckResult, CheckStatus, Diagnosis, Finding
     from rmqcli.admin.groups import (
         GroupDetail,
         GroupList,
@@ -167,6 +169,13 @@ if TYPE_CHECKING:
 _NAMES = {
     "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
     "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow", "ThreadPoolQueue"),
+    "rmqcli.admin.cluster": ("ClusterSummary",),
+    "rmqcli.admin.doctor.model": (
+        "CheckResult",
+        "CheckStatus",
+        "Diagnosis",
+        "Finding",
+    ),
     "rmqcli.admin.groups": (
         "GroupDetail",
         "GroupList",
@@ -324,9 +333,12 @@ __all__ = [
     "BrokerError",
     "BrokerRow",
     "BusyError",
+    "CheckResult",
+    "CheckStatus",
     "ClientConfig",
     "Cluster",
     "ClusterIdentity",
+    "ClusterSummary",
     "ConfigError",
     "ConnectError",
     "ConsumeConcurrentlyContext",
@@ -346,12 +358,14 @@ __all__ = [
     "DelayedMessage",
     "DelayedMessages",
     "DeniedError",
+    "Diagnosis",
     "DisconnectedError",
     "Earliest",
     "EdgeMessage",
     "FailedDelivery",
     "Fate",
     "FilterError",
+    "Finding",
     "FoundMessages",
     "FrameError",
     "GroupDetail",

@@ -160,7 +160,8 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("dlq", "recall", "transactions"),
         ("message",),
         ("groups",),
-        ("producers", "resend", "stacks"),
+        ("producers", "resend", "stacks", "doctor"),
+        ("cluster",),
         ("admin",),
     ],
     "broker": [

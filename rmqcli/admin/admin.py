@@ -59,10 +59,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
+    from rmqcli.admin.cluster import ClusterSummary
     from rmqcli.admin.delayed import DelayedMessages
     from rmqcli.admin.dlq.listing import LetterList
     from rmqcli.admin.dlq.read import DeadLetters
     from rmqcli.admin.dlq.retries import WaitingMessages
+    from rmqcli.admin.doctor.model import Diagnosis
     from rmqcli.admin.groups import (
         GroupDetail,
         GroupList,
@@ -759,6 +761,30 @@ class Admin:
         row.
         """
         return brokers_admin.list_brokers(self._client)
+
+    @_typed
+    def cluster(self) -> ClusterSummary:
+        """Sum the cluster up: brokers, topics, groups, dead letters, what is wrong.
+
+        A number that a broker did not tell is None, with a reason.
+        """
+        from rmqcli.admin.cluster import read_cluster
+
+        return read_cluster(self._client)
+
+    @_typed
+    def doctor(
+        self, *, only: Collection[str] = (), skip: Collection[str] = ()
+    ) -> Diagnosis:
+        """Check the cluster, and return what is wrong, with evidence for each finding.
+
+        `only` and `skip` are names of checks, as `rmq doctor --list` shows them. What
+        a broker did not tell is a finding of its own, with the status unknown. Raises
+        UsageError for a name that no check has.
+        """
+        from rmqcli.admin.doctor.diagnose import diagnose
+
+        return diagnose(self._client, only=only, skip=skip)
 
     @_typed
     def broker(self, broker_name: str) -> list[BrokerDetail]:

@@ -267,6 +267,27 @@ def _delivered(runtime: Mapping[str, str]) -> dict[int, int]:
     return found
 
 
+def waiting_levels(runtime: Mapping[str, str]) -> dict[int, tuple[int, int]]:
+    """Return the offset and the end of each delay level that the broker has looked at.
+
+    It reports them as `scheduleMessageOffset_3=17,20`.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for level, start in _delivered(runtime).items():
+        end = _number(runtime[f"{_LEVEL_KEY}{level}"].partition(",")[2])
+        if end is not None:
+            found[level] = start, end
+    return found
+
+
+def delay_levels_ms(settings: Mapping[str, str] | None) -> dict[int, int]:
+    """Return the delay of each level by a broker's settings; none if it shows none."""
+    if settings is None:
+        return {}
+    texts = settings.get("messageDelayLevel", _LEVELS_DEFAULT).split()
+    return {level: parse_duration_ms(text) for level, text in enumerate(texts, 1)}
+
+
 def _read_timers(
     client: Client,
     name: str,

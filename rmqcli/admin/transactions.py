@@ -105,17 +105,38 @@ def find_open_transactions(
     return found
 
 
+def open_transactions_of(
+    client: Client, name: str, address: str, *, scanned_max: int
+) -> OpenTransactions:
+    """Find the open transactions of all topics on one broker.
+
+    At most `scanned_max` half messages are read; more of them are an error.
+    """
+    found = OpenTransactions()
+    try:
+        _read_broker(client, name, address, None, found, scanned_max=scanned_max)
+    except RmqError as error:
+        found.errors[name] = error
+    return found
+
+
 def _read_broker(
-    client: Client, name: str, address: str, topic: str, found: OpenTransactions
+    client: Client,
+    name: str,
+    address: str,
+    topic: str | None,
+    found: OpenTransactions,
+    *,
+    scanned_max: int = SCANNED_MAX,
 ) -> None:
     op_start, _ = _range(client, address, OP_TOPIC)
     start, end = _range(client, address, HALF_TOPIC)
     queue = MessageQueue(HALF_TOPIC, name, 0)
-    until = min(end, start + SCANNED_MAX)
+    until = min(end, start + scanned_max)
     #: UNIQ_KEY, or the offset without one -> its last copy
     last: dict[str | int, StoredMessage] = {}
     for message in stored_messages(client, address, queue, start, until):
-        if message.properties.get("REAL_TOPIC") == topic:
+        if topic in (None, message.properties.get("REAL_TOPIC")):
             last[message.properties.get("UNIQ_KEY") or message.queue_offset] = message
     found.scanned += max(0, until - start)
     ended = _ended(client, name, address, op_start)

@@ -135,6 +135,8 @@ class AsyncAdmin(AsyncClient):
     update_group = _awaited(Admin.update_group)
     delete_group = _awaited(Admin.delete_group)
     brokers = _awaited(Admin.brokers)
+    cluster = _awaited(Admin.cluster)
+    doctor = _awaited(Admin.doctor)
     broker = _awaited(Admin.broker)
     queues = _awaited(Admin.queues)
     message_at = _awaited(Admin.message_at)

@@ -156,7 +156,7 @@ def brokers(common: Common) -> None:
     with common.open_client() as client:
         found = list_brokers(client)
         now_ms = client.clock.epoch_ms()
-        rows = [_row(broker, now_ms) for broker in found]
+        rows = [broker_row(broker, now_ms) for broker in found]
         write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
         errors = [broker.error for broker in found if broker.error is not None]
         if len(errors) == len(found):
@@ -192,7 +192,7 @@ def show(
         now_ms = client.clock.epoch_ms()
     rows = [
         {
-            **_row(each.row, now_ms),
+            **broker_row(each.row, now_ms),
             "runtime": each.runtime,
             "settings": each.settings,
             "settings_error": each.settings_error and each.settings_error.message,
@@ -232,7 +232,8 @@ def _write_values(common: Common, detail: BrokerDetail, *, with_settings: bool) 
             )
 
 
-def _row(broker: BrokerRow, now_ms: int) -> dict[str, object]:
+def broker_row(broker: BrokerRow, now_ms: int) -> dict[str, object]:
+    """Return the row of a broker, with its uptime by this machine's clock."""
     row = row_of(COLUMNS, broker)
     if broker.boot_timestamp_ms is not None:
         row["uptime_ms"] = uptime_ms = max(0, now_ms - broker.boot_timestamp_ms)

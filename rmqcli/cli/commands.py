@@ -261,6 +261,22 @@ COMMANDS = (
         "administration",
     ),
     CommandEntry(
+        "cluster",
+        "rmqcli.cli.cluster",
+        "cluster",
+        "Show what is wrong, and brokers, topics and groups at a glance.",
+        "Cluster",
+        "monitoring",
+    ),
+    CommandEntry(
+        "doctor",
+        "rmqcli.cli.doctor",
+        "doctor",
+        "Check a cluster: what is wrong, and what to do.",
+        "Cluster",
+        "monitoring",
+    ),
+    CommandEntry(
         "topics",
         "rmqcli.cli.topics",
         "topics",

@@ -63,6 +63,7 @@ GUIDES = (
     "resetting",
     "dead-letters",
     "administration",
+    "monitoring",
     "exporting",
     "lakehouse",
     "querying",

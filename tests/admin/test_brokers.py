@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli.admin.brokers import ThreadPoolQueue, list_brokers
 from rmqcli.api.client import Client
-from rmqcli.cli.broker import _row
+from rmqcli.cli.broker import broker_row
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError
 from rmqcli.wire import fastjson
@@ -98,13 +98,13 @@ def test_a_row(table, version, out_tps, disk):
 def test_the_fuller_disk_is_shown_as_a_percentage(log, queues, shown):
     table = {"commitLogDiskRatio": log, "consumeQueueDiskRatio": queues}
     master, slave = brokers_saying(table)
-    assert _row(master, 0)["disk"] == shown
-    assert _row(slave, 0)["disk"] is None
+    assert broker_row(master, 0)["disk"] == shown
+    assert broker_row(slave, 0)["disk"] is None
 
 
 def test_ratios_stay_numbers_for_programs():
     table = {"commitLogDiskRatio": "0.12345", "consumeQueueDiskRatio": "0.5"}
-    row = _row(brokers_saying(table)[0], 0)
+    row = broker_row(brokers_saying(table)[0], 0)
     assert (row["commit_log_disk_ratio"], row["consume_queue_disk_ratio"]) == (
         0.123,
         0.5,

@@ -34,7 +34,7 @@ _LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
 
 
 #: Why it is not known what is handed out to an orderly group. Its lag is known.
-_ORDERLY = (
+ORDERLY = (
     "brokers do not tell what is handed out to an orderly group; its offset moves when"
     " all messages of a batch are acknowledged"
 )
@@ -360,7 +360,7 @@ def _add_topic(
     handed_out = None
     if reading.group in part.orderly_groups:
         inflight = {}
-        reading.pop_unknown = _ORDERLY
+        reading.pop_unknown = ORDERLY
     elif part.handed_out is not None and reading.group in part.pop_groups:
         handed_out = part.handed_out.offsets.get(pair, {})
         if part.handed_out.reason is not None:

@@ -33,13 +33,21 @@ class Members:
     consume_from_where: str | None = None
     #: client id -> address of its proxy, of members behind a proxy in cluster mode
     proxies: dict[str, str] = field(default_factory=dict)
+    #: client id -> the addresses of members with this id, where one broker has several
+    duplicates: dict[str, set[str]] = field(default_factory=dict)
     #: topic -> the expressions that brokers know for it
     _expressions: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, seen: ConsumerConnection) -> None:
         """Add what one broker reports."""
+        addresses: dict[str, set[str]] = {}
         for connection in seen.connections:
             self.connections.setdefault(connection.client_id, connection)
+            of_client = addresses.setdefault(connection.client_id, set())
+            of_client.add(connection.client_addr)
+        for client_id, found in addresses.items():
+            if len(found) > 1:
+                self.duplicates.setdefault(client_id, set()).update(found)
         self.message_model = seen.message_model or self.message_model
         self.consume_type = seen.consume_type or self.consume_type
         self.consume_from_where = seen.consume_from_where or self.consume_from_where

@@ -226,8 +226,7 @@ def test_the_error_names_the_right_form(capfd, typed, hint):
     [
         ("brokerStatus", "rmq broker show BROKER"),
         ("cloneGroupOffset", "rmq reset-offset GROUP TOPIC --to-group OTHER"),
-        ("cluster", "rmq brokers"),
-        ("clusterList", "rmq brokers"),
+        ("clusterList", "rmq cluster, or rmq brokers"),
         ("console-consumer", "rmq tail TOPIC, or rmq consume TOPIC --group GROUP"),
         ("console-producer", "rmq send TOPIC --lines -"),
         ("consumeMessage", "rmq tail TOPIC"),
@@ -280,7 +279,7 @@ def test_the_error_names_the_right_form(capfd, typed, hint):
         ("skipAccumulatedMessage", "rmq reset-offset GROUP TOPIC --to latest"),
         ("startMonitoring", "rmq lag --watch 10s"),
         ("statsAll", "rmq lag --sample 10s"),
-        ("status", "rmq brokers"),
+        ("status", "rmq cluster"),
         ("topicClusterList", "rmq topic show TOPIC"),
         ("topicList", "rmq topics"),
         ("topicRoute", "rmq topic show TOPIC"),

@@ -208,6 +208,8 @@ def test_no_text_of_the_library_names_a_flag_or_a_command():
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value!r}"
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.relative_to(PACKAGE).parts[0] not in _COMMAND_LINE
+        # A finding has a command line to try, in a field of its own.
+        and path.relative_to(PACKAGE).parts[:2] != ("admin", "doctor")
         for node in _texts(ast.parse(path.read_text()))
         if re.search(r"(?<![\w-])--[a-z]|\brmq (?!did )[a-z]", node.value)
         and node.value not in _NOT_HINTS

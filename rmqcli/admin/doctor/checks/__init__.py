@@ -1,0 +1,1 @@
+"""The checks by subject. Each is a pure function of the facts."""

@@ -1,0 +1,286 @@
+"""Checks of consumer groups: who consumes, what they hold, and what they gave up on.
+
+Source: ConsumerManager, RebalanceImpl, ProcessQueue in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.doctor.facts import GROUPS, LAGS, LETTERS, Facts
+from rmqcli.admin.doctor.model import (
+    Check,
+    Finding,
+    command_line,
+    named,
+    problem,
+    unknown,
+    warning,
+)
+from rmqcli.admin.lag.assemble import ORDERLY
+from rmqcli.admin.lag.process_queues import (
+    EXPIRED_LOCK,
+    FLOW_CONTROL,
+    PULL_STOPPED,
+    STUCK_HEAD,
+)
+from rmqcli.engine.queue_lag import LagState
+from rmqcli.errors import RmqError
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group
+from rmqcli.units import counted, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqcli.admin.lag.model import GroupLag
+
+#: POP's messages are copied to the retry topic within seconds.
+_OVERDUE_MS: Final = 60_000
+#: Queues have owners once the members have been there for three rebalances.
+_SETTLED_MS: Final = 60_000
+_FLAGS: Final = {
+    STUCK_HEAD: "a message is not finished",
+    FLOW_CONTROL: "as many messages as allowed are cached, and no more are pulled",
+    EXPIRED_LOCK: "messages are consumed in order, and the lock is missing",
+    PULL_STOPPED: "nothing was pulled for two minutes",
+}
+
+
+def _users_groups(facts: Facts) -> Iterator[GroupLag]:
+    for lag in facts.lags:
+        if not is_system_group(lag.group):
+            yield lag
+
+
+def _subscriptions(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        members, clients = lag.reading.members, lag.reading.clients
+        if members is None:
+            continue
+        for difference in members.mismatches(clients):
+            yield problem(
+                lag.group,
+                difference,
+                "members that subscribe differently skip messages of each other: these"
+                " are lost",
+                command_line("rmq", "group", "show", lag.group),
+            )
+        silent = [i for i, each in (clients or {}).items() if each.failure is not None]
+        if silent and len(members.connections) > 1:
+            yield unknown(
+                lag.group, f"no answer about its subscriptions: {named(silent)}"
+            )
+
+
+def _client_ids(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        if lag.reading.members is None:
+            continue
+        for client_id, addresses in sorted(lag.reading.members.duplicates.items()):
+            yield problem(
+                lag.group,
+                f"{len(addresses)} members have the id {client_id}: {named(addresses)}",
+                "members with the same id consume the same queues, and nobody consumes"
+                " the others",
+                command_line("rmq", "group", "members", lag.group),
+            )
+
+
+def _queue_owners(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        members, clients = lag.reading.members, lag.reading.clients or {}
+        if (
+            members is None
+            or members.message_model != "CLUSTERING"
+            or members.consume_type != "CONSUME_PASSIVELY"
+            or lag.pop is not None
+            or not clients
+            or clients.keys() != members.connections.keys()
+        ):
+            continue
+        silent = [i for i, each in clients.items() if each.failure is not None]
+        if silent:
+            yield unknown(lag.group, f"no answer about its queues: {named(silent)}")
+            continue
+        started = [each.started_ms for each in clients.values()]
+        if any(ms is None or facts.at_ms - ms < _SETTLED_MS for ms in started):
+            continue  # queues are still being distributed, or perhaps are
+        holders: dict[str, list[str]] = defaultdict(list)
+        for client_id, client in clients.items():
+            for queue in client.held_queues():
+                holders[str(queue)].append(client_id)
+        show = command_line("rmq", "lag", lag.group) + " --process-queues"
+        shared = {queue: ids for queue, ids in holders.items() if len(ids) > 1}
+        if shared:
+            first, ids = min(shared.items())
+            yield warning(
+                lag.group,
+                f"{counted(len(shared), 'queue')} held by two members, such as {first}"
+                f" by {named(ids)}",
+                "both consume it, so that messages come twice",
+                show,
+            )
+        nobody = [
+            f"{each.topic}@{each.broker_name}:{each.queue_id}"
+            for each in lag.queues
+            if each.client_id is None
+            and each.queue_id is not None
+            and each.topic in members.subscriptions
+            and each.lag
+            and not each.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        ]
+        if nobody:
+            yield warning(
+                lag.group,
+                f"no member holds {counted(len(nobody), 'queue')} with messages:"
+                f" {named(nobody, limit=3)}",
+                "nobody consumes these messages",
+                show,
+            )
+
+
+def _member_queues(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        counts: Counter[tuple[str, str]] = Counter()
+        for client_id, client in (lag.reading.clients or {}).items():
+            for held in client.queues:
+                for flag in held.flags:
+                    if flag in _FLAGS and not held.dropped:
+                        counts[client_id, flag] += 1
+        for (client_id, flag), count in sorted(counts.items()):
+            yield warning(
+                lag.group,
+                f"{counted(count, 'queue')} of member {client_id}: {_FLAGS[flag]}"
+                f" ({flag})",
+                "its listener is slow, or hangs: look at its threads",
+                command_line("rmq", "group", "stack", lag.group, client_id),
+            )
+
+
+def _no_member(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        reading = lag.reading
+        if reading.members is not None or reading.members_unknown or reading.failures:
+            continue
+        if not lag.known_lag:
+            continue
+        age = "" if lag.age_ms is None else f", for {format_duration(lag.age_ms)}"
+        yield warning(
+            lag.group,
+            f"{counted(lag.known_lag, 'message')} waiting{age}, and no member online",
+            "nobody consumes them; delete the group if it is not used any more",
+            command_line("rmq", "lag", lag.group),
+        )
+
+
+def _offsets_ahead(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        ahead = [queue for queue in lag.queues if queue.state is LagState.AHEAD]
+        if ahead:
+            first = ahead[0]
+            yield problem(
+                lag.group,
+                f"{counted(len(ahead), 'committed offset')} beyond the end of the"
+                f" queue: {first.topic}@{first.broker_name}:{first.queue_id} has"
+                f" {first.committed}, and ends at {first.max_offset}",
+                "the broker has lost messages, or was replaced: new ones up to the"
+                " offset may be skipped",
+                command_line("rmq", "lag", lag.group),
+            )
+
+
+def _consume_disabled(facts: Facts) -> Iterator[Finding]:
+    disabled: dict[str, list[str]] = defaultdict(list)
+    for name, table in facts.groups.items():
+        if not isinstance(table, RmqError):
+            for group, config in table.items():
+                if not config.consume_enable:
+                    disabled[group].append(name)
+    waiting = {lag.group: lag.known_lag for lag in facts.lags}
+    for group, names in sorted(disabled.items()):
+        if waiting.get(group):
+            yield warning(
+                group,
+                f"it may not consume on {named(names)}, with"
+                f" {counted(waiting[group], 'message')} waiting",
+                "its members get nothing from there",
+                command_line("rmq", "group", "update", group, "--consume"),
+            )
+
+
+def _pop_revive(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        pop = lag.pop
+        if pop is None:
+            continue
+        if pop.reason is not None and pop.reason != ORDERLY:
+            yield unknown(lag.group, pop.reason)
+        late = [late_ms for late_ms in _late(lag) if late_ms >= _OVERDUE_MS]
+        if late:
+            yield warning(
+                lag.group,
+                f"{counted(len(late), 'message')} not acknowledged in time, waiting"
+                f" for a retry for up to {format_duration(max(late))}",
+                "the broker is late in delivering them again",
+                command_line("rmq", "lag", lag.group),
+            )
+
+
+def _late(lag: GroupLag) -> list[int]:
+    """Return since when each message is visible again, in ms by its broker's clock."""
+    return [
+        lag.reading.at_ms + queue.clock_ahead_ms - visible_ms
+        for queue in lag.reading.queues
+        for offset, visible_ms in (queue.handed_out or {}).items()
+        if offset >= (queue.min_offset or 0)
+    ]
+
+
+def _dead_letters(facts: Facts) -> Iterator[Finding]:
+    if facts.letters_error is not None:
+        yield unknown("dead letters", facts.letters_error.message)
+    if facts.letters is None:
+        return
+    for group in facts.letters.groups:
+        new = facts.new_letters.get(group.group)
+        if group.count is None or new is None:
+            reason = group.reason or "a broker did not tell how many are new"
+            yield unknown(group.group, reason)
+        elif new:
+            yield warning(
+                group.group,
+                f"{counted(new, 'dead letter')} in the last hour, {group.count:,} in"
+                " all",
+                "the group gives messages up",
+                command_line("rmq", "dlq", "show", group.group),
+            )
+
+
+def _check(name: str, title: str, judge: object, *needs: str) -> Check:
+    return Check(name=name, title=title, needs=frozenset(needs), judge=judge)  # type: ignore[arg-type]
+
+
+CHECKS: Iterable[Check] = (
+    _check("subscriptions", "members of a group subscribe alike", _subscriptions, LAGS),
+    _check("client-ids", "members have ids of their own", _client_ids, LAGS),
+    _check("queue-owners", "each queue has one owner", _queue_owners, LAGS),
+    _check("member-queues", "members work through their queues", _member_queues, LAGS),
+    _check("no-member", "groups with messages have members", _no_member, LAGS),
+    _check(
+        "offsets-ahead", "no offset is beyond its queue's end", _offsets_ahead, LAGS
+    ),
+    _check(
+        "consume-disabled",
+        "groups with messages may consume",
+        _consume_disabled,
+        GROUPS,
+        LAGS,
+    ),
+    _check(
+        "pop-revive", "POP delivers again what was not acknowledged", _pop_revive, LAGS
+    ),
+    _check(
+        "dead-letters", "no group has given up messages lately", _dead_letters, LETTERS
+    ),
+)

@@ -1,0 +1,194 @@
+"""Checks of what others could do to a cluster.
+
+Source: rocketmq.apache.org/security and security.apache.org/projects/rocketmq for the
+known vulnerabilities; BrokerConfig and AuthConfig in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
+from rmqcli.admin.doctor.model import Check, Finding, unknown, warning
+from rmqcli.errors import DeniedError, RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Version = tuple[int, ...]
+
+_BROKER: Final = "broker"
+_NAMESRV: Final = "name server"
+#: The first version with authentication and authorization (ACL 2.0).
+_ACL_2: Final = (5, 3, 0)
+#: The first version without the old access control (aclEnable).
+_NO_ACL_1: Final = (5, 3, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Vulnerability:
+    """A published vulnerability: `ranges` are from a version up to one that fixes it.
+
+    `servers` says which servers have it.
+    """
+
+    name: str
+    what: str
+    ranges: tuple[tuple[Version, Version], ...]
+    servers: frozenset[str]
+
+    def fix_for(self, version: Version) -> Version | None:
+        """Return the version that fixes it, or None if `version` does not have it."""
+        for first, fixed in self.ranges:
+            if first <= version < fixed:
+                return fixed
+        return None
+
+
+VULNERABILITIES: Final = (
+    Vulnerability(
+        "CVE-2023-33246",
+        "remote command execution through a change of settings",
+        (((0,), (4, 9, 6)), ((5, 0, 0), (5, 1, 1))),
+        frozenset((_BROKER, _NAMESRV)),
+    ),
+    Vulnerability(
+        "CVE-2023-37582",
+        "remote command execution through settings of the name server",
+        (((0,), (4, 9, 7)), ((5, 0, 0), (5, 1, 2))),
+        frozenset((_NAMESRV,)),
+    ),
+    Vulnerability(
+        "CVE-2024-23321",
+        "users may learn the administrator's account",
+        (((4, 5, 2), (5, 3, 0)),),
+        frozenset((_BROKER,)),
+    ),
+    Vulnerability(
+        "CVE-2019-17572",
+        "files outside of the store through names of topics",
+        (((4, 2, 0), (4, 6, 1)),),
+        frozenset((_BROKER,)),
+    ),
+)
+
+
+def parse_version(text: str | None) -> Version | None:
+    """Return the numbers of `4.9.7` or `5.0.0-SNAPSHOT`; None without three."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:\D|$)", text or "")
+    return None if match is None else tuple(map(int, match.groups()))
+
+
+def _known_cves(facts: Facts) -> Iterator[Finding]:
+    servers = [
+        (_BROKER, process_name(detail), detail.row.version)
+        for detail in facts.brokers
+        if detail.row.error is None
+    ]
+    servers += [
+        (_NAMESRV, address, found.version)
+        for address, found in facts.namesrvs.items()
+        if not isinstance(found.info, RmqError)
+    ]
+    for kind, subject, text in servers:
+        version = parse_version(text)
+        if version is None:
+            yield unknown(subject, f"the version of the {kind} is not known")
+            continue
+        found_here = [
+            (each, fixed)
+            for each in VULNERABILITIES
+            if kind in each.servers and (fixed := each.fix_for(version)) is not None
+        ]
+        if found_here:
+            names = ", ".join(each.name for each, _ in found_here)
+            whats = "; ".join(each.what for each, _ in found_here)
+            newest = max(fixed for _, fixed in found_here)
+            yield warning(
+                subject,
+                f"the {kind} runs RocketMQ {text}, which has {names}",
+                f"{whats}; upgrade to {'.'.join(map(str, newest))} or later",
+                "rmq brokers",
+            )
+
+
+def _access_control(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.brokers:
+        subject, settings = process_name(detail), detail.settings
+        if detail.row.error is not None:
+            continue
+        if settings is None:
+            if not isinstance(detail.settings_error, DeniedError):
+                reason = detail.settings_error and detail.settings_error.message
+                yield unknown(subject, f"it does not show its settings: {reason}")
+            continue  # a broker that denies has access control
+        version = parse_version(detail.row.version)
+        if version is None:
+            yield unknown(subject, "its version is not known")
+            continue
+        has_old = settings.get("aclEnable") == "true"
+        if has_old and version < _NO_ACL_1:
+            continue
+        has_accounts = settings.get("authenticationEnabled") == "true"
+        has_rights = settings.get("authorizationEnabled") == "true"
+        if has_accounts and has_rights:
+            continue
+        if has_accounts:
+            evidence = "authenticationEnabled is true, and authorizationEnabled false"
+            meaning = "every account may do everything"
+        elif has_old:
+            evidence = "aclEnable is true, which has no effect from 5.3.3 on"
+            meaning = "whoever reaches its port may administer it; use ACL 2.0"
+        else:
+            names = "authenticationEnabled" if version >= _ACL_2 else "aclEnable"
+            evidence = f"it asks for no account: {names} is not true"
+            meaning = "whoever reaches its port may read, change and delete"
+        yield warning(
+            subject,
+            evidence,
+            meaning,
+            f"rmq broker show {detail.row.broker_name} --settings",
+        )
+
+
+def _encryption(facts: Facts) -> Iterator[Finding]:
+    if facts.config.tls is not None:
+        return
+    for detail in facts.brokers:
+        host = detail.row.address.rpartition(":")[0].strip("[]")
+        if detail.row.error is not None or _is_loopback(host):
+            continue
+        yield warning(
+            process_name(detail),
+            f"it answers at {detail.row.address} without TLS",
+            "others on the network can read messages and replay requests",
+            "rmq doctor --only encryption --tls",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+CHECKS: Iterable[Check] = (
+    Check(
+        name="known-cves",
+        title="no server has a published vulnerability",
+        needs=frozenset((NAMESRVS,)),
+        judge=_known_cves,
+    ),
+    Check(
+        name="access-control",
+        title="brokers ask for accounts and check rights",
+        needs=frozenset(),
+        judge=_access_control,
+    ),
+    Check(
+        name="encryption",
+        title="connections over a network are encrypted",
+        needs=frozenset(),
+        judge=_encryption,
+    ),
+)

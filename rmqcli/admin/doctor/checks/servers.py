@@ -1,0 +1,502 @@
+"""Checks of name servers and brokers: who answers, and whether they agree.
+
+Source: BrokerFastFailure, DefaultMessageStore.isOSPageCacheBusy, DefaultHAService,
+RouteInfoManager.wipeWritePermOfBrokerByLock in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import thread_pool_queue
+from rmqcli.admin.doctor.facts import (
+    NAMESRVS,
+    ROUTES,
+    SETTINGS,
+    Facts,
+    process_name,
+    setting_number,
+)
+from rmqcli.admin.doctor.model import (
+    Check,
+    Finding,
+    command_line,
+    named,
+    problem,
+    unknown,
+    warning,
+)
+from rmqcli.errors import RmqError
+from rmqcli.model import MASTER_ID, PERM_READ, PERM_WRITE
+from rmqcli.units import counted, format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqcli.admin.brokers import BrokerDetail
+    from rmqcli.wire.bodies.route import ClusterInfo
+
+_SKEW_WARNING_MS: Final = 5_000
+_SKEW_PROBLEM_MS: Final = 60_000
+_MIB: Final = 1024 * 1024
+#: MessageStoreConfig.haMaxGapNotInSync, before 5.0 haSlaveFallbehindMax
+_BEHIND_BYTES_DEFAULT: Final = 256 * _MIB
+_DISPATCH_WARNING_BYTES: Final = 64 * _MIB
+_DISPATCH_PROBLEM_BYTES: Final = 1024 * _MIB
+_QUEUE_WARNING: Final = 0.5
+_QUEUE_PROBLEM: Final = 0.8
+#: Thread pools, and the setting after which BrokerFastFailure refuses what waits.
+_POOLS: Final = {
+    "send": "waitTimeMillsInSendQueue",
+    "pull": "waitTimeMillsInPullQueue",
+    "litePull": "waitTimeMillsInLitePullQueue",
+    "ack": "waitTimeMillsInAckQueue",
+    "query": "",
+}
+_PAGE_CACHE_BUSY_MS: Final = 1_000  # MessageStoreConfig.osPageCacheBusyTimeOutMills
+#: Settings in which the brokers of a cluster should agree, because clients see them.
+_SHARED_SETTINGS: Final = (
+    "aclEnable",
+    "authenticationEnabled",
+    "authorizationEnabled",
+    "autoCreateSubscriptionGroup",
+    "autoCreateTopicEnable",
+    "defaultTopicQueueNums",
+    "deleteWhen",
+    "enableMixedMessageType",
+    "enablePropertyFilter",
+    "enableRetryTopicV2",
+    "fileReservedTime",
+    "flushDiskType",
+    "longPollingEnable",
+    "maxMessageSize",
+    "messageDelayLevel",
+    "popConsumerKVServiceEnable",
+    "recallMessageEnable",
+    "timerMaxDelaySec",
+    "timerWheelEnable",
+    "traceTopicEnable",
+    "transactionCheckInterval",
+    "transactionCheckMax",
+    "transactionTimeOut",
+    "useServerSideResetOffset",
+)
+
+
+def _namesrv_answers(facts: Facts) -> Iterator[Finding]:
+    for address, found in facts.namesrvs.items():
+        if isinstance(found.info, RmqError):
+            yield problem(
+                address,
+                found.info.message,
+                "clients that ask this name server first wait for it, and brokers"
+                " cannot register there",
+                command_line("rmq", "brokers", "--namesrv", address),
+            )
+
+
+def _namesrv_agree(facts: Facts) -> Iterator[Finding]:
+    infos = {
+        address: found.info
+        for address, found in facts.namesrvs.items()
+        if not isinstance(found.info, RmqError)
+    }
+    for address, found in facts.namesrvs.items():
+        if isinstance(found.info, RmqError) and len(facts.namesrvs) > 1:
+            yield unknown(address, f"it does not answer: {found.info.message}")
+    addresses = {address: _addresses(info) for address, info in infos.items()}
+    everywhere = set().union(*addresses.values())
+    for address, known in addresses.items():
+        missing = everywhere - known
+        if missing:
+            shown = named(f"{name} at {at}" for name, _, at in missing)
+            yield problem(
+                address,
+                f"it does not know {shown}, which another name server does",
+                "clients of this name server do not find these brokers",
+                command_line("rmq", "brokers", "--namesrv", address),
+            )
+    if len(infos) < 2:  # one has nothing to differ from
+        return
+    topics = {}
+    for address in infos:
+        listed = facts.namesrvs[address].topics
+        if isinstance(listed, RmqError):
+            yield unknown(address, f"it does not list its topics: {listed.message}")
+        else:
+            topics[address] = set(listed)
+    all_topics = set().union(*topics.values())
+    for address, known_topics in topics.items():
+        absent = all_topics - known_topics
+        if absent:
+            yield warning(
+                address,
+                f"it does not know {counted(len(absent), 'topic')} that another name"
+                f" server knows: {named(absent)}",
+                "clients of this name server do not find these topics",
+                command_line("rmq", "topics", "--namesrv", address),
+            )
+
+
+def _addresses(info: ClusterInfo) -> set[tuple[str, int, str]]:
+    return {
+        (name, number, address)
+        for name, broker in info.brokers.items()
+        for number, address in broker.addresses.items()
+    }
+
+
+def _broker_answers(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.brokers:
+        if detail.row.error is None or detail.row.address in facts.reachable_at:
+            continue
+        yield problem(
+            process_name(detail),
+            detail.row.error.message,
+            "what is stored there cannot be read, and nothing can be sent to it from"
+            " here",
+            command_line("rmq", "broker", "show", detail.row.broker_name),
+        )
+
+
+def _broker_address(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.brokers:
+        found = facts.reachable_at.get(detail.row.address)
+        if found is None:
+            continue
+        yield problem(
+            process_name(detail),
+            f"it advertises {detail.row.address}, where it cannot be reached; it"
+            f" answers at {found}",
+            "clients from here find no broker; set its brokerIP1, or use an address"
+            " map",
+            command_line(
+                "rmq", "doctor", "--address-map", f"{detail.row.address}={found}"
+            ),
+        )
+
+
+def _broker_master(facts: Facts) -> Iterator[Finding]:
+    for name, broker in sorted(facts.info.brokers.items()):
+        if MASTER_ID not in broker.addresses:
+            ids = named(map(str, broker.addresses))
+            yield problem(
+                name,
+                f"no master is registered, only the slaves {ids}",
+                "nothing can be sent to it, and its groups cannot commit offsets",
+                command_line("rmq", "broker", "show", name),
+            )
+
+
+def _broker_versions(facts: Facts) -> Iterator[Finding]:
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for detail in facts.brokers:
+        if detail.row.version is not None:
+            found[detail.row.cluster][detail.row.version].append(process_name(detail))
+    for cluster, versions in sorted(found.items()):
+        if len(versions) > 1:
+            shown = "; ".join(
+                f"{version}: {named(names)}"
+                for version, names in sorted(versions.items())
+            )
+            yield warning(
+                cluster,
+                shown,
+                "brokers of one cluster behave differently while an upgrade is not"
+                " finished",
+                "rmq brokers",
+            )
+
+
+def _broker_settings(facts: Facts) -> Iterator[Finding]:
+    clusters: dict[str, list[BrokerDetail]] = defaultdict(list)
+    for detail in facts.masters():
+        if detail.settings is not None:
+            clusters[detail.row.cluster].append(detail)
+    for cluster, details in sorted(clusters.items()):
+        for name in _SHARED_SETTINGS:
+            values: dict[str, list[str]] = defaultdict(list)
+            for detail in details:
+                value = (detail.settings or {}).get(name)
+                if value is not None:  # a version that does not have the setting
+                    values[value].append(process_name(detail))
+            if len(values) > 1:
+                shown = "; ".join(
+                    f"{value} on {named(names)}"
+                    for value, names in sorted(values.items())
+                )
+                yield warning(
+                    cluster,
+                    f"{name} differs: {shown}",
+                    "what clients see depends on the broker that they use",
+                    command_line("rmq", "broker", "show", details[0].row.broker_name)
+                    + " --settings",
+                )
+
+
+def _clock_skew(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.brokers:
+        if detail.row.error is not None:
+            continue
+        skew_ms = facts.clock_skew_ms.get(detail.row.address)
+        if skew_ms is None:
+            yield unknown(process_name(detail), "it does not report its time")
+        elif abs(skew_ms) >= _SKEW_WARNING_MS:
+            side = "ahead of" if skew_ms > 0 else "behind"
+            make = problem if abs(skew_ms) >= _SKEW_PROBLEM_MS else warning
+            yield make(
+                process_name(detail),
+                f"its clock is {format_duration(abs(skew_ms))} {side} this machine's",
+                "positions by time, ages and delivery times are off by as much; which"
+                " of the two clocks is wrong, this does not tell",
+                "chronyc tracking",
+            )
+
+
+def _slaves(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        yield from _slaves_of(facts, detail)
+    limits = {
+        detail.row.broker_name: _behind_limit_bytes(detail)
+        for detail in facts.masters()
+    }
+    for detail in facts.brokers:
+        row = detail.row
+        if row.broker_id == MASTER_ID or row.error is not None:
+            continue
+        limit = limits.get(row.broker_name, _BEHIND_BYTES_DEFAULT)
+        if row.behind_bytes is None:
+            yield unknown(process_name(detail), "how far it is behind is not known")
+        elif row.behind_bytes >= limit:
+            yield problem(
+                process_name(detail),
+                f"it is {format_size(row.behind_bytes)} behind its master",
+                "if the master fails, these messages are missing",
+                "rmq brokers -o json",
+            )
+
+
+def _slaves_of(facts: Facts, detail: BrokerDetail) -> Iterator[Finding]:
+    row = detail.row
+    registered = len(facts.info.brokers[row.broker_name].addresses) - 1
+    role = (detail.settings or {}).get("brokerRole")
+    if row.slaves is None:
+        # Before 5.0 only the ends of the logs tell, which slaves are compared by.
+        if role == "SYNC_MASTER" and not registered:
+            yield _alone(detail)
+        return
+    if role == "SYNC_MASTER" and not row.slaves_in_sync:
+        yield _alone(detail)
+    elif row.slaves < registered:
+        yield problem(
+            process_name(detail),
+            f"slaves that copy from it: {row.slaves} of {registered} registered",
+            "if the master fails, the newest messages are missing",
+            "rmq brokers",
+        )
+    elif row.slaves_in_sync is not None and row.slaves_in_sync < row.slaves:
+        yield warning(
+            process_name(detail),
+            f"slaves in sync: {row.slaves_in_sync} of {row.slaves}",
+            "if the master fails, the newest messages are missing",
+            "rmq brokers",
+        )
+
+
+def _alone(detail: BrokerDetail) -> Finding:
+    return problem(
+        process_name(detail),
+        "it is a SYNC_MASTER, and no slave is in sync",
+        "producers get SLAVE_NOT_AVAILABLE for each message, which one disk stores",
+        "rmq brokers",
+    )
+
+
+def _behind_limit_bytes(detail: BrokerDetail) -> int:
+    for name in ("haMaxGapNotInSync", "haSlaveFallbehindMax"):
+        value = setting_number(detail, name)
+        if value is not None:
+            return value
+    return _BEHIND_BYTES_DEFAULT
+
+
+def _broker_permission(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        name = detail.row.broker_name
+        perm = setting_number(detail, "brokerPermission")
+        if perm is not None and perm & (PERM_READ | PERM_WRITE) != (
+            PERM_READ | PERM_WRITE
+        ):
+            does = "is read" if perm & PERM_READ else "is written"
+            yield warning(
+                name,
+                f"brokerPermission is {perm}: it {does} only",
+                "clients leave it out; that is right while it is drained",
+                f"mqadmin updateBrokerConfig -b {detail.row.address}"
+                " -k brokerPermission -v 6",
+            )
+            continue
+        compared, without = _write_perms(facts, name)
+        if compared and compared == without:
+            yield problem(
+                name,
+                "the name server has no write permission for any of its"
+                f" {counted(compared, 'topic')}",
+                "nothing is sent to it since wipeWritePerm; a restart of the broker"
+                " undoes that, too",
+                f"mqadmin addWritePerm -b {command_line(name)}",
+            )
+
+
+def _write_perms(facts: Facts, broker_name: str) -> tuple[int, int]:
+    """Count topics that the broker would write, and those that routes let nobody."""
+    table = facts.topics.get(broker_name, {})
+    if isinstance(table, RmqError):
+        return 0, 0
+    compared = without = 0
+    for topic, route in facts.routes.items():
+        if isinstance(route, RmqError):
+            continue
+        config = table.get(topic)
+        queues = [q for q in route.queues if q.broker_name == broker_name]
+        if config is None or not config.perm & PERM_WRITE or not queues:
+            continue
+        compared += 1
+        without += not any(queue.is_writable for queue in queues)
+    return compared, without
+
+
+def _flow_control(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.brokers:
+        if detail.runtime is None:
+            continue
+        for pool, wait_setting in _POOLS.items():
+            queue = thread_pool_queue(detail.runtime, pool)
+            if queue is None:
+                if pool in ("send", "pull"):
+                    yield unknown(
+                        process_name(detail), f"it does not report its {pool} queue"
+                    )
+                continue
+            limit_ms = setting_number(detail, wait_setting) if wait_setting else None
+            ratio = queue.size / queue.capacity
+            waits = queue.head_wait_ms or 0
+            is_late = queue.size > 0 and limit_ms is not None and waits >= limit_ms
+            if ratio < _QUEUE_WARNING and not is_late:
+                continue
+            make = problem if ratio >= _QUEUE_PROBLEM or is_late else warning
+            yield make(
+                process_name(detail),
+                f"{queue.size:,} of {queue.capacity:,} requests wait for a {pool}"
+                f" thread, the first for {format_duration(waits)}",
+                "the broker refuses requests when the queue is full, or when they"
+                " wait for too long (broker busy)",
+                command_line("rmq", "broker", "show", detail.row.broker_name),
+            )
+
+
+def _page_cache(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        lock_ms = detail.row.page_cache_lock_ms
+        if lock_ms is None:
+            yield unknown(
+                process_name(detail), "it does not report its page-cache lock"
+            )
+            continue
+        limit_ms = (
+            setting_number(detail, "osPageCacheBusyTimeOutMills") or _PAGE_CACHE_BUSY_MS
+        )
+        if lock_ms * 2 < limit_ms:
+            continue
+        make = problem if lock_ms >= limit_ms else warning
+        yield make(
+            process_name(detail),
+            f"a message has been written to the page cache for"
+            f" {format_duration(lock_ms)}; the limit is {format_duration(limit_ms)}",
+            "the broker refuses messages while its page cache is busy; look at the"
+            " disk",
+            command_line("rmq", "broker", "show", detail.row.broker_name),
+        )
+
+
+def _dispatch(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        behind = detail.row.dispatch_behind_bytes
+        if behind is None:
+            yield unknown(
+                process_name(detail), "it does not report what it has yet to dispatch"
+            )
+        elif behind >= _DISPATCH_WARNING_BYTES:
+            make = problem if behind >= _DISPATCH_PROBLEM_BYTES else warning
+            yield make(
+                process_name(detail),
+                f"{format_size(behind)} of its log are not in the consume queues",
+                "consumers do not get these messages yet",
+                command_line("rmq", "broker", "show", detail.row.broker_name),
+            )
+
+
+def _long_polling(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        if (detail.settings or {}).get("longPollingEnable") == "false":
+            yield warning(
+                process_name(detail),
+                "longPollingEnable is false",
+                "consumers get messages up to shortPollingTimeMills late, and ask more"
+                " often",
+                f"mqadmin updateBrokerConfig -b {detail.row.address}"
+                " -k longPollingEnable -v true",
+            )
+
+
+def _check(name: str, title: str, judge: object, *needs: str) -> Check:
+    return Check(name=name, title=title, needs=frozenset(needs), judge=judge)  # type: ignore[arg-type]
+
+
+CHECKS: Iterable[Check] = (
+    _check("namesrv-answers", "every name server answers", _namesrv_answers, NAMESRVS),
+    _check(
+        "namesrv-agree",
+        "name servers know the same brokers and topics",
+        _namesrv_agree,
+        NAMESRVS,
+    ),
+    _check("broker-answers", "every broker answers", _broker_answers),
+    _check(
+        "broker-address",
+        "brokers can be reached where they advertise themselves",
+        _broker_address,
+    ),
+    _check("broker-master", "every broker has a master", _broker_master),
+    _check("broker-version", "brokers have the same version", _broker_versions),
+    _check(
+        "broker-settings",
+        "brokers of a cluster have the same settings",
+        _broker_settings,
+        SETTINGS,
+    ),
+    _check("clock-skew", "clocks of brokers and this machine agree", _clock_skew),
+    _check("slaves", "slaves copy what their masters store", _slaves, SETTINGS),
+    _check(
+        "broker-permission",
+        "brokers may be read and written",
+        _broker_permission,
+        SETTINGS,
+        ROUTES,
+    ),
+    _check(
+        "flow-control",
+        "few requests wait for a thread of a broker",
+        _flow_control,
+        SETTINGS,
+    ),
+    _check("page-cache", "messages are written without a wait", _page_cache, SETTINGS),
+    _check("dispatch", "stored messages can be consumed at once", _dispatch),
+    _check(
+        "long-polling",
+        "brokers hold requests until messages come",
+        _long_polling,
+        SETTINGS,
+    ),
+)

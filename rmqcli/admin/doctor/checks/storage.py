@@ -1,0 +1,166 @@
+"""Checks of what brokers store, and for how long.
+
+Source: DefaultMessageStore.CleanCommitLogService in apache/rocketmq: at
+diskMaxUsedSpaceRatio expired files are deleted at once, at diskSpaceCleanForciblyRatio
+files that are not expired, too, and at diskSpaceWarningLevelRatio messages are refused.
+Before 5.0 the last two are properties of the JVM, which brokers do not show.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.doctor.facts import (
+    LAGS,
+    SETTINGS,
+    Facts,
+    process_name,
+    setting_number,
+)
+from rmqcli.admin.doctor.model import (
+    Check,
+    Finding,
+    command_line,
+    problem,
+    unknown,
+    warning,
+)
+from rmqcli.units import HOUR_MS, counted, format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqcli.admin.doctor.facts import Endangered
+
+_EXPIRED_DELETED: Final = 75
+_ALL_DELETED: Final = 85
+_REFUSED: Final = 90
+#: So near a line counts as near, in percent points.
+_NEAR: Final = 5
+
+
+def _disk(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.brokers:
+        if detail.row.error is not None:
+            continue
+        ratio = detail.row.disk_ratio
+        if ratio is None:
+            yield unknown(process_name(detail), "it does not report its disk")
+            continue
+        expired = setting_number(detail, "diskMaxUsedSpaceRatio") or _EXPIRED_DELETED
+        forcibly = setting_number(detail, "diskSpaceCleanForciblyRatio") or _ALL_DELETED
+        refused = setting_number(detail, "diskSpaceWarningLevelRatio") or _REFUSED
+        expired = min(95, max(10, expired))  # as the broker bounds it
+        used = ratio * 100
+        evidence = f"its disk is {used:.0f} % full"
+        show = command_line("rmq", "broker", "show", detail.row.broker_name)
+        if used >= refused - _NEAR:
+            yield problem(
+                process_name(detail),
+                evidence,
+                f"at {refused} % it refuses messages; from {forcibly} % on it deletes"
+                " the oldest messages, consumed or not",
+                show,
+            )
+        elif used >= forcibly - _NEAR:
+            yield problem(
+                process_name(detail),
+                evidence,
+                f"at {forcibly} % it deletes the oldest messages, consumed or not",
+                show,
+            )
+        elif used >= expired - _NEAR:
+            yield warning(
+                process_name(detail),
+                evidence,
+                f"at {expired} % it deletes expired messages at once, and at"
+                f" {forcibly} % others, too",
+                show,
+            )
+
+
+def _retention(facts: Facts) -> Iterator[Finding]:
+    for broker_name, group in sorted(facts.retention_unknown.items()):
+        yield unknown(
+            broker_name,
+            f"it does not show fileReservedTime, and group {group} has unread messages"
+            " there",
+        )
+    for group in sorted(facts.age_unknown):
+        yield unknown(group, "the age of its unread messages is not known")
+    found: dict[tuple[str, str], list[Endangered]] = defaultdict(list)
+    for each in facts.endangered:
+        found[each.group, each.queue.topic or ""].append(each)
+    for (group, topic), items in sorted(found.items()):
+        counts = [each.count for each in items]
+        known = [count for count in counts if count is not None]
+        left_ms = min(each.reserved_ms - (each.queue.age_ms or 0) for each in items)
+        number = counted(sum(known), "unread message")
+        if len(known) < len(counts):
+            number = f"at least {number}"
+        oldest_ms = max(each.queue.age_ms or 0 for each in items)
+        when = "at any time now"
+        if left_ms > 0:
+            at = format_rfc3339(facts.at_ms + left_ms)
+            when = f"from {at} on, in {format_duration(left_ms)}"
+        yield problem(
+            group,
+            f"{number} of {topic} are near the end of their retention of"
+            f" {items[0].reserved_ms // HOUR_MS} h; the oldest is"
+            f" {format_duration(oldest_ms)} old",
+            f"the broker deletes them unread {when}",
+            command_line("rmq", "lag", group),
+        )
+
+
+def _expired(facts: Facts) -> Iterator[Finding]:
+    for lag in facts.lags:
+        lost: dict[str, int] = defaultdict(int)
+        for queue in lag.queues:
+            if queue.expired:
+                lost[queue.topic or ""] += queue.expired
+        for topic, count in sorted(lost.items()):
+            evidence = (
+                f"{counted(count, 'message')} of {topic} were deleted before the group"
+                " read them"
+            )
+            show = command_line("rmq", "lag", lag.group)
+            if lag.reading.members is None:
+                yield warning(
+                    lag.group,
+                    f"{evidence}; it has no member",
+                    "they are lost for this group; delete it if it is not used any"
+                    " more",
+                    show,
+                )
+            else:
+                yield problem(
+                    lag.group,
+                    evidence,
+                    "they are lost for this group; keep messages longer, or consume"
+                    " faster",
+                    show,
+                )
+
+
+CHECKS: Iterable[Check] = (
+    Check(
+        name="disk",
+        title="disks have room",
+        needs=frozenset((SETTINGS,)),
+        judge=_disk,
+    ),
+    Check(
+        name="retention",
+        title="messages are consumed before retention deletes them",
+        needs=frozenset((SETTINGS, LAGS)),
+        judge=_retention,
+    ),
+    Check(
+        name="expired-messages",
+        title="no group has missed deleted messages",
+        needs=frozenset((LAGS,)),
+        judge=_expired,
+    ),
+)

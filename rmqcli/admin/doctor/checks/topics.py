@@ -1,0 +1,374 @@
+"""Checks of topics, and of messages that wait in RocketMQ's own topics.
+
+Source: TopicConfigManager, ScheduleMessageService, TimerMessageStore,
+TransactionalMessageServiceImpl in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.doctor.facts import (
+    DELAYS,
+    GROUPS,
+    HALF_MESSAGES_MAX,
+    ROUTES,
+    ROUTES_MAX,
+    SETTINGS,
+    TOPICS,
+    TRANSACTIONS,
+    Facts,
+)
+from rmqcli.admin.doctor.model import (
+    Check,
+    Finding,
+    command_line,
+    named,
+    problem,
+    unknown,
+    warning,
+)
+from rmqcli.admin.topics import perm_text
+from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.model import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    PERM_WRITE,
+    RETRY_GROUP_TOPIC_PREFIX,
+    is_system_group,
+)
+from rmqcli.units import SECOND_MS, counted, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rmqcli.wire.bodies.config import TopicConfig
+
+_LATE_WARNING_MS: Final = 60_000
+_LATE_PROBLEM_MS: Final = 600_000
+_TIMER_UNREAD_WARNING: Final = 100_000
+#: After so many checks without an answer a transaction is worth a look.
+_CHECKS_WARNING: Final = 3
+
+
+def _by_topic(facts: Facts) -> dict[str, dict[str, TopicConfig]]:
+    """Return topic -> broker name -> settings, of users' topics."""
+    found: dict[str, dict[str, TopicConfig]] = defaultdict(dict)
+    for broker_name, table in facts.topics.items():
+        if not isinstance(table, RmqError):
+            for topic, config in table.items():
+                if facts.kind(topic) == "normal":
+                    found[topic][broker_name] = config
+    return dict(sorted(found.items()))
+
+
+def _topic_route(facts: Facts) -> Iterator[Finding]:
+    topics = _by_topic(facts)
+    if len(topics) > ROUTES_MAX:
+        yield unknown(
+            "topics",
+            f"only the routes of the first {ROUTES_MAX:,} of {len(topics):,} topics"
+            " were compared",
+        )
+    for topic, route in facts.routes.items():
+        show = command_line("rmq", "topic", "show", topic)
+        if isinstance(route, NotFoundError):
+            yield warning(
+                topic,
+                f"it is on {named(topics[topic])}, and the name server has no route",
+                "clients do not find the topic",
+                show,
+            )
+            continue
+        if isinstance(route, RmqError):
+            yield unknown(topic, f"its route is not known: {route.message}")
+            continue
+        routed = {queues.broker_name for queues in route.queues}
+        missing = topics[topic].keys() - routed
+        if missing:
+            yield warning(
+                topic,
+                f"it is on {named(missing)}, and its route does not say so",
+                "clients do not use the queues there",
+                show,
+            )
+        told = {n for n, t in facts.topics.items() if not isinstance(t, RmqError)}
+        surplus = (routed & told) - topics[topic].keys()
+        if surplus:
+            yield warning(
+                topic,
+                f"its route names {named(surplus)}, where it does not exist",
+                "clients ask the broker for queues that it does not have",
+                show,
+            )
+
+
+def _topic_brokers(facts: Facts) -> Iterator[Finding]:
+    clusters = {
+        detail.row.broker_name: detail.row.cluster for detail in facts.masters()
+    }
+    told = {n for n, t in facts.topics.items() if not isinstance(t, RmqError)}
+    lacking: dict[str, list[str]] = defaultdict(list)
+    for topic, configs in _by_topic(facts).items():
+        used = {clusters[name] for name in configs}
+        for name in told - configs.keys():
+            if clusters[name] in used:
+                lacking[name].append(topic)
+    for name, topics in sorted(lacking.items()):
+        yield warning(
+            name,
+            f"it lacks {counted(len(topics), 'topic')} that another broker of its"
+            f" cluster has: {named(topics)}",
+            "these topics use only some of the brokers, and stop with them",
+            command_line("rmq", "topic", "show", topics[0]),
+        )
+
+
+def _topic_writable(facts: Facts) -> Iterator[Finding]:
+    if facts.silent():
+        return  # the queues of a silent broker are not known
+    for topic, configs in _by_topic(facts).items():
+        if any(c.perm & PERM_WRITE and c.write_queue_nums for c in configs.values()):
+            continue
+        perms = perm_text(config.perm for config in configs.values())
+        count = sum(config.write_queue_nums for config in configs.values())
+        yield warning(
+            topic,
+            f"its permission is {perms}, and it has {counted(count, 'queue')} to write",
+            "nothing can be sent to it",
+            command_line("rmq", "topic", "update", topic, "--perm", "rw"),
+        )
+
+
+def _topic_settings(facts: Facts) -> Iterator[Finding]:
+    for topic, configs in _by_topic(facts).items():
+        values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for name, config in configs.items():
+            values["perm"][perm_text([config.perm]) or "none"].append(name)
+            values["order"][str(config.order).lower()].append(name)
+            values["attributes"][_attributes(config.attributes)].append(name)
+        for setting, found in values.items():
+            if len(found) > 1:
+                shown = "; ".join(
+                    f"{value} on {named(names)}"
+                    for value, names in sorted(found.items())
+                )
+                yield warning(
+                    topic,
+                    f"{setting} differs: {shown}",
+                    "what clients may do depends on the broker that they use",
+                    command_line("rmq", "topic", "show", topic),
+                )
+
+
+def _attributes(attributes: Mapping[str, str]) -> str:
+    return ",".join(f"{k}={v}" for k, v in sorted(attributes.items())) or "none"
+
+
+def _known_groups(facts: Facts) -> set[str] | None:
+    """Return all groups that brokers have settings for; None if one did not tell."""
+    found: set[str] = set()
+    if facts.silent():
+        return None
+    for table in facts.groups.values():
+        if isinstance(table, RmqError):
+            return None
+        found.update(table)
+    return found
+
+
+def _orphans(facts: Facts, prefix: str) -> set[str]:
+    groups = _known_groups(facts)
+    if groups is None:
+        return set()  # that a broker does not tell is reported for all checks
+    found = set()
+    for table in facts.topics.values():
+        for topic in () if isinstance(table, RmqError) else table:
+            rest = topic.removeprefix(prefix)
+            if rest == topic or rest in groups or is_system_group(rest):
+                continue
+            # A retry topic of POP is named after a group and a topic.
+            if not any(rest.startswith((f"{g}_", f"{g}+")) for g in groups):
+                found.add(topic)
+    return found
+
+
+def _orphaned_retry(facts: Facts) -> Iterator[Finding]:
+    topics = _orphans(facts, RETRY_GROUP_TOPIC_PREFIX)
+    if topics:
+        first = min(topics)
+        yield warning(
+            named(topics, limit=1),
+            f"{counted(len(topics), 'retry topic')} of groups that no broker knows:"
+            f" {named(topics)}",
+            "what waits there is delivered to nobody, until the group is created again",
+            command_line("rmq", "topic", "show", first),
+        )
+
+
+def _orphaned_letters(facts: Facts) -> Iterator[Finding]:
+    topics = _orphans(facts, DLQ_GROUP_TOPIC_PREFIX)
+    if topics:
+        group = min(topics).removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+        yield warning(
+            named(topics, limit=1),
+            f"{counted(len(topics), 'topic')} of dead letters of groups that no broker"
+            f" knows: {named(topics)}",
+            "nobody looks after these letters; delete the topics when they are not"
+            " needed",
+            command_line("rmq", "dlq", "show", group),
+        )
+
+
+def _timer_backlog(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        runtime = detail.runtime or {}
+        behind = runtime.get("timerReadBehind")
+        if behind is None:
+            continue  # before 5.0, or without timerWheelEnable: there are no timers
+        name = detail.row.broker_name
+        unread = runtime.get("timerOffsetBehind", "")
+        if not _is_number(behind) or not _is_number(unread):
+            yield unknown(name, f"timerReadBehind is {behind!r}")
+            continue
+        behind_ms = int(behind) * SECOND_MS
+        if behind_ms >= _LATE_WARNING_MS:
+            make = problem if behind_ms >= _LATE_PROBLEM_MS else warning
+            yield make(
+                name,
+                f"its timer is {format_duration(behind_ms)} late",
+                "messages with a delivery time come late by as much",
+                command_line("rmq", "broker", "show", name),
+            )
+        if int(unread) >= _TIMER_UNREAD_WARNING:
+            yield warning(
+                name,
+                f"messages with a delivery time that are not yet in its timer:"
+                f" {int(unread):,}",
+                "those that are due meanwhile come late",
+                command_line("rmq", "broker", "show", name),
+            )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _delay_backlog(facts: Facts) -> Iterator[Finding]:
+    for name, levels in sorted(facts.late_ms.items()):
+        not_known = [level for level, late_ms in levels.items() if late_ms is None]
+        if not_known:
+            yield unknown(
+                name,
+                "it does not show the messages, or the delays, of delay level"
+                f" {', '.join(map(str, sorted(not_known)))}",
+            )
+        late = {n: ms for n, ms in levels.items() if ms and ms >= _LATE_WARNING_MS}
+        if late:
+            worst_ms = max(late.values())
+            make = problem if worst_ms >= _LATE_PROBLEM_MS else warning
+            yield make(
+                name,
+                f"messages of {counted(len(late), 'delay level')} are late, by up to"
+                f" {format_duration(worst_ms)}",
+                "delayed messages and retries are not delivered",
+                command_line("rmq", "broker", "show", name),
+            )
+
+
+def _transactions(facts: Facts) -> Iterator[Finding]:
+    for name, found in sorted(facts.transactions.items()):
+        for error in found.errors.values():
+            yield unknown(
+                name,
+                f"its half messages (at most {HALF_MESSAGES_MAX:,}) are not known:"
+                f" {error.message}",
+            )
+        unanswered: Counter[str] = Counter()
+        for each in found.transactions:
+            if each.checks and each.producers == ():
+                unanswered[each.producer_group or "(no group)"] += 1
+            elif each.checks and each.producers is None:
+                yield unknown(
+                    name, f"it does not tell the producers of {each.producer_group}"
+                )
+        for group, count in sorted(unanswered.items()):
+            yield problem(
+                group,
+                f"open transactions on {name}: {count:,}; no producer of the group is"
+                " connected",
+                "nobody answers the broker's checks, after which it discards the"
+                " messages",
+                command_line("rmq", "producers", "--group", group),
+            )
+        stuck: Counter[str] = Counter()
+        for each in found.transactions:
+            if each.producers and each.checks >= _CHECKS_WARNING:
+                stuck[each.producer_group or "(no group)"] += 1
+        for group, count in sorted(stuck.items()):
+            yield warning(
+                group,
+                f"open transactions on {name} after {_CHECKS_WARNING} checks or more:"
+                f" {count:,}",
+                "the producers do not decide, and in the end the broker discards the"
+                " messages",
+                command_line("rmq", "producers", "--group", group),
+            )
+
+
+CHECKS: Iterable[Check] = (
+    Check(
+        name="topic-route",
+        title="routes agree with the topics of brokers",
+        needs=frozenset((TOPICS, ROUTES)),
+        judge=_topic_route,
+    ),
+    Check(
+        name="topic-brokers",
+        title="topics are on all brokers of a cluster",
+        needs=frozenset((TOPICS,)),
+        judge=_topic_brokers,
+    ),
+    Check(
+        name="topic-writable",
+        title="every topic has a queue to write",
+        needs=frozenset((TOPICS,)),
+        judge=_topic_writable,
+    ),
+    Check(
+        name="topic-settings",
+        title="a topic has the same settings on all brokers",
+        needs=frozenset((TOPICS,)),
+        judge=_topic_settings,
+    ),
+    Check(
+        name="orphaned-retry",
+        title="retry topics belong to groups",
+        needs=frozenset((TOPICS, GROUPS)),
+        judge=_orphaned_retry,
+    ),
+    Check(
+        name="orphaned-letters",
+        title="dead letters belong to groups",
+        needs=frozenset((TOPICS, GROUPS)),
+        judge=_orphaned_letters,
+    ),
+    Check(
+        name="timer-backlog",
+        title="messages with a delivery time come in time",
+        needs=frozenset(),
+        judge=_timer_backlog,
+    ),
+    Check(
+        name="delay-backlog",
+        title="delayed messages and retries come in time",
+        needs=frozenset((DELAYS, SETTINGS)),
+        judge=_delay_backlog,
+    ),
+    Check(
+        name="transactions",
+        title="producers end their transactions",
+        needs=frozenset((TOPICS, TRANSACTIONS)),
+        judge=_transactions,
+    ),
+)

@@ -1,0 +1,150 @@
+"""Runs checks over the facts of a cluster.
+
+What a check needs and a broker does not tell is added here as an unknown finding, the
+same for all checks, so that none of them can take silence for health.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.doctor.checks import groups, security, servers, storage, topics
+from rmqcli.admin.doctor.facts import (
+    GROUPS,
+    LAGS,
+    ROUTES,
+    SETTINGS,
+    TOPICS,
+    gather_facts,
+    process_name,
+)
+from rmqcli.admin.doctor.model import (
+    CheckResult,
+    CheckStatus,
+    Diagnosis,
+    unknown,
+)
+from rmqcli.errors import RmqError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from rmqcli.admin.doctor.facts import Facts
+    from rmqcli.admin.doctor.model import Check, Finding
+    from rmqcli.api.client import Client
+
+#: All checks, in the order in which they are shown.
+CHECKS: tuple[Check, ...] = (
+    *servers.CHECKS,
+    *security.CHECKS,
+    *storage.CHECKS,
+    *topics.CHECKS,
+    *groups.CHECKS,
+)
+#: Checks that judge servers which do not answer, or do not ask brokers at all.
+_OF_SILENCE = frozenset(
+    (
+        "namesrv-answers",
+        "namesrv-agree",
+        "broker-answers",
+        "broker-address",
+        "broker-master",
+    )
+)
+
+
+def choose_checks(
+    only: Collection[str] = (), skip: Collection[str] = ()
+) -> tuple[Check, ...]:
+    """Return the checks with these names, or all, without those to skip.
+
+    Raises UsageError for a name that no check has, and when no check is left.
+    """
+    names = {check.name for check in CHECKS}
+    for name in (*only, *skip):
+        if name not in names:
+            import difflib
+
+            near = difflib.get_close_matches(name, names, n=1)
+            raise UsageError(
+                f"there is no check {name!r}",
+                hint=f"did you mean {near[0]}?" if near else "",
+            )
+    chosen = tuple(
+        check
+        for check in CHECKS
+        if (not only or check.name in only) and check.name not in skip
+    )
+    if not chosen:
+        raise UsageError("no check is left")
+    return chosen
+
+
+def diagnose(
+    client: Client, *, only: Collection[str] = (), skip: Collection[str] = ()
+) -> Diagnosis:
+    """Run all checks, or some of them, and return what they found.
+
+    Raises UsageError for a name that no check has, TransportError when no name server
+    answers, and NoBrokerError when none knows a broker.
+    """
+    checks = choose_checks(only, skip)
+    return judge(checks, gather_facts(client, needs_of(checks)))
+
+
+def needs_of(checks: Collection[Check]) -> frozenset[str]:
+    """Return the parts of the facts that these checks need."""
+    return frozenset().union(*(check.needs for check in checks))
+
+
+def judge(checks: Collection[Check], facts: Facts) -> Diagnosis:
+    """Return what these checks find in the facts. Pure."""
+    return Diagnosis(
+        at_ms=facts.at_ms,
+        brokers=tuple(sorted(facts.info.brokers)),
+        results=tuple(_result(check, facts) for check in checks),
+    )
+
+
+def _result(check: Check, facts: Facts) -> CheckResult:
+    found = [*check.judge(facts), *_not_told(check, facts)]
+    # Worst first; findings of one status stay in order.
+    order = list(CheckStatus)
+    found.sort(key=lambda finding: -order.index(finding.status))
+    return CheckResult(
+        name=check.name, title=check.title, findings=tuple(dict.fromkeys(found))
+    )
+
+
+def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
+    if check.name in _OF_SILENCE:
+        return
+    for name, error in facts.silent().items():
+        yield unknown(name, f"it did not answer: {error.message}")
+    if SETTINGS in check.needs:
+        for detail in facts.brokers:
+            if detail.settings is None and detail.row.error is None:
+                reason = detail.settings_error and detail.settings_error.message
+                yield unknown(
+                    process_name(detail), f"it does not show its settings: {reason}"
+                )
+    if not check.needs.isdisjoint((TOPICS, ROUTES)):
+        yield from _errors_of(facts.topics, "topics")
+    if GROUPS in check.needs:
+        yield from _errors_of(facts.groups, "groups")
+    if LAGS in check.needs:
+        if facts.lag_error is not None:
+            yield unknown("groups", facts.lag_error.message)
+        silent = {name.partition(":")[0] for name in facts.silent()}
+        for lag in facts.lags:
+            for failure in lag.reading.failures:
+                if failure.broker_name not in silent:
+                    yield unknown(
+                        lag.group, f"{failure.broker_name}: {failure.message}"
+                    )
+
+
+def _errors_of(tables: Mapping[str, object], what: str) -> Iterator[Finding]:
+    for name, table in tables.items():
+        if isinstance(table, RmqError):
+            yield unknown(name, f"it does not show its {what}: {table.message}")

@@ -1,0 +1,418 @@
+"""Gathers what the checks judge: every request once, brokers side by side.
+
+Only the parts that the chosen checks need are read. A broker that did not answer the
+first requests is not asked for more, so that it costs one timeout. Requests that fail
+are facts, too: the errors are kept in the places of the answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import ask_many, read_brokers
+from rmqcli.admin.topics import topic_kind
+from rmqcli.api.calls.config import (
+    get_all_subscription_group_config,
+    get_all_topic_config,
+    get_broker_config,
+)
+from rmqcli.api.calls.namesrv import get_all_topic_list, get_broker_cluster_info
+from rmqcli.api.calls.offset import search_offset_by_timestamp
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.positions import broker_clock
+from rmqcli.errors import RmqError, TransportError
+from rmqcli.model import MASTER_ID, MessageQueue
+from rmqcli.units import HOUR_MS, SECOND_MS
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.version import version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from rmqcli.admin.brokers import BrokerDetail
+    from rmqcli.admin.dlq.listing import LetterList
+    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.transactions import OpenTransactions
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
+    from rmqcli.engine.queue_lag import QueueLag
+    from rmqcli.model import TopicRoute
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+    from rmqcli.wire.bodies.route import ClusterInfo
+
+#: The parts of the facts that checks may need. Brokers are always read, and settings
+#: too: a check that needs them does not know about brokers that do not show them.
+SETTINGS: Final = "settings"
+NAMESRVS: Final = "namesrvs"
+TOPICS: Final = "topics"
+GROUPS: Final = "groups"
+ROUTES: Final = "routes"
+LAGS: Final = "lags"
+LETTERS: Final = "letters"
+TRANSACTIONS: Final = "transactions"
+DELAYS: Final = "delays"
+
+#: Routes of more topics than this are not compared.
+ROUTES_MAX: Final = 1_000
+#: Letters that are at most this old count as new.
+LETTERS_NEW_MS: Final = HOUR_MS
+#: The share of the retention after which an unread message counts as endangered.
+RETENTION_SHARE: Final = 0.75
+#: More half messages of a broker than this are not read.
+HALF_MESSAGES_MAX: Final = 10_000
+_PROBE_TIMEOUT_MS: Final = 1_000
+_DIGITS_MAX: Final = 15
+
+
+@dataclass(slots=True, kw_only=True)
+class NamesrvFacts:
+    """What one name server knows; errors are in the places of answers."""
+
+    info: ClusterInfo | RmqError
+    topics: list[str] | RmqError
+    version: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Endangered:
+    """Unread messages of a group in a queue that retention will delete soon.
+
+    `count` is None if the broker did not tell how many.
+    """
+
+    group: str
+    queue: QueueLag
+    reserved_ms: int
+    count: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """What was read. `at_ms` is epoch ms; parts that were not read are empty.
+
+    `topics` and `groups` are by broker name, for brokers that answered. `clock_skew_ms`
+    has by address how far a broker's clock is ahead (or, negative, behind) for certain,
+    and None where it did not tell. `reachable_at` maps the advertised address of a
+    broker that cannot be reached to one at which it answers.
+    """
+
+    at_ms: int
+    config: ClientConfig
+    info: ClusterInfo
+    brokers: list[BrokerDetail]
+    clock_skew_ms: dict[str, int | None] = field(default_factory=dict)
+    reachable_at: dict[str, str] = field(default_factory=dict)
+    namesrvs: dict[str, NamesrvFacts] = field(default_factory=dict)
+    topics: dict[str, dict[str, TopicConfig] | RmqError] = field(default_factory=dict)
+    groups: dict[str, dict[str, SubscriptionGroupConfig] | RmqError] = field(
+        default_factory=dict
+    )
+    routes: dict[str, TopicRoute | RmqError] = field(default_factory=dict)
+    lags: list[GroupLag] = field(default_factory=list)
+    lag_error: RmqError | None = None
+    #: queues with unread messages whose broker does not tell its retention
+    retention_unknown: dict[str, str] = field(default_factory=dict)
+    #: groups with unread messages whose age a broker does not tell
+    age_unknown: set[str] = field(default_factory=set)
+    endangered: list[Endangered] = field(default_factory=list)
+    letters: LetterList | None = None
+    letters_error: RmqError | None = None
+    #: group -> dead letters of the last hour; None if a broker did not tell
+    new_letters: dict[str, int | None] = field(default_factory=dict)
+    #: broker name -> delay level -> how late its next message is; None if not known
+    late_ms: dict[str, dict[int, int | None]] = field(default_factory=dict)
+    #: by broker name
+    transactions: dict[str, OpenTransactions] = field(default_factory=dict)
+
+    def masters(self) -> Iterator[BrokerDetail]:
+        """Yield the masters that answered."""
+        for detail in self.brokers:
+            if detail.row.broker_id == MASTER_ID and detail.row.error is None:
+                yield detail
+
+    def silent(self) -> dict[str, RmqError]:
+        """Return the processes that did not answer, by name or name and id."""
+        return {
+            process_name(detail): detail.row.error
+            for detail in self.brokers
+            if detail.row.error is not None
+        }
+
+    def kind(self, topic: str) -> str:
+        """Return `retry`, `dlq`, `system` or `normal`."""
+        return topic_kind(topic, self.info)
+
+
+def process_name(detail: BrokerDetail) -> str:
+    """Return a broker's name, and for a slave its id: `broker-a` or `broker-a:1`."""
+    row = detail.row
+    return (
+        row.broker_name if not row.broker_id else f"{row.broker_name}:{row.broker_id}"
+    )
+
+
+def setting_number(detail: BrokerDetail, name: str) -> int | None:
+    """Return a setting that is a number; None if it is not shown or is not one."""
+    text = (detail.settings or {}).get(name, "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return int(text) if is_number else None
+
+
+def gather_facts(client: Client, parts: Collection[str]) -> Facts:
+    """Read the brokers and these parts.
+
+    Raises TransportError when no name server answers, and NoBrokerError when none knows
+    a broker.
+    """
+    info = client.cluster_info(refresh=True)
+    asked_ms = client.clock.epoch_ms()
+    brokers = read_brokers(client, info.brokers.values(), with_settings=True)
+    answered_ms = client.clock.epoch_ms()
+    facts = Facts(at_ms=answered_ms, config=client.config, info=info, brokers=brokers)
+    for detail in brokers:
+        if detail.runtime is not None:
+            facts.clock_skew_ms[detail.row.address] = clock_skew_ms(
+                detail.runtime, asked_ms=asked_ms, answered_ms=answered_ms
+            )
+    _read_tables(client, facts, parts)
+    _probe_addresses(client, facts)
+    if ROUTES in parts:
+        facts.routes = client.routes(_topics_to_route(facts))
+    if LAGS in parts:
+        _read_lags(client, facts)
+    if LETTERS in parts:
+        _read_letters(client, facts)
+    if DELAYS in parts:
+        _read_delays(client, facts)
+    if TRANSACTIONS in parts:
+        _read_transactions(client, facts)
+    return facts
+
+
+def clock_skew_ms(
+    runtime: Mapping[str, str], *, asked_ms: int, answered_ms: int
+) -> int | None:
+    """Return how far a clock is ahead of ours, at least; None if it is not reported.
+
+    A broker tells its time to the second, and answered at any moment between the two.
+    """
+    clock = broker_clock(runtime, asked_ms=asked_ms, answered_ms=answered_ms)
+    if clock.epoch_ms == answered_ms:
+        return None if clock.note else 0
+    ahead_ms = clock.epoch_ms - answered_ms
+    return ahead_ms if ahead_ms > 0 else min(0, clock.epoch_ms + SECOND_MS - asked_ms)
+
+
+def _read_tables(client: Client, facts: Facts, parts: Collection[str]) -> None:
+    masters = {d.row.broker_name: d.row.address for d in facts.masters()}
+    questions: dict[tuple[str, str], tuple[str, object]] = {}
+    if NAMESRVS in parts:
+        for address in dict.fromkeys(facts.config.namesrv):
+            questions["info", address] = address, get_broker_cluster_info()
+            questions["list", address] = address, get_all_topic_list()
+    for name, address in masters.items():
+        if not {TOPICS, ROUTES, TRANSACTIONS}.isdisjoint(parts):
+            questions["topics", name] = address, get_all_topic_config()
+        if GROUPS in parts:
+            questions["groups", name] = address, get_all_subscription_group_config()
+    answers = ask_many(client, questions)  # type: ignore[arg-type]  # of several types
+    for (kind, name), answer in answers.items():
+        if kind == "topics":
+            facts.topics[name] = answer
+        elif kind == "groups":
+            facts.groups[name] = answer
+        elif kind == "info":
+            ordinal = client.known_version(name)
+            facts.namesrvs[name] = NamesrvFacts(
+                info=answer,
+                topics=answers["list", name],
+                version=None if ordinal is None else version_name(ordinal),
+            )
+
+
+def _probe_addresses(client: Client, facts: Facts) -> None:
+    """Find out whether unreachable brokers answer at the name servers' hosts."""
+    mapped = {advertised for advertised, _ in facts.config.address_map}
+    candidates = {
+        (detail.row.address, probe): (probe, get_broker_config())
+        for detail in facts.brokers
+        if isinstance(detail.row.error, TransportError)
+        and detail.row.address not in mapped
+        for namesrv in facts.config.namesrv
+        if (
+            probe := f"{namesrv.rpartition(':')[0]}:"
+            f"{detail.row.address.rpartition(':')[2]}"
+        )
+        != detail.row.address
+    }
+    names = {d.row.address: (d.row.broker_name, d.row.broker_id) for d in facts.brokers}
+    answers = ask_many(client, candidates, timeout_ms=_PROBE_TIMEOUT_MS)
+    for (advertised, probe), answer in answers.items():
+        if isinstance(answer, RmqError):
+            continue
+        name, number = names[advertised]
+        if (answer.get("brokerName"), answer.get("brokerId")) == (name, str(number)):
+            facts.reachable_at[advertised] = probe
+
+
+def _topics_to_route(facts: Facts) -> list[str]:
+    """Return the topics whose routes are compared, and one that each broker writes."""
+    names = {
+        topic
+        for table in facts.topics.values()
+        if not isinstance(table, RmqError)
+        for topic in table
+        if facts.kind(topic) == "normal"
+    }
+    return sorted(names)[:ROUTES_MAX]
+
+
+def _read_lags(client: Client, facts: Facts) -> None:
+    from rmqcli.admin.lag.assemble import LagQuery
+    from rmqcli.admin.lag.gather import LagGatherer
+    from rmqcli.admin.lag.model import compute_lag
+
+    try:
+        reading = LagGatherer(client, LagQuery(process_queues=True)).read()
+    except RmqError as error:
+        facts.lag_error = error
+        return
+    facts.lags = sorted(map(compute_lag, reading.groups), key=lambda each: each.group)
+    _read_endangered(client, facts)
+
+
+def _read_endangered(client: Client, facts: Facts) -> None:
+    """Find the unread messages that are near the end of their broker's retention."""
+    reserved: dict[str, int | None] = {}
+    addresses = {}
+    for detail in facts.masters():
+        hours = setting_number(detail, "fileReservedTime")
+        reserved[detail.row.broker_name] = None if hours is None else hours * HOUR_MS
+        addresses[detail.row.broker_name] = detail.row.address
+    found: dict[tuple[str, MessageQueue], Endangered] = {}
+    questions = {}
+    for lag in facts.lags:
+        for queue in lag.queues:
+            name, age_ms = queue.broker_name, queue.age_ms
+            if not queue.lag or name not in addresses:
+                continue
+            if age_ms is None:
+                facts.age_unknown.add(lag.group)
+                continue
+            limit_ms = reserved[name]
+            if limit_ms is None:
+                if age_ms > HOUR_MS:
+                    facts.retention_unknown.setdefault(name, lag.group)
+                continue
+            if age_ms < limit_ms * RETENTION_SHARE:
+                continue
+            if queue.topic is None or queue.queue_id is None:
+                continue
+            place = lag.group, MessageQueue(queue.topic, name, queue.queue_id)
+            found[place] = Endangered(
+                group=lag.group, queue=queue, reserved_ms=limit_ms, count=None
+            )
+            skew_ms = facts.clock_skew_ms.get(addresses[name]) or 0
+            before_ms = facts.at_ms + skew_ms - int(limit_ms * RETENTION_SHARE)
+            questions[place] = (
+                addresses[name],
+                search_offset_by_timestamp(queue.topic, queue.queue_id, before_ms),
+            )
+    for place, offset in ask_many(client, questions).items():
+        each = found[place]
+        queue = each.queue
+        if not isinstance(offset, RmqError) and queue.lag is not None:
+            start = max(queue.committed or 0, queue.min_offset or 0)
+            # The oldest unread message is among them, whatever the search found.
+            each.count = min(queue.lag, max(1, offset - start))
+    facts.endangered = list(found.values())
+
+
+def _read_letters(client: Client, facts: Facts) -> None:
+    from rmqcli.admin.dlq.listing import list_letters
+
+    try:
+        facts.letters = letters = list_letters(client)
+    except RmqError as error:
+        facts.letters_error = error
+        return
+    addresses = {d.row.broker_name: d.row for d in facts.masters()}
+    questions = {}
+    for group in letters.groups:
+        if group.count is None:
+            facts.new_letters[group.group] = None
+            continue
+        facts.new_letters[group.group] = 0
+        for queue, (low, high) in group.ends.items():
+            row = addresses.get(queue.broker_name)
+            if low >= high:
+                continue
+            if row is None or group.newest_ms is None:
+                facts.new_letters[group.group] = None  # read from a slave
+                continue
+            since_ms = (
+                facts.at_ms
+                + (facts.clock_skew_ms.get(row.address) or 0)
+                - LETTERS_NEW_MS
+            )
+            if group.newest_ms >= since_ms:
+                questions[group.group, queue] = (
+                    row.address,
+                    search_offset_by_timestamp(queue.topic, queue.queue_id, since_ms),
+                )
+    ends = {group.group: group.ends for group in letters.groups}
+    for (name, queue), offset in ask_many(client, questions).items():
+        known = facts.new_letters[name]
+        if isinstance(offset, RmqError) or known is None:
+            facts.new_letters[name] = None
+            continue
+        low, high = ends[name][queue]
+        facts.new_letters[name] = known + max(0, high - max(low, offset))
+
+
+def _read_delays(client: Client, facts: Facts) -> None:
+    """Find out how late the next message of each delay level is.
+
+    The offsets were reported with the runtime information. What is at one of them now
+    may have been delivered since, so that it looks late by the time in between.
+    """
+    from rmqcli.admin.delayed import SCHEDULE_TOPIC, delay_levels_ms, waiting_levels
+
+    questions = {}
+    rows = {}
+    for detail in facts.masters():
+        name = detail.row.broker_name
+        rows[name] = detail
+        for level, (offset, end) in waiting_levels(detail.runtime or {}).items():
+            if offset < end:
+                queue = MessageQueue(SCHEDULE_TOPIC, name, level - 1)
+                questions[name, level] = (
+                    detail.row.address,
+                    pull_message(queue, offset, max_msg_nums=1),
+                )
+    for (name, level), answer in ask_many(client, questions).items():
+        detail = rows[name]
+        late_ms = facts.late_ms.setdefault(name, {})
+        late_ms[level] = None
+        delays = delay_levels_ms(detail.settings)
+        skew_ms = facts.clock_skew_ms.get(detail.row.address) or 0
+        if isinstance(answer, RmqError) or level not in delays:
+            continue
+        for message in decode_messages(answer.body):
+            if isinstance(message, StoredMessage):
+                due_ms = message.store_timestamp_ms + delays[level]
+                late_ms[level] = facts.at_ms + skew_ms - due_ms
+
+
+def _read_transactions(client: Client, facts: Facts) -> None:
+    from rmqcli.admin.transactions import HALF_TOPIC, open_transactions_of
+
+    for detail in facts.masters():
+        name = detail.row.broker_name
+        table = facts.topics.get(name, {})
+        if not isinstance(table, RmqError) and HALF_TOPIC in table:
+            facts.transactions[name] = open_transactions_of(
+                client, name, detail.row.address, scanned_max=HALF_MESSAGES_MAX
+            )

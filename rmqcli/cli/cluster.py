@@ -1,0 +1,190 @@
+"""`rmq cluster`: a cluster on one screen, what is wrong first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.cli.broker import COLUMNS as BROKER_COLUMNS
+from rmqcli.cli.broker import broker_row
+from rmqcli.cli.by_broker import errors_json, raise_if_silent
+from rmqcli.cli.doctor import STATUS_COLORS, finding_json
+from rmqcli.cli.options import Common, command_options
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.messages import is_screen, screen_size
+from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.units import counted, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.admin.cluster import ClusterSummary
+
+#: More brokers than this are not shown in the table, and more findings.
+_BROKERS_SHOWN = 10
+_FINDINGS_SHOWN = 5
+_RESET = "\x1b[0m"
+
+
+def _percent(key: str, title: str) -> Column:
+    return Column(
+        key, title=title, align="right", priority=25, shown=lambda row: _full(row, key)
+    )
+
+
+def _full(row: Mapping[str, Any], key: str) -> str | None:
+    queue = row[key]
+    return None if queue is None else f"{queue['size'] / queue['capacity']:.0%}"
+
+
+_SHOWN = {column.name: column for column in BROKER_COLUMNS}
+#: The columns of the table, of those of `rmq brokers`.
+TABLE_COLUMNS = (
+    Column(
+        "broker_name",
+        title="BROKER",
+        shown=lambda row: (
+            row["broker_name"]
+            if not row["broker_id"]
+            else f"{row['broker_name']}:{row['broker_id']}"
+        ),
+    ),
+    Column("role", title="ROLE", priority=40),
+    _SHOWN["version"],
+    _SHOWN["in_sync"],
+    _SHOWN["disk"]._replace(align="right", priority=0),
+    _percent("send_queue", "SEND"),
+    _percent("pull_queue", "PULL"),
+    Column(
+        "page_cache_lock_ms",
+        title="CACHE",
+        align="right",
+        priority=45,
+        shown=lambda row: (
+            None
+            if row["page_cache_lock_ms"] is None
+            else f"{row['page_cache_lock_ms']}ms"
+        ),
+    ),
+    _SHOWN["in_tps"]._replace(title="IN/S"),
+    _SHOWN["out_tps"]._replace(title="OUT/S"),
+    _SHOWN["uptime"]._replace(title="UP", align="right"),
+    _SHOWN["error"],
+)
+
+
+@command_options(fields=BROKER_COLUMNS, changes=False)
+def cluster(common: Common) -> None:
+    """Show what is wrong, and brokers, topics and groups at a glance.
+
+    Example: rmq cluster
+             rmq cluster -o json | jq .groups
+
+    It shows the findings of rmq doctor, the worst first. SEND and PULL are how full the
+    queues of a broker's threads are; CACHE is how long a message is being written. -o
+    jsonl and -o csv list only the brokers.
+    """
+    from rmqcli.admin.cluster import read_cluster
+
+    with common.open_client() as client:
+        found = read_cluster(client)
+        now_ms = client.clock.epoch_ms()
+    rows = [broker_row(each, now_ms) for each in found.brokers]
+    if common.output == "json":
+        emit_json(_json(found, rows))
+    elif common.output == "table":
+        _write(common, found, rows)
+    else:
+        write_rows(rows, columns=BROKER_COLUMNS, fmt=common.output)
+    raise_if_silent(found.errors)
+
+
+def _json(found: ClusterSummary, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "status": str(found.diagnosis.status),
+        "at": format_rfc3339(found.at_ms),
+        "findings": [
+            {"check": result.name, **finding_json(finding)}
+            for result, finding in found.diagnosis.findings
+        ],
+        "brokers": rows,
+        "topics": found.topics,
+        "groups": found.groups,
+        "lag": found.lag,
+        "known_lag": found.known_lag,
+        "dead_letters": found.dead_letters,
+        "new_dead_letters": found.new_dead_letters,
+        "groups_with_letters": found.groups_with_letters,
+        "reasons": found.reasons,
+        "errors": errors_json(found.errors),
+    }
+
+
+def _write(common: Common, found: ClusterSummary, rows: list[dict[str, Any]]) -> None:
+    told = [p for p in found.diagnosis.findings if p[1].status != "unknown"]
+    unknown = sum(result.status == "unknown" for result in found.diagnosis.results)
+    lines = []
+    for result, finding in told[:_FINDINGS_SHOWN]:
+        text = f"{finding.subject} ({result.name}): {finding.evidence}"
+        lines.append(_line(common, str(finding.status), text))
+    more = len(told) - _FINDINGS_SHOWN
+    notes = [f"{more} more"] if more > 0 else []
+    if unknown:
+        notes.append(f"{counted(unknown, 'check')} could not be made")
+    if notes:
+        lines.append(f"{' ' * 9}{', '.join(notes)}: rmq doctor")
+    elif told:
+        lines.append(f"{' ' * 9}what to do: rmq doctor")
+    else:
+        lines.append(_line(common, "ok", "all checks of rmq doctor found nothing"))
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    shown = sorted(rows, key=lambda row: row["error"] is None)[:_BROKERS_SHOWN]
+    left = len(rows) - len(shown)
+    write_table(
+        shown,
+        columns=TABLE_COLUMNS,
+        color=common.use_color,
+        left_out=f"{counted(left, 'broker')} not shown: rmq brokers" if left else "",
+    )
+    sys.stdout.write("\n" + "\n".join(_counts(found)) + "\n")
+
+
+def _line(common: Common, status: str, text: str) -> str:
+    """Return a line that fits the screen, with the status in front."""
+    line = safe(text)
+    if is_screen(sys.stdout):
+        room = max(20, screen_size(sys.stdout).columns - 10)
+        if len(line) > room:
+            line = line[: room - 1] + "…"
+    label = status.ljust(9)
+    if common.use_color:
+        label = f"{STATUS_COLORS[status]}{label}{_RESET}"
+    return label + line
+
+
+def _counts(found: ClusterSummary) -> list[str]:
+    reasons = {name: safe(why) for name, why in found.reasons.items()}
+    topics = f"not known: {reasons.get('topics')}"
+    if found.topics is not None:
+        parts = ", ".join(f"{n} {kind}" for kind, n in found.topics.items() if n)
+        topics = f"{sum(found.topics.values())}: {parts}"
+    groups = f"not known: {reasons.get('groups')}"
+    if found.groups is not None:
+        parts = ", ".join(f"{n} {state}" for state, n in found.groups.items())
+        groups = f"{sum(found.groups.values())}" + (f": {parts}" if parts else "")
+    if found.lag is not None:
+        lag = f"{counted(found.lag, 'message')} wait"
+    else:
+        lag = f"at least {counted(found.known_lag, 'message')} wait"
+    letters = f"not known: {reasons.get('dead_letters')}"
+    if found.dead_letters is not None:
+        letters = (
+            f"{found.dead_letters:,} in"
+            f" {counted(found.groups_with_letters or 0, 'group')},"
+            f" {found.new_dead_letters:,} in the last hour"
+        )
+    return [
+        f"topics        {topics}",
+        f"groups        {groups}; {lag}",
+        f"dead letters  {letters}",
+    ]

@@ -1,0 +1,195 @@
+"""Each check of groups finds the trouble that is planted."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmqcli.admin.doctor.diagnose import diagnose
+from rmqcli.admin.doctor.model import CheckStatus
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.clock import SystemClock
+from rmqcli.config import ClientConfig
+from rmqcli.testing import ManualClock, faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.doctor.planting import findings, heartbeat, only_finding, open_client
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import PATIENCE_S
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def shop(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing")
+    return rmq_cluster
+
+
+def commit(cluster, offset, queue_id=0):
+    with open_client(cluster.namesrv) as client:
+        client.invoke(
+            cluster.broker().address,
+            update_consumer_offset("billing", "orders", queue_id, commit_offset=offset),
+        )
+
+
+def member(cluster, topics, number):
+    return consumer(
+        cluster,
+        "billing",
+        topics,
+        Seen(),
+        heartbeat_broker_interval_ms=500,
+        client_ip=f"10.0.0.{number}",
+        instance_name="one",
+    )
+
+
+def test_members_that_subscribe_differently_are_a_problem(shop):
+    with member(shop, {"orders": "A"}, 1), member(shop, {"orders": "B"}, 2):
+        (found,) = findings(shop.namesrv, "subscriptions")
+    assert (found.status, found.subject) == (CheckStatus.PROBLEM, "billing")
+    assert found.evidence == (
+        "members differ on orders: 10.0.0.1@one has A; 10.0.0.2@one has B"
+    )
+
+
+def test_members_that_subscribe_alike_are_no_problem(shop):
+    with member(shop, {"orders": "A||B"}, 1), member(shop, {"orders": "B || A"}, 2):
+        assert findings(shop.namesrv, "subscriptions") == []
+
+
+def test_a_member_that_does_not_answer_makes_subscriptions_unknown(shop):
+    with member(shop, {"orders": "A"}, 1), member(shop, {"orders": "A"}, 2):
+        shop.faults.add(
+            faults.answer(1, "no"), code=RequestCode.GET_CONSUMER_RUNNING_INFO
+        )
+        assert only_finding(shop, "subscriptions") == (
+            "unknown",
+            "billing",
+            "no answer about its subscriptions: 10.0.0.1@one, 10.0.0.2@one",
+        )
+
+
+def test_two_members_with_the_same_id_are_a_problem(shop):
+    with open_client(shop.namesrv) as one, open_client(shop.namesrv) as other:
+        heartbeat(one, shop, "billing", "172.17.0.2@1")
+        assert findings(shop.namesrv, "client-ids") == []
+        heartbeat(other, shop, "billing", "172.17.0.2@1")
+        (found,) = findings(shop.namesrv, "client-ids")
+    assert (found.status, found.subject) == (CheckStatus.PROBLEM, "billing")
+    assert found.evidence.startswith("2 members have the id 172.17.0.2@1: 127.0.0.1:")
+
+
+def test_groups_with_messages_and_without_members_are_found(shop):
+    commit(shop, 0)
+    commit(shop, 0, queue_id=1)
+    assert findings(shop.namesrv, "no-member") == []
+    shop.send("orders", ["a", "b", "c"], queue_id=0)
+    (found,) = findings(shop.namesrv, "no-member")
+    assert (found.status, found.subject) == (CheckStatus.WARNING, "billing")
+    assert found.evidence.startswith("3 messages waiting, for ")
+    with member(shop, {"orders": "*"}, 1):
+        assert findings(shop.namesrv, "no-member") == []
+
+
+def test_offsets_beyond_the_end_of_a_queue_are_a_problem(shop):
+    shop.send("orders", ["a"], queue_id=0)
+    commit(shop, 7)
+    assert only_finding(shop, "offsets-ahead") == (
+        "problem",
+        "billing",
+        (
+            "1 committed offset beyond the end of the queue: orders@broker-a:0 has 7,"
+            " and ends at 1"
+        ),
+    )
+
+
+def test_a_group_that_may_not_consume_is_found_while_messages_wait(shop):
+    shop.create_group("billing", consume_enable=False)
+    commit(shop, 0)
+    assert findings(shop.namesrv, "consume-disabled") == []
+    shop.send("orders", ["a"], queue_id=0)
+    assert only_finding(shop, "consume-disabled") == (
+        "warning",
+        "billing",
+        "it may not consume on broker-a, with 1 message waiting",
+    )
+
+
+def test_dead_letters_of_the_last_hour_are_found_and_older_ones_are_not(
+    rmq_cluster_factory,
+):
+    clock = ManualClock()
+    cluster = rmq_cluster_factory(clock=clock)
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send("%DLQ%billing", ["old", "older"])
+    cluster.advance(2 * HOUR_MS)
+    assert new_letters(cluster) == []
+    cluster.send("%DLQ%billing", ["new", "newer", "newest"])
+    assert new_letters(cluster) == ["3 dead letters in the last hour, 5 in all"]
+
+
+def new_letters(cluster):
+    return [f.evidence for f in findings(cluster.namesrv, "dead-letters")]
+
+
+def test_letters_that_a_broker_does_not_count_are_unknown(shop):
+    shop.create_topic("%DLQ%billing", queues=1)
+    shop.send("%DLQ%billing", ["x"])
+    shop.faults.add(
+        faults.answer(1, "no"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="%DLQ%billing",
+    )
+    (found,) = findings(shop.namesrv, "dead-letters")
+    assert (found.status, found.subject) == (CheckStatus.UNKNOWN, "billing")
+
+
+def test_letters_of_a_broker_without_a_master_may_be_new(shop):
+    """A slave tells how many there are, and rmq does not ask it when they came."""
+    shop.create_topic("%DLQ%billing", queues=1)
+    shop.send("%DLQ%billing", ["x"])
+    shop.add_slave()
+    shop.fail_over()
+    assert only_finding(shop, "dead-letters") == (
+        "unknown",
+        "billing",
+        "a broker did not tell how many are new",
+    )
+
+
+class NinetySecondsAhead(SystemClock):
+    def epoch_ms(self):
+        return super().epoch_ms() + 90_000
+
+
+def test_a_listener_that_hangs_is_found_at_its_member(shop):
+    """A message that is not finished for a minute holds up its queue."""
+    entered, release = threading.Event(), threading.Event()
+
+    def listen(*_):
+        entered.set()
+        release.wait(PATIENCE_S)
+
+    def stuck(**settings):
+        config = ClientConfig(namesrv=(shop.namesrv,))
+        with Client(config, **settings) as client:
+            (result,) = diagnose(client, only=["member-queues"]).results
+        return [finding.evidence for finding in result.findings]
+
+    shop.send("orders", ["a"], queue_id=0)
+    with consumer(shop, "billing", "orders", listen) as one:
+        try:
+            assert entered.wait(PATIENCE_S)
+            assert stuck() == []
+            (found,) = stuck(clock=NinetySecondsAhead())
+            member_id = one.client_id
+            finding = f"1 queue of member {member_id}: a message is not finished"
+            assert found == f"{finding} (STUCK_HEAD)"
+        finally:
+            release.set()

@@ -1,0 +1,360 @@
+"""Each check of servers finds the trouble that is planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.doctor.facts import clock_skew_ms
+from rmqcli.api.calls.namesrv import get_broker_cluster_info
+from rmqcli.testing import EmbeddedCluster, faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.doctor.planting import (
+    findings,
+    only_finding,
+    open_client,
+    plant_runtime,
+    plant_settings,
+)
+from tests.kit import raw
+from tests.transport.peer import free_port
+
+MIB = 1024 * 1024
+
+
+def test_a_name_server_that_is_down_is_a_problem(rmq_cluster):
+    down = f"127.0.0.1:{free_port()}"
+    found = findings(f"{rmq_cluster.namesrv};{down}", "namesrv-answers")
+    assert [(str(f.status), f.subject) for f in found] == [("problem", down)]
+    (unknown,) = findings(f"{rmq_cluster.namesrv};{down}", "namesrv-agree")
+    assert (str(unknown.status), unknown.subject) == ("unknown", down)
+
+
+def test_name_servers_that_know_other_brokers_and_topics_are_found(
+    rmq_cluster_factory,
+):
+    one, other = rmq_cluster_factory(), rmq_cluster_factory()
+    one.create_topic("orders")
+    both = f"{one.namesrv};{other.namesrv}"
+    found = {
+        (f.subject, str(f.status)): f.evidence for f in findings(both, "namesrv-agree")
+    }
+    assert found == {
+        (one.namesrv, "problem"): "it does not know broker-a at"
+        f" {other.broker().address}, which another name server does",
+        (other.namesrv, "problem"): "it does not know broker-a at"
+        f" {one.broker().address}, which another name server does",
+        (other.namesrv, "warning"): "it does not know 1 topic that another name server"
+        " knows: orders",
+    }
+
+
+def test_a_broker_that_does_not_answer_is_a_problem_and_unknown_to_all_other_checks(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.faults.add(faults.disconnect(), broker="broker-b")
+    assert only_finding(cluster, "broker-answers")[:2] == ("problem", "broker-b")
+    for name in ("disk", "subscriptions", "topic-brokers", "dead-letters", "slaves"):
+        found = findings(cluster.namesrv, name)
+        silent = [f for f in found if f.subject == "broker-b"]
+        assert [str(f.status) for f in silent] == ["unknown"], name
+        assert "it did not answer" in silent[0].evidence
+
+
+def test_a_broker_that_advertises_an_address_without_a_way_to_it(rmq_cluster_factory):
+    port = free_port()
+    cluster = rmq_cluster_factory(
+        broker_ports=(port,), settings={"address": f"127.0.0.2:{port}"}
+    )
+    (found,) = findings(cluster.namesrv, "broker-address")
+    assert str(found.status) == "problem"
+    assert found.evidence == (
+        f"it advertises 127.0.0.2:{port}, where it cannot be reached; it answers at"
+        f" 127.0.0.1:{port}"
+    )
+    way = f"127.0.0.2:{port}=127.0.0.1:{port}"
+    assert found.command == f"rmq doctor --address-map {way}"
+    assert findings(cluster.namesrv, "broker-answers") == []
+    mapped = {f"127.0.0.2:{port}": f"127.0.0.1:{port}"}
+    assert findings(cluster.namesrv, "broker-address", address_map=mapped) == []
+
+
+def test_a_stranger_at_the_name_server_s_host_is_not_taken_for_the_broker(
+    rmq_cluster_factory,
+):
+    stranger = rmq_cluster_factory(settings={"broker_name": "stranger"})
+    port = int(stranger.broker("stranger").address.rpartition(":")[2])
+    cluster = rmq_cluster_factory(settings={"address": f"127.0.0.2:{port}"})
+    assert findings(cluster.namesrv, "broker-address") == []
+    assert only_finding(cluster, "broker-answers")[0] == "problem"
+
+
+def test_a_broker_name_without_a_master_is_a_problem(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.add_slave()
+    cluster.fail_over()
+    assert only_finding(cluster, "broker-master") == (
+        "problem",
+        "broker-a",
+        "no master is registered, only the slaves 1",
+    )
+
+
+def test_brokers_of_other_versions_are_found(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    plant_runtime(cluster, "broker-b", brokerVersionDesc="V5_3_3")
+    assert only_finding(cluster, "broker-version") == (
+        "warning",
+        "DefaultCluster",
+        "5.3.3: broker-b; 5.5.0: broker-a",
+    )
+
+
+def test_settings_that_differ_are_found(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    plant_settings(cluster, "broker-b", maxMessageSize="1024")
+    assert only_finding(cluster, "broker-settings") == (
+        "warning",
+        "DefaultCluster",
+        "maxMessageSize differs: 1024 on broker-b; 4194304 on broker-a",
+    )
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "expected"),
+    [
+        (3_000, None),
+        (30_000, "warning"),
+        (-30_000, "warning"),
+        (600_000, "problem"),
+        (-600_000, "problem"),
+    ],
+)
+def test_a_broker_s_clock_that_is_wrong_is_found(rmq_cluster, ahead_ms, expected):
+    with open_client(rmq_cluster.namesrv) as client:
+        boot_ms = client.clock.epoch_ms() + ahead_ms
+    plant_runtime(
+        rmq_cluster,
+        bootTimestamp=str(boot_ms),
+        runtime="[ 0 days, 0 hours, 0 minutes, 0 seconds ]",
+    )
+    found = findings(rmq_cluster.namesrv, "clock-skew")
+    assert [str(f.status) for f in found] == ([] if expected is None else [expected])
+
+
+def test_a_broker_that_does_not_tell_its_time_is_unknown(rmq_cluster):
+    plant_runtime(rmq_cluster, runtime="")
+    assert only_finding(rmq_cluster, "clock-skew") == (
+        "unknown",
+        "broker-a",
+        "it does not report its time",
+    )
+
+
+@pytest.mark.parametrize(
+    ("up_s", "expected"), [(10, 0), (9, 0), (8, -1_000), (25, 5_000), (0, -9_000)]
+)
+def test_the_skew_of_a_clock_is_what_the_second_of_its_answer_proves(up_s, expected):
+    """Asked at 10.5 s and answered at 20 s, of a broker that was started at 0 s."""
+    runtime = {
+        "bootTimestamp": "1000000000000",
+        "runtime": f"[ 0 days, 0 hours, 0 minutes, {up_s} seconds ]",
+    }
+    found = clock_skew_ms(
+        runtime, asked_ms=1_000_000_010_000, answered_ms=1_000_000_020_000
+    )
+    assert found == expected
+
+
+def test_slaves_that_are_behind_or_gone_are_found(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    slave = cluster.add_slave()
+    assert findings(cluster.namesrv, "slaves") == []
+    plant_settings(cluster, haMaxGapNotInSync="100")
+    cluster.create_topic("orders")
+    slave.set_behind(1)
+    cluster.send("orders", ["x" * 1000])
+    found = findings(cluster.namesrv, "slaves")
+    assert [(str(f.status), f.subject) for f in found] == [("problem", "broker-a:1")]
+    assert "behind its master" in found[0].evidence
+
+
+def test_a_registered_slave_that_copies_nothing_is_a_problem(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.add_slave()
+    cluster.faults.add(
+        faults.answer(0, body=b'{"master":true,"haConnectionInfo":[]}'),
+        code=RequestCode.GET_BROKER_HA_STATUS,
+    )
+    assert only_finding(cluster, "slaves") == (
+        "problem",
+        "broker-a",
+        "slaves that copy from it: 0 of 1 registered",
+    )
+
+
+def test_a_slave_out_of_sync_is_a_warning(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.add_slave()
+    body = b'{"master":true,"inSyncSlaveNums":0,"haConnectionInfo":[{"addr":"a:1"}]}'
+    cluster.faults.add(
+        faults.answer(0, body=body), code=RequestCode.GET_BROKER_HA_STATUS
+    )
+    assert only_finding(cluster, "slaves")[0] == "warning"
+
+
+@pytest.mark.parametrize("like", ["4.9.7", "5.5.0"])
+def test_a_sync_master_alone_is_a_problem(rmq_cluster_factory, like):
+    cluster = rmq_cluster_factory(like=like)
+    plant_settings(cluster, brokerRole="SYNC_MASTER")
+    status, _, evidence = only_finding(cluster, "slaves")
+    assert (status, evidence) == (
+        "problem",
+        "it is a SYNC_MASTER, and no slave is in sync",
+    )
+
+
+def test_a_read_only_broker_is_a_warning(rmq_cluster):
+    plant_settings(rmq_cluster, brokerPermission="4")
+    assert only_finding(rmq_cluster, "broker-permission") == (
+        "warning",
+        "broker-a",
+        "brokerPermission is 4: it is read only",
+    )
+
+
+def test_a_broker_whose_write_permission_was_wiped_is_a_problem(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders")
+    assert findings(cluster.namesrv, "broker-permission") == []
+    answer = raw.ask(cluster.namesrv, 205, {"brokerName": "broker-b"})
+    assert answer.code == 0
+    assert only_finding(cluster, "broker-permission") == (
+        "problem",
+        "broker-b",
+        "the name server has no write permission for any of its 1 topic",
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "head_ms", "expected"),
+    [
+        ("4999", "0", None),
+        ("5000", "0", "warning"),
+        ("8000", "0", "problem"),
+        ("1", "200", "problem"),
+        ("1", "199", None),
+        ("0", "5000", None),  # nothing waits: the time is of an earlier request
+    ],
+)
+def test_requests_that_wait_for_threads_are_found(rmq_cluster, size, head_ms, expected):
+    plant_settings(rmq_cluster, waitTimeMillsInSendQueue="200")
+    plant_runtime(
+        rmq_cluster,
+        sendThreadPoolQueueSize=size,
+        sendThreadPoolQueueCapacity="10000",
+        sendThreadPoolQueueHeadWaitTimeMills=head_ms,
+    )
+    found = findings(rmq_cluster.namesrv, "flow-control")
+    assert [str(f.status) for f in found] == ([] if expected is None else [expected])
+
+
+def test_a_pull_queue_that_is_full_is_found(rmq_cluster):
+    plant_runtime(
+        rmq_cluster,
+        pullThreadPoolQueueSize="99000",
+        pullThreadPoolQueueCapacity="100000",
+    )
+    assert only_finding(rmq_cluster, "flow-control") == (
+        "problem",
+        "broker-a",
+        "99,000 of 100,000 requests wait for a pull thread, the first for 0ms",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lock_ms", "expected"), [("499", None), ("500", "warning"), ("1000", "problem")]
+)
+def test_a_busy_page_cache_is_found(rmq_cluster, lock_ms, expected):
+    plant_runtime(rmq_cluster, pageCacheLockTimeMills=lock_ms)
+    found = findings(rmq_cluster.namesrv, "page-cache")
+    assert [str(f.status) for f in found] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [(63 * MIB, None), (64 * MIB, "warning"), (1024 * MIB, "problem")],
+)
+def test_messages_that_are_not_dispatched_are_found(rmq_cluster, behind, expected):
+    plant_runtime(rmq_cluster, dispatchBehindBytes=str(behind))
+    found = findings(rmq_cluster.namesrv, "dispatch")
+    assert [str(f.status) for f in found] == ([] if expected is None else [expected])
+
+
+def test_a_broker_without_long_polling_is_found(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(settings={"long_polling_enable": False})
+    assert only_finding(cluster, "long-polling")[0] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("page-cache", "pageCacheLockTimeMills"),
+        ("dispatch", "dispatchBehindBytes"),
+        ("flow-control", "sendThreadPoolQueueSize"),
+        ("disk", "commitLogDiskRatio"),
+    ],
+)
+def test_what_a_broker_does_not_report_is_unknown(rmq_cluster, name, missing):
+    changes = {missing: ""}
+    if name == "disk":
+        changes["consumeQueueDiskRatio"] = "-1.0"
+    plant_runtime(rmq_cluster, **changes)
+    assert only_finding(rmq_cluster, name)[0] == "unknown"
+
+
+def test_settings_that_are_denied_are_unknown_with_the_reason(rmq_cluster):
+    rmq_cluster.faults.add(
+        faults.answer(16, "no rights"), code=RequestCode.GET_BROKER_CONFIG
+    )
+    status, subject, evidence = only_finding(rmq_cluster, "long-polling")
+    assert (status, subject) == ("unknown", "broker-a")
+    assert evidence.startswith("it does not show its settings: ")
+    # A broker that asks for rights has access control.
+    assert findings(rmq_cluster.namesrv, "access-control") == []
+
+
+def test_each_request_is_sent_once_to_each_broker():
+    """Also by all checks together, in a cluster without groups."""
+    with EmbeddedCluster(brokers=2) as cluster:
+        seen = cluster.faults.observe()
+        with open_client(cluster.namesrv) as client:
+            from rmqcli.admin.doctor.diagnose import diagnose
+
+            client.namesrv(get_broker_cluster_info())
+            before = seen.seen
+            diagnose(client)
+        asked = [
+            (
+                each.broker,
+                each.command.code,
+                tuple(sorted(each.command.ext_fields.items())),
+            )
+            for each in list(seen.requests)[before:]
+            if each.broker != "namesrv"
+        ]
+    repeated = {each[:2] for each in asked if asked.count(each) > 1}
+    assert repeated <= REPEATED
+
+
+#: Requests that the reading of lags repeats, whose order matters there.
+REPEATED = {
+    (name, code)
+    for name in ("broker-a", "broker-b")
+    for code in (
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_MAX_OFFSET,  # of the ends of transactions, twice
+    )
+}

@@ -1,0 +1,91 @@
+"""`rmq cluster`: one screen, JSON, and brokers that do not answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from tests.admin.doctor.planting import open_client, plant_runtime
+
+
+@pytest.fixture
+def pair(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["a", "b", "c"], broker="broker-a")
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send("%DLQ%billing", ["x"], broker="broker-a")
+    with open_client(cluster.namesrv) as client:
+        for broker in cluster.brokers:
+            call = update_consumer_offset("billing", "orders", 0, commit_offset=0)
+            client.invoke(broker.address, call)
+    return cluster
+
+
+def show(capsys, cluster, *arguments):
+    code = run(["cluster", *arguments, "-n", cluster.namesrv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_json_sums_the_cluster_up(pair, capsys):
+    code, out, _ = show(capsys, pair, "-o", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["status"], found["groups"]) == ("warning", {"STOPPED": 1})
+    assert (found["topics"]["normal"], found["topics"]["dlq"]) == (1, 1)
+    assert (found["lag"], found["known_lag"]) == (3, 3)
+    letters = found["dead_letters"], found["new_dead_letters"]
+    assert (*letters, found["groups_with_letters"]) == (1, 1, 1)
+    assert (found["reasons"], found["errors"]) == ({}, [])
+    assert [row["broker_name"] for row in found["brokers"]] == ["broker-a", "broker-b"]
+    assert {each["check"] for each in found["findings"]} == {
+        "access-control",
+        "dead-letters",
+        "no-member",
+    }
+
+
+def test_the_screen_has_what_is_wrong_first_and_fits(pair, capsys):
+    plant_runtime(pair, "broker-b", commitLogDiskRatio="0.92")
+    code, out, _ = show(capsys, pair)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "problem  broker-b (disk): its disk is 92 % full"
+    assert len(lines) <= 22
+    assert "groups        1: 1 STOPPED; 3 messages wait" in lines
+    assert "dead letters  1 in 1 group, 1 in the last hour" in lines
+    heading = next(line for line in lines if line.startswith("BROKER"))
+    words = "BROKER ROLE VERSION IN SYNC DISK SEND PULL CACHE IN/S OUT/S UP ERROR"
+    assert " ".join(heading.split()) == words
+
+
+def test_a_silent_broker_is_named_and_its_numbers_are_unknown(pair, capsys):
+    pair.faults.add(faults.disconnect(), broker="broker-b")
+    code, out, err = show(capsys, pair, "-o", "json")
+    found = json.loads(out)
+    assert code == 6
+    assert "broker-b did not answer" in err
+    assert found["status"] == "problem"
+    assert found["findings"][0]["check"] == "broker-answers"
+    assert (found["topics"], found["dead_letters"]) == (None, None)
+    assert sorted(found["reasons"]) == ["dead_letters", "lag", "topics"]
+    assert (found["lag"], found["known_lag"]) == (None, 3)
+    assert found["errors"][0]["broker_name"] == "broker-b"
+
+
+def test_the_library_has_the_same(pair):
+    with Admin(namesrv=pair.namesrv) as admin:
+        summary = admin.cluster()
+        diagnosis = admin.doctor(only=["no-member"])
+    assert (summary.lag, summary.groups) == (3, {"STOPPED": 1})
+    assert diagnosis.status == "warning"
+    ((result, finding),) = diagnosis.findings
+    assert (result.name, finding.subject) == ("no-member", "billing")
+    assert finding.command == "rmq lag billing"
