@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         GroupSettings,
     )
     from rmqcli.admin.lag.model import GroupLag, GroupState, PopLag, TopicLag
+    from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome, StoredState
     from rmqcli.admin.message.outcome import GroupVerdict, MessageVerdict
@@ -185,6 +186,7 @@ _NAMES = {
         "GroupRow",
     ),
     "rmqcli.admin.lag.model": ("GroupLag", "GroupState", "PopLag", "TopicLag"),
+    "rmqcli.admin.message.by_time": ("TimeSearch",),
     "rmqcli.admin.message.find": ("FoundMessages",),
     "rmqcli.admin.message.gather": ("MessageOutcome", "StoredState"),
     "rmqcli.admin.message.outcome": ("GroupVerdict", "MessageVerdict"),
@@ -441,6 +443,7 @@ __all__ = [
     "TextError",
     "ThreadPoolQueue",
     "TimeLimitError",
+    "TimeSearch",
     "TlsOptions",
     "TopicBroker",
     "TopicConfig",

@@ -32,6 +32,7 @@ from rmqcli.errors import BrokerError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     AtGroup,
+    AtTime,
     PlusN,
     Position,
 )
@@ -40,7 +41,7 @@ from rmqcli.units import counted
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
     from rmqcli.clock import Clock
@@ -126,6 +127,22 @@ def resolve_ranges_each(
         queues,
         lambda queue, live: _resolve_range(
             queue, live, own_starts.get(queue, start), own_ends.get(queue, end)
+        ),
+    )
+
+
+def resolve_times_each(
+    client: Client, queues: Iterable[MessageQueue], times_ms: Sequence[int]
+) -> dict[MessageQueue, list[ResolvedPosition] | RmqError]:
+    """Find the first offset stored at or after each time (epoch ms), in each queue.
+
+    The value of a queue that failed is its error.
+    """
+    return _run_for_each(
+        client,
+        queues,
+        lambda _, live: every(
+            *(resolve_in_queue(live, AtTime(each, "")) for each in times_ms)
         ),
     )
 

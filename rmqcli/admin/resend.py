@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.groups import chosen_member, online_members
-from rmqcli.admin.message.find import PENDING_TOPICS, find_messages
+from rmqcli.admin.message.find import (
+    PENDING_TOPICS,
+    find_messages,
+    missing_message,
+)
 from rmqcli.api.calls.consumer import (
     consume_message_directly,
     get_consumer_connection_list,
@@ -106,14 +110,7 @@ def plan_resend(
             hint="name one by its place: TOPIC@BROKER:QUEUE:OFFSET",
         )
     if not found.messages:
-        for name, error in found.errors.items():
-            raise PartialError(f"{name} could not be searched: {error.message}")
-        raise NotFoundError(
-            f"no broker has a message {ref}",
-            code=int(ResponseCode.NO_MESSAGE),
-            name=ResponseCode.NO_MESSAGE.name,
-            hint="an ID may need its topic, and a key always does",
-        )
+        raise missing_message(found, ref)
     (message,) = found.messages
     if message.topic in PENDING_TOPICS:
         raise RefusedError(

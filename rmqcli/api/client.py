@@ -25,6 +25,7 @@ from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
     BrokerError,
     ConfigError,
+    DeadlineError,
     NoBrokerError,
     NotFoundError,
     RmqError,
@@ -80,7 +81,7 @@ class PendingCall(PendingReply[T]):
     answer cannot be read.
     """
 
-    __slots__ = ("_peers", "call")
+    __slots__ = ("_peers", "call", "silent")
 
     def __init__(
         self, address: str, call: Call[T], timeout_ms: int, peers: Peers
@@ -88,6 +89,8 @@ class PendingCall(PendingReply[T]):
         super().__init__(address, call.code, timeout_ms)
         self.call = call
         self._peers = peers
+        #: where to note that the peer did not answer in time; None: nowhere
+        self.silent: dict[str, RmqError] | None = None
 
     def answered(self, answer: RemotingCommand) -> None:
         """Note the peer's version, read the answer, and end."""
@@ -118,6 +121,8 @@ class PendingCall(PendingReply[T]):
     def fail(self, error: RmqError) -> None:
         """End with an error of the transport."""
         self._peers.explain(error)
+        if self.silent is not None and isinstance(error, DeadlineError):
+            self.silent[self.address] = error
         super().fail(error)
 
 
@@ -153,6 +158,8 @@ class Client:
         #: must not use the client
         self.on_turn: Callable[[], None] | None = None
         self._cluster_info: ClusterInfo | None = None
+        #: address -> why it was silent; None: it is asked again, see `ask_silent_once`
+        self._silent: dict[str, RmqError] | None = None
         self._peers = Peers(dict(config.address_map))
 
     def __enter__(self) -> Self:
@@ -164,6 +171,14 @@ class Client:
     def close(self) -> None:
         """Close every connection. Idempotent."""
         self.remoting.close()
+
+    def ask_silent_once(self) -> None:
+        """Let requests to an address that did not answer one in time fail at once.
+
+        Otherwise a command that asks a broker for one thing after the other waits for
+        it each time. Requests with a limit of their own do not count: it may be short.
+        """
+        self._silent = {}
 
     def submit(
         self,
@@ -183,9 +198,14 @@ class Client:
         Raises UnsupportedError when the peer is known to be too old, and the errors of
         `RemotingClient.post`.
         """
+        silent = self._silent
+        if silent and address in silent:
+            raise silent[address]
+        is_usual = timeout_ms is None
         if timeout_ms is None:
             timeout_ms = self.config.timeout_ms
         pending = PendingCall(address, call, timeout_ms, self._peers)
+        pending.silent = silent if is_usual else None
         if on_done is not None:
             pending.on_done(on_done)  # type: ignore[arg-type]  # it gets this object
         if call.needs_version:

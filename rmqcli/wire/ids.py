@@ -10,6 +10,7 @@ Source: `MessageDecoder.createMessageId`/`decodeMessageId`, `MessageClientIDSett
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -18,9 +19,14 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import tzinfo
 
 _ID_LENGTHS: Final = (32, 56)  # hex digits with an IPv4 and an IPv6 address
+_GRPC_ID: Final = re.compile("01[0-9A-Fa-f]{32}")
+_GRPC_EPOCH_MS: Final = 1_609_459_200_000  # 2021-01-01
+_MONTHS_MAX: Final = 24
+_HOUR_MS: Final = 3_600_000
 _HOSTS_MAX: Final = 4096
 #: "ip:port" -> stored bytes: a broker writes the same few hosts with each message.
 #: Emptied when full.
@@ -158,6 +164,39 @@ def since_month_start_ms(now_ms: int, *, tz: tzinfo) -> int:
     now = datetime.fromtimestamp(now_ms / 1000, tz)
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return now_ms - int(start.timestamp() * 1000)
+
+
+def made_at_ms(text: str, *, until_ms: int) -> Iterator[int]:
+    """Yield the moments, up to `until_ms`, at which a client can have made a unique id.
+
+    They are epoch ms, the newest first, for a client whose time zone is UTC: clients
+    count in their own zone, whose offset has to be subtracted. Remoting clients count
+    from the first of the month, and do not say of which; so there is one for each month
+    of two years that is long enough. gRPC clients count seconds from 2021. There is
+    none for a text that is not such an id. Source: MessageClientIDSetter;
+    MessageIdCodec in apache/rocketmq-clients.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    if _GRPC_ID.fullmatch(text):
+        found_ms = _GRPC_EPOCH_MS + int(text[-16:-8], 16) * 1_000
+        if found_ms <= until_ms:
+            yield found_ms
+        return
+    try:
+        since_ms = decode_unique_id(text).since_month_start_ms
+    except ConfigError:
+        return
+    until = datetime.fromtimestamp(until_ms / 1000, UTC)
+    start = until.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    for _ in range(_MONTHS_MAX):
+        start_ms = int(start.timestamp()) * 1_000
+        next_month = (start + timedelta(days=31)).replace(day=1)
+        # A month with a change to winter time is an hour longer.
+        length_ms = int((next_month - start).total_seconds()) * 1_000 + _HOUR_MS
+        if since_ms < length_ms and start_ms + since_ms <= until_ms:
+            yield start_ms + since_ms
+        start = (start - timedelta(days=1)).replace(day=1)
 
 
 def java_string_hash(text: str) -> int:

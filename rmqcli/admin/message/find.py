@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import reader_addresses
 from rmqcli.admin.delayed import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqcli.admin.message.records import count_records, decode_found, has_key
+from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.topics import list_topics, topic_configs
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
@@ -32,31 +34,31 @@ from rmqcli.api.calls.store import (
     view_message_by_id,
 )
 from rmqcli.api.runner import run_tasks
-from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import (
     BrokerError,
     ConfigError,
     NotFoundError,
+    PartialError,
     RmqError,
     TextError,
     UsageError,
 )
-from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.model import MessageQueue
+from rmqcli.hint import Blank, Hint, LibraryCall, Setting
 from rmqcli.queue_selector import parse_queue
 from rmqcli.tasks import Request
 from rmqcli.units import DAY_MS
 from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
-from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.model import MessageQueue
     from rmqcli.tasks import Task
 
 #: Messages of one key that are looked up on one broker.
@@ -105,15 +107,17 @@ class FoundMessages:
 
     `errors` has the brokers that did not answer, by name. `without_index` are brokers
     that answered, but whose index does not even know the newest message that they have,
-    or has no keys of what they store, as of batches that are one record.
-    `more_on` are brokers that have, or may have, more messages of the key than are
-    here.
+    or one of the time at which an id was made, or has no keys of what they store, as of
+    batches that are one record. `by_time` is what was read there to find an id by that
+    time, None if nothing was. `more_on` are brokers that have, or may have, more
+    messages of the key than are here.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
     errors: dict[str, RmqError] = field(default_factory=dict)
     without_index: list[str] = field(default_factory=list)
     more_on: list[str] = field(default_factory=list)
+    by_time: TimeSearch | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -121,8 +125,50 @@ class FoundMessages:
         return not (self.errors or self.without_index or self.more_on)
 
 
+def missing_message(found: FoundMessages, ref: str) -> RmqError:
+    """Return the error for a message that was not found: what was not searched, too."""
+    parts = []
+    if found.errors:
+        error = next(iter(found.errors.values()))
+        parts.append(f"{', '.join(found.errors)} did not answer: {error.message}")
+    if found.without_index:
+        parts.append(
+            f"{', '.join(found.without_index)} cannot look it up: the index is off,"
+            " late, or of another kind"
+        )
+    if found.by_time is not None:
+        parts.append(f"it is not in what was read by its time: {found.by_time}")
+    if parts:
+        hint: str = _hint(found)
+        return PartialError(f"{ref} was not found: {'; '.join(parts)}", hint=hint)
+    return NotFoundError(
+        f"no broker has a message {ref}",
+        code=int(ResponseCode.NO_MESSAGE),
+        name=ResponseCode.NO_MESSAGE.name,
+        hint="it may have been deleted, or sent so lately that it is not in the index"
+        " yet; an ID may need its topic, and a key always does",
+    )
+
+
+def _hint(found: FoundMessages) -> str:
+    """What to try after a search that is not complete."""
+    if not found.without_index:
+        return next((error.hint for error in found.errors.values()), "")
+    if found.by_time is None:
+        return Hint(
+            "an ID is also looked for by its time, in its topic: ",
+            Setting("topic", Blank("TOPIC")),
+        )
+    return Hint("to search all of it, read the topic: ", LibraryCall("Admin.read"))
+
+
 def find_messages(
-    client: Client, ref: str, topic: str | None = None, *, pending: bool = False
+    client: Client,
+    ref: str,
+    topic: str | None = None,
+    *,
+    pending: bool = False,
+    on_search: Callable[[str], None] = lambda _: None,
 ) -> FoundMessages:
     """Find messages by `ref`, in `topic` or anywhere.
 
@@ -130,8 +176,10 @@ def find_messages(
     id, or, with `topic`, a key. Several messages may have the same id, for instance
     after a producer sent a message again. With `pending`, a message that is not found
     is also looked for among those that no consumer gets yet: half and delayed ones,
-    which lie in topics of the broker's own. Raises UsageError for a key without
-    `topic`, and NotFoundError when there is no such topic or broker.
+    which lie in topics of the broker's own. With `topic`, an id that an index does not
+    know is looked for by its time; `on_search` is called with what is read for that.
+    Raises UsageError for a key without `topic`, and NotFoundError when there is no such
+    topic or broker.
     """
     place = parse_place(ref)
     if place is not None and topic in (None, place.queue.topic):
@@ -149,8 +197,8 @@ def find_messages(
     if found.messages:
         return found
     topics = [topic] if topic is not None else _all_topics(client, ref)
-    # Ids are in capitals; a key, such as a hash, may look like one.
-    for text in dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]):
+    texts = _spellings(ref)
+    for text in texts:
         by_index = find_by_index(client, topics, text)
         found.messages += [
             each for each in by_index.messages if text in (ref, each.msg_id)
@@ -160,7 +208,78 @@ def find_messages(
         found.more_on += by_index.more_on
     if pending and not found.messages:
         _add_pending(client, topics, ref, found)
+    if topic is not None and is_id(ref) and not found.messages:
+        _add_by_time(client, topic, texts, found, on_search)
     return found
+
+
+def _spellings(ref: str) -> list[str]:
+    """Ids are in capitals; a key, such as a hash, may look like one."""
+    return list(dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]))
+
+
+def _add_by_time(
+    client: Client,
+    topic: str,
+    texts: list[str],
+    found: FoundMessages,
+    on_search: Callable[[str], None],
+) -> None:
+    """Add what is found by the time in an id on brokers whose index does not know it.
+
+    An index may also have gaps, as when it was switched off for a while. So a broker
+    with an index has to find a message of that time.
+    """
+    from rmqcli.admin.message.by_time import likely_times_ms, search_by_time
+
+    addresses = reader_addresses(client.route(topic).brokers)
+    indexed = {
+        name: address
+        for name, address in addresses.items()
+        if name not in found.errors and name not in found.without_index
+    }
+    times_ms = likely_times_ms(client, texts[0])
+    if not times_ms:
+        return
+    near = _messages_near(client, topic, indexed, times_ms)
+    end_ms = client.clock.epoch_ms() + DAY_MS
+    tasks = [
+        _Search(topic, queue.broker_name, indexed[queue.broker_name], "", 1).lacks(
+            queue, offset, 0, end_ms
+        )
+        for queue, offset in near
+    ]
+    for (queue, _), lacks in zip(near, run_tasks(client, tasks), strict=True):
+        name = queue.broker_name
+        if isinstance(lacks, RmqError):
+            found.errors[name] = lacks
+        elif lacks and name not in found.without_index:
+            found.without_index.append(name)
+    unsure = set(found.without_index) - found.errors.keys()
+    if unsure:
+        found.by_time = search_by_time(client, topic, texts, unsure, on_search)
+        found.messages = found.by_time.messages
+        found.errors |= found.by_time.errors
+
+
+def _messages_near(
+    client: Client, topic: str, brokers: Collection[str], times_ms: list[int]
+) -> list[tuple[MessageQueue, int]]:
+    """Find a message on each broker that was stored near each of the times."""
+    queues = [
+        each
+        for each in client.route(topic).read_queues()
+        if each.broker_name in brokers
+    ]
+    near: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
+    for queue, ends in resolve_times_each(client, queues, times_ms).items():
+        if isinstance(ends, RmqError):
+            continue
+        for number, each in enumerate(ends):
+            offset = min(each.offset or 0, each.max_offset - 1)
+            if offset >= each.min_offset:
+                near.setdefault((queue.broker_name, number), (queue, offset))
+    return list(near.values())
 
 
 def _add_pending(
@@ -175,7 +294,7 @@ def _add_pending(
     addresses = reader_addresses(client.cluster_info().brokers.values())
     end_ms = client.clock.epoch_ms() + DAY_MS
     last: dict[object, PulledMessage] = {}
-    for text in dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]):
+    for text in _spellings(ref):
         places = [
             (own, name, address)
             for name, address in addresses.items()
@@ -391,7 +510,7 @@ class _Search:
             seen |= places
             wanted = [m for m in seen.values() if self._is_wanted(m, begin_ms, end_ms)]
             # A message with the same key twice is in a page twice.
-            if _count_records(body) < QUERY_MESSAGE_MAX:
+            if count_records(body) < QUERY_MESSAGE_MAX:
                 break
             if len(wanted) > self.found_max:
                 break
@@ -436,10 +555,18 @@ class _Search:
         if newest is None:
             return False
         _, queue, queue_offset = newest
+        return (yield from self.lacks(queue, queue_offset, begin_ms, end_ms))
+
+    def lacks(
+        self, queue: MessageQueue, queue_offset: int, begin_ms: int, end_ms: int
+    ) -> Task[bool]:
+        """Whether the index does not find the message at an offset."""
         try:
             call = pull_message(queue, queue_offset, max_msg_nums=1)
             answer = yield Request(self.address, call)
-        except BrokerError:
+        except BrokerError as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
             return False  # a topic that may not be read
         for message in decode_found(answer.body, self.broker_name):
             text = message.msg_id or (message.keys or "").split(" ")[0]
@@ -456,35 +583,3 @@ class _Search:
             body = yield Request(self.address, probe)
             return not body
         return False
-
-
-def has_key(message: StoredMessage, key: str) -> bool:
-    """Whether `key` is the message's id (UNIQ_KEY) or one of its keys.
-
-    A key with spaces is found where its words are adjacent.
-    """
-    return message.msg_id == key or f" {key} " in f" {message.keys or ''} "
-
-
-def _count_records(body: bytes) -> int:
-    """Return how many records there are, readable or not; a batch may be one."""
-    count = at = 0
-    while at < len(body):
-        count += 1
-        at += max(4, int.from_bytes(body[at : at + 4]))
-    return count
-
-
-def decode_found(body: bytes, broker_name: str) -> list[PulledMessage]:
-    """Decode records of any queues of a broker; unreadable ones are left out."""
-    found: list[PulledMessage] = []
-    plain = decode_messages(body)
-    pulled = decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
-    for stored, message in zip(plain, pulled, strict=True):
-        if not isinstance(stored, StoredMessage):
-            continue
-        assert isinstance(message, PulledRecord | PulledItem)  # noqa: S101
-        queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
-        message.origin = Origin(queue, 0, 0)
-        found.append(message)
-    return found

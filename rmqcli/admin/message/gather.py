@@ -26,7 +26,7 @@ from rmqcli.admin.lag.check_points import (
     read_deliveries,
 )
 from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
-from rmqcli.admin.message.find import PENDING_TOPICS, decode_found
+from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
     Copy,
     GroupEvidence,
@@ -42,6 +42,7 @@ from rmqcli.admin.message.pending import (
     level_delays_ms,
     level_due_ms,
 )
+from rmqcli.admin.message.records import decode_found
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import (

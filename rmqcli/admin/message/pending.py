@@ -24,8 +24,9 @@ from rmqcli.admin.delayed import (
     delivered_until_ms,
     stored_messages,
 )
-from rmqcli.admin.message.find import PENDING_TOPICS, decode_found
+from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import MessageVerdict
+from rmqcli.admin.message.records import decode_found
 from rmqcli.admin.transactions import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, search_offset_by_timestamp

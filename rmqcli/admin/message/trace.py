@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.message.find import (
     by_offset_id,
-    decode_found,
     find_by_index,
     find_messages,
     is_id,
+    missing_message,
     parse_place,
 )
+from rmqcli.admin.message.records import decode_found
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
     DecodeError,
     NotFoundError,
-    PartialError,
     RmqError,
     UsageError,
 )
@@ -46,7 +46,6 @@ from rmqcli.trace.record import (
 )
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.units import counted, format_rfc3339
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -160,7 +159,7 @@ def traces_of(
     """
     route = _route_of_traces(client, trace_topic)
     looked_up = _Lookup(client, trace_topic, route, is_scan=scan, on_scan=on_scan)
-    traces = _named(client, ref, topic)
+    traces = _named(client, ref, topic, on_scan)
     for each in traces:
         looked_up.add(each)
     return traces
@@ -199,14 +198,16 @@ def _settings(client: Client) -> dict[str, dict[str, str]]:
     }
 
 
-def _named(client: Client, ref: str, topic: str | None) -> list[MessageTrace]:
+def _named(
+    client: Client, ref: str, topic: str | None, on_scan: Callable[[str], None]
+) -> list[MessageTrace]:
     """The messages that `ref` names, as traces without events.
 
     A trace without a message is of an id whose topic is not known yet.
     """
     has_topic = topic is not None or parse_place(ref) is not None or not is_id(ref)
     found = (
-        find_messages(client, ref, topic)
+        find_messages(client, ref, topic, on_search=on_scan)
         if has_topic
         else by_offset_id(client, ref, None)
     )
@@ -215,19 +216,10 @@ def _named(client: Client, ref: str, topic: str | None) -> list[MessageTrace]:
         by_id.setdefault(message.msg_id or message.offset_msg_id, []).append(message)
     if not by_id and is_id(ref):
         by_id[ref.upper()] = []
-    if not by_id and (found.errors or found.without_index):
-        names = ", ".join([*found.errors, *found.without_index])
-        raise PartialError(
-            f"{ref} was not looked up on {names}: no answer, or no index",
-            hint="its trace may be found by its id",
-        )
     if not by_id:
-        raise NotFoundError(
-            f"no broker has a message {ref}",
-            code=int(ResponseCode.NO_MESSAGE),
-            name=ResponseCode.NO_MESSAGE.name,
-            hint="its trace may still be found by its id",
-        )
+        error = missing_message(found, ref)
+        error.hint = "its trace may still be found by its ID"
+        raise error
     return [
         MessageTrace(
             msg_id=msg_id,
@@ -285,7 +277,7 @@ class _Lookup:
         """Find the message that the reports are about, where it is still stored."""
         topic, msg_id = trace.topic, trace.msg_id
         try:
-            found = find_messages(self.client, msg_id, topic)
+            found = find_messages(self.client, msg_id, topic, on_search=self.on_scan)
         except UsageError as error:  # an id in more topics than are searched
             trace.missing.append(
                 TraceGap(
@@ -305,8 +297,8 @@ class _Lookup:
             trace.topic = topic or found.messages[0].topic
             return
         reason = "no broker has it any more, or it never was stored"
-        if found.without_index:
-            reason = f"{', '.join(found.without_index)} cannot look it up: no index"
+        if found.without_index or found.errors:
+            reason = missing_message(found, msg_id).message
         trace.missing.append(TraceGap(part="message", reason=reason))
 
     def _scan(self, trace: MessageTrace) -> Iterator[tuple[TraceRecord, str]]:

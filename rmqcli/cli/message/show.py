@@ -20,12 +20,10 @@ from rmqcli.cli.ui.output import (
     write_whole,
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
-from rmqcli.errors import NotFoundError, PartialError
+from rmqcli.errors import PartialError
 from rmqcli.units import format_rfc3339
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome
     from rmqcli.cli.ui.output import Row
     from rmqcli.decode import Decode
@@ -135,14 +133,21 @@ def show(common: Common, options: MessageShowOptions) -> None:
     message proves nothing where a filter, a reset or POP may have moved it. Several
     messages may have the same ID or key: all of them are shown.
     """
-    from rmqcli.admin.message.find import find_messages
+    from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcome_of
 
     refuse_empty(topic=options.topic)
     with common.open_client() as client:
-        found = find_messages(client, options.ref, options.topic, pending=True)
+        client.ask_silent_once()
+        found = find_messages(
+            client,
+            options.ref,
+            options.topic,
+            pending=True,
+            on_search=common.messages.info,
+        )
         if not found.messages:
-            _explain_missing(found, options.ref)
+            raise missing_message(found, options.ref)
         messages = found.messages[-SHOWN_MAX:]
         backups = _backups()
         outcomes = [
@@ -160,25 +165,6 @@ def show(common: Common, options: MessageShowOptions) -> None:
             f" {len(messages)} are shown",
             hint="list them with: rmq message find TOPIC --key KEY",
         )
-
-
-def _explain_missing(found: FoundMessages, ref: str) -> None:
-    """Raise the error for a message that was not found."""
-    raise_if_silent(found.errors)
-    if found.without_index:
-        raise PartialError(
-            f"{', '.join(found.without_index)} cannot look {ref} up: the index is off,"
-            " late, or of another kind",
-            hint="try again, or read the topic: rmq message find TOPIC --key KEY"
-            " --scan",
-        )
-    raise NotFoundError(
-        f"no broker has a message {ref}",
-        code=int(ResponseCode.NO_MESSAGE),
-        name=ResponseCode.NO_MESSAGE.name,
-        hint="it may have been deleted, or sent so lately that it is not in the index"
-        " yet; an ID may need its topic, and a key always does: --topic TOPIC",
-    )
 
 
 def _backups() -> list[Any]:

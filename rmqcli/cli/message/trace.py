@@ -149,6 +149,7 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
 
     refuse_empty(topic=options.topic, trace_topic=options.trace_topic)
     with common.open_client() as client:
+        client.ask_silent_once()
         traces = traces_of(
             client,
             options.ref,

@@ -706,6 +706,20 @@ def test_a_silent_broker_may_have_retries(rmq_cluster_factory, show):
     assert found["reason"].startswith("retries may be on broker-b")
 
 
+@pytest.mark.parametrize("command", ["show", "trace"])
+def test_a_silent_broker_is_waited_for_once(rmq_cluster_factory, capsys, command):
+    """Each of the questions to it took the whole --timeout: show had five of them."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    for topic in ("orders", "RMQ_SYS_TRACE_TOPIC"):
+        cluster.create_topic(topic)
+    (seeded,) = cluster.send("orders", [Seed(body=b"a")], broker="broker-a")
+    rule = cluster.faults.add(faults.drop_request(), broker="broker-b")
+    words = ["message", command, seeded.msg_id, "-t", "orders", "--timeout", "500ms"]
+    assert run([*words, "-n", cluster.namesrv]) in (3, 6)
+    assert "broker-b did not answer" in capsys.readouterr().err
+    assert [each.command.code for each in rule.requests] == [RequestCode.QUERY_MESSAGE]
+
+
 def test_a_message_that_no_broker_has_is_not_found(cluster, show):
     code, rows, err = show(cluster, "0" * 32)
     assert (code, rows) == (3, None)
@@ -713,11 +727,24 @@ def test_a_message_that_no_broker_has_is_not_found(cluster, show):
     assert "or sent so lately that it is not in the index yet" in " ".join(err.split())
 
 
-def test_an_index_that_does_not_know_the_newest_message_yet_may_be_late(cluster, show):
+def test_an_id_that_the_index_does_not_know_yet_is_found_by_its_time(cluster, show):
     sent = send(cluster)
     cluster.faults.add(faults.answer(22, "no"), code=RequestCode.QUERY_MESSAGE)
-    code, rows, err = show(cluster, sent.msg_id, "-t", "orders")
+    code, rows, err = show(cluster, sent.msg_id)
     assert (code, rows) == (6, None)
     assert "the index is off, late, or of another kind" in " ".join(err.split())
-    code, (row,), _ = show(cluster, "orders@broker-a:0:0")
+    assert "looked for by its time, in its topic: --topic TOPIC" in err
+    code, (row,), err = show(cluster, sent.msg_id, "-t", "orders")
     assert (code, row["msg_id"]) == (0, sent.msg_id)
+    assert "reading 1 message of orders stored between" in err
+
+
+def test_an_id_that_is_not_found_by_its_time_either_may_still_be_there(cluster, show):
+    send(cluster)
+    cluster.faults.add(faults.answer(22, "no"), code=RequestCode.QUERY_MESSAGE)
+    code, rows, err = show(cluster, "0A000001000100000001000000000001", "-t", "orders")
+    said = " ".join(err.split())
+    assert (code, rows) == (6, None)
+    assert "broker-a cannot look it up" in said
+    assert "not in what was read by its time: " in said
+    assert "to search all of it, read the topic: rmq tail" in said

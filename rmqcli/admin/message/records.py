@@ -1,0 +1,45 @@
+"""Messages in the answers of brokers to requests that are not for consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.engine.message import Origin, PulledItem, PulledRecord
+from rmqcli.model import MessageQueue
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from rmqcli.engine.message import PulledMessage
+
+
+def has_key(message: StoredMessage, key: str) -> bool:
+    """Whether `key` is the message's id (UNIQ_KEY) or one of its keys.
+
+    A key with spaces is found where its words are adjacent.
+    """
+    return message.msg_id == key or f" {key} " in f" {message.keys or ''} "
+
+
+def count_records(body: bytes) -> int:
+    """Return how many records there are, readable or not; a batch may be one."""
+    count = at = 0
+    while at < len(body):
+        count += 1
+        at += max(4, int.from_bytes(body[at : at + 4]))
+    return count
+
+
+def decode_found(body: bytes, broker_name: str) -> list[PulledMessage]:
+    """Decode records of any queues of a broker; unreadable ones are left out."""
+    found: list[PulledMessage] = []
+    plain = decode_messages(body)
+    pulled = decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
+    for stored, message in zip(plain, pulled, strict=True):
+        if not isinstance(stored, StoredMessage):
+            continue
+        assert isinstance(message, PulledRecord | PulledItem)  # noqa: S101
+        queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
+        message.origin = Origin(queue, 0, 0)
+        found.append(message)
+    return found
