@@ -15,9 +15,10 @@ Source: `BrokerController.registerProcessor` and
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, answered
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -74,12 +75,7 @@ class HandlerTable(Generic[StateT]):
         handler = self._handlers.get(request.command.code)
         if handler is None:
             return _not_supported(request)
-        try:
-            return handler(state, request)
-        except Refusal as refusal:
-            return Reply(
-                refusal.code, refusal.remark, refusal.header, refusal.ext_fields
-            )
+        return answered(partial(handler, state, request))
 
 
 def _since(version: int, handler: Handler[StateT]) -> Handler[StateT]:

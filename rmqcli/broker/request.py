@@ -62,6 +62,14 @@ class Reply:
     body: bytes = b""
 
 
+def answered(answer: Callable[[], T]) -> T | Reply:
+    """Call a handler; return its answer, or the Refusal that it raises, as a Reply."""
+    try:
+        return answer()
+    except Refusal as refusal:
+        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRequest:
     """A request, the connection that sent it, and when it arrived."""

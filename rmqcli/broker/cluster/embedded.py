@@ -40,7 +40,6 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from rmqcli.broker.proxy.proxy import Proxy
     from rmqcli.broker.server.connection import Port, ServerLimits
@@ -175,12 +174,7 @@ class EmbeddedCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:

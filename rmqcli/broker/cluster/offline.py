@@ -52,7 +52,6 @@ from rmqcli.wire.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.profiles import VersionProfile
@@ -422,12 +421,7 @@ class StoreServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     @property

@@ -92,10 +92,7 @@ def _pull_again(
 
     The pull is not held again.
     """
-    try:
-        reply = _pull(broker, request, header, now, may_suspend=False)
-    except Refusal as refusal:
-        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
+    reply = _pull(broker, request, header, now, may_suspend=False)
     if reply is None:
         raise AssertionError("a pull that may not be held was held")
     return reply

@@ -14,7 +14,10 @@ Source: `PullRequestHoldService`, `NotifyMessageArrivingListener` and
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.broker.request import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,7 +164,8 @@ class PullRequestHoldService:
         self._count -= len(woken)
         self._put_back(key, left)
         for held in woken:
-            self._context.answer(held.request, held.pull_again(now))
+            reply = answered(partial(held.pull_again, now))
+            self._context.answer(held.request, reply)
 
     def _put_back(self, key: tuple[str, int], left: list[_Held]) -> None:
         if left:

@@ -14,8 +14,10 @@ Source: `PopLongPollingService` in apache/rocketmq.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.request import answered
 from rmqcli.broker.state.deadlines import Deadlines
 
 if TYPE_CHECKING:
@@ -169,7 +171,7 @@ class PopHolds:
             if not of_peer:
                 del self._of_peer[held.request.peer.number]
         self._remove(held)
-        reply = held.again(now)
+        reply = answered(partial(held.again, now))
         if reply is not None:
             self._context.answer(held.request, reply)
 

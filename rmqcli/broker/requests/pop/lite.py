@@ -116,18 +116,6 @@ def pop_lite_message(broker: BrokerState, request: BrokerRequest) -> Reply | Non
     return _pop(broker, request, header, now)
 
 
-def _pop_again(
-    broker: BrokerState,
-    request: BrokerRequest,
-    header: PopLiteMessageRequestHeader,
-    now: Now,
-) -> Reply | None:
-    try:
-        return _pop(broker, request, header, now)
-    except Refusal as refusal:
-        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
-
-
 def _pop(
     broker: BrokerState,
     request: BrokerRequest,
@@ -166,7 +154,7 @@ def _pop(
                 request,
                 ends_epoch_ms=ends_ms,
                 now=now,
-                again=lambda later: _pop_again(broker, request, header, later),
+                again=lambda later: _pop(broker, request, header, later),
             )
             return None
     body = b"".join(bodies)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply
 from rmqcli.broker.requests.pop.pop_message import check_readable, with_born_time
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.pop import (
@@ -42,18 +42,6 @@ def notification(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     return _notify(broker, request, header, request.now)
 
 
-def _notify_again(
-    broker: BrokerState,
-    request: BrokerRequest,
-    header: NotificationRequestHeader,
-    now: Now,
-) -> Reply | None:
-    try:
-        return _notify(broker, request, header, now)
-    except Refusal as refusal:
-        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
-
-
 def _notify(
     broker: BrokerState,
     request: BrokerRequest,
@@ -80,7 +68,7 @@ def _notify(
         request,
         ends_epoch_ms=ends_ms,
         now=now,
-        again=lambda later: _notify_again(broker, request, header, later),
+        again=lambda later: _notify(broker, request, header, later),
     )
     return None
 

@@ -109,18 +109,6 @@ def with_born_time(request: BrokerRequest, now: Now) -> BrokerRequest:
     return request
 
 
-def _pop_again(
-    broker: BrokerState,
-    request: BrokerRequest,
-    header: PopMessageRequestHeader,
-    now: Now,
-) -> Reply | None:
-    try:
-        return _pop(broker, request, header, now)
-    except Refusal as refusal:
-        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
-
-
 def _pop(
     broker: BrokerState,
     request: BrokerRequest,
@@ -150,7 +138,7 @@ def _pop(
                 request,
                 ends_epoch_ms=ends_ms,
                 now=now,
-                again=lambda later: _pop_again(broker, request, header, later),
+                again=lambda later: _pop(broker, request, header, later),
                 message_filter=message_filter,
             )
             if pop.rest_num > 0 and pop.has_moved:
