@@ -1,13 +1,13 @@
 """Options that select and format messages, and errors about topics and filters.
 
-`rmq tail`, `rmq consume` and `rmq export` share them, so that the same option has the
-same help and the same mistake has the same error.
+The commands that read messages share them, so that the same option has the same help
+and the same mistake has the same error.
 """
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.options import option
 from rmqcli.errors import BrokerError, FilterError, RmqError, TextError, UsageError
@@ -42,6 +42,47 @@ def sql_option(*, section: str = "") -> Declaration:
         metavar="EXPR",
         help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
     )
+
+
+def property_option(*, section: str = "", which: str = "Only messages") -> Declaration:
+    """`--property`."""
+    return option(
+        "--property",
+        parser=_parse_property,
+        section=section,
+        metavar="NAME=GLOB",
+        help=f"{which} whose property matches; repeatable, all must match.",
+    )
+
+
+def grep_option(*, section: str = "", which: str = "Only messages") -> Declaration:
+    """`--grep`."""
+    return option(
+        "--grep",
+        parser=_parse_grep,
+        section=section,
+        metavar="REGEX",
+        help=f"{which} whose body matches.",
+    )
+
+
+def not_option(*, section: str = "") -> Declaration:
+    """`--not`."""
+    return option("--not", section=section, help="Invert --key, --property and --grep.")
+
+
+def _parse_property(text: str) -> tuple[str, str]:
+    """Read the value of `--property`. Raises TextError."""
+    from rmqcli.admin.tail.filter import parse_property_glob
+
+    return parse_property_glob(text)
+
+
+def _parse_grep(text: str) -> Any:  # re.Pattern, which Typer would read
+    """Read the value of `--grep`. Raises TextError."""
+    from rmqcli.admin.tail.filter import parse_pattern
+
+    return parse_pattern(text)
 
 
 def refuse_empty(**given: str | None) -> None:

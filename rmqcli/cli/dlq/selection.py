@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rmqcli.cli.options import argument, option, position_option, refuse_together
 from rmqcli.cli.selection import (
     decode_option,
+    grep_option,
+    not_option,
+    property_option,
     read_where,
     refuse_empty,
     tag_option,
     where_option,
 )
-from rmqcli.cli.tail.command import parse_grep, parse_property
 from rmqcli.errors import PartialError, UsageError
 
 if TYPE_CHECKING:
@@ -55,30 +57,9 @@ class LetterOptions:
             help="Only messages with this key or message ID.",
         ),
     ] = None
-    property_: Annotated[
-        list[Any] | None,
-        option(
-            "--property",
-            parser=parse_property,
-            section=WHICH,
-            metavar="NAME=GLOB",
-            help="Only messages whose property matches; repeatable, all must match.",
-        ),
-    ] = None
-    grep: Annotated[
-        Any,
-        option(
-            parser=parse_grep,
-            section=WHICH,
-            metavar="REGEX",
-            help="Only messages whose body matches.",
-        ),
-    ] = None
-    not_: Annotated[
-        bool,
-        option("--not", section=WHICH, help="Invert --key, --property and --grep."),
-    ] = False
-
+    property_: Annotated[list[Any] | None, property_option(section=WHICH)] = None
+    grep: Annotated[Any, grep_option(section=WHICH)] = None
+    not_: Annotated[bool, not_option(section=WHICH)] = False
     where: Annotated[str | None, where_option(section=WHICH)] = None
     decode: Annotated[Any, decode_option()] = None
 

@@ -22,16 +22,13 @@ from rmqcli.cli.selection import (
     check_decode,
     decode_option,
     format_option,
+    grep_option,
+    property_option,
     read_where,
     refuse_empty,
     where_option,
 )
-from rmqcli.cli.tail.command import (
-    TailOptions,
-    from_queue_option,
-    parse_grep,
-    parse_property,
-)
+from rmqcli.cli.tail.command import TailOptions, from_queue_option
 from rmqcli.cli.ui.records.output import (
     FORMATS,
     HELP_FIELDS,
@@ -57,19 +54,8 @@ class FindOptions:
     key: Annotated[
         str | None, option(metavar="KEY", help="Messages with this key or message ID.")
     ] = None
-    property_: Annotated[
-        list[Any] | None,
-        option(
-            "--property",
-            parser=parse_property,
-            metavar="NAME=GLOB",
-            help="Messages whose property matches; repeatable, all must match.",
-        ),
-    ] = None
-    grep: Annotated[
-        Any,
-        option(parser=parse_grep, metavar="REGEX", help="Messages whose body matches."),
-    ] = None
+    property_: Annotated[list[Any] | None, property_option(which="Messages")] = None
+    grep: Annotated[Any, grep_option(which="Messages")] = None
     where: Annotated[str | None, where_option()] = None
     from_: Annotated[
         Any, position_option("--from", help="Start (default: earliest).")

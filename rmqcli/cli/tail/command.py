@@ -30,6 +30,9 @@ from rmqcli.cli.selection import (
     check_decode,
     decode_option,
     format_option,
+    grep_option,
+    not_option,
+    property_option,
     read_where,
     refuse_empty,
     sql_option,
@@ -106,20 +109,6 @@ def parse_rate(text: str) -> float:
         hint = "write messages per second, for example 100/s or 0.5/s"
         raise TextError(text, "not a rate", start=0, end=len(text), hint=hint)
     return rate
-
-
-def parse_property(text: str) -> tuple[str, str]:
-    """Read the value of `--property`. Raises TextError."""
-    from rmqcli.admin.tail.filter import parse_property_glob
-
-    return parse_property_glob(text)
-
-
-def parse_grep(text: str) -> Any:  # re.Pattern, which Typer would read
-    """Read the value of `--grep`. Raises TextError."""
-    from rmqcli.admin.tail.filter import parse_pattern
-
-    return parse_pattern(text)
 
 
 def _parse_queue_position(text: str) -> Any:
@@ -204,29 +193,9 @@ class TailOptions:
             help="Only messages with this key or ID; faster: rmq message find.",
         ),
     ] = None
-    property_: Annotated[
-        list[Any] | None,
-        option(
-            "--property",
-            parser=parse_property,
-            section=_WHICH,
-            metavar="NAME=GLOB",
-            help="Only messages whose property matches; repeatable, all must match.",
-        ),
-    ] = None
-    grep: Annotated[
-        Any,
-        option(
-            parser=parse_grep,
-            section=_WHICH,
-            metavar="REGEX",
-            help="Only messages whose body matches.",
-        ),
-    ] = None
-    not_: Annotated[
-        bool,
-        option("--not", section=_WHICH, help="Invert --key, --property and --grep."),
-    ] = False
+    property_: Annotated[list[Any] | None, property_option(section=_WHICH)] = None
+    grep: Annotated[Any, grep_option(section=_WHICH)] = None
+    not_: Annotated[bool, not_option(section=_WHICH)] = False
     where: Annotated[str | None, where_option(section=_WHICH)] = None
     around_group: Annotated[
         str | None,
