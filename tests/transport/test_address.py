@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 
 import pytest
 
 from rmqcli.errors import ConnectError, UsageError
-from rmqcli.transport.address import look_up, map_address, parse_address
+from rmqcli.transport.address import (
+    check_listens,
+    look_up,
+    map_address,
+    parse_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +106,19 @@ def test_a_mapped_address_keeps_its_text_and_the_host_of_its_certificate(
 def test_a_mapped_address_names_both_in_messages():
     assert str(map_address("a:1", {"a": "[::1]"})) == "a:1 (mapped to [::1]:1)"
     assert str(map_address("a:1", {"b": "c"})) == "a:1"
+
+
+def test_a_check_of_an_address_that_does_not_answer_ends_with_its_time():
+    """A queue of connections that is full drops further ones."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+        ExitStack() as open_,
+    ):
+        address = parse_address(f"127.0.0.1:{server.getsockname()[1]}")
+        check_listens(address, timeout_ms=60_000)
+        for _ in range(3):
+            waiting = open_.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        with pytest.raises(ConnectError, match="timed out"):
+            check_listens(address, timeout_ms=50)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqcli.errors import DeadlineError
+from rmqcli.testing import ManualClock
 from rmqcli.transport.loop import COMPACT_FROM, RequestDeadlines
+from rmqcli.transport.remoting import RemotingClient
+from rmqcli.wire.command import RemotingCommand
+from tests.kit.waiting import wait_until
+from tests.transport.peer import Peer, silent
 
 
 class Owner:
@@ -35,6 +41,26 @@ def test_exactly_the_unanswered_expire_and_in_order(requests):
     assert first == [opaque for at, opaque in sorted(due) if at <= 25]
     assert owner.expired == [opaque for _, opaque in sorted(due)]
     assert deadlines.next_ms() is None
+
+
+def test_time_in_which_nothing_drives_the_client_does_not_count():
+    """After a program was suspended, its requests would all have expired."""
+    clock = ManualClock()
+    with Peer(silent) as peer, RemotingClient(clock=clock) as client:
+        reply = client.submit(peer.address, RemotingCommand(11), timeout_ms=1_000)
+
+        def is_connected():
+            client.poll(0)
+            return client.counters.connections == 1
+
+        wait_until(is_connected)
+        for pause_ms in (3_600_000, 101, *[100] * 9):
+            clock.now_ms += pause_ms
+            client.poll(0)
+            assert not reply.is_done
+        clock.now_ms += 100
+        client.poll(0)
+        assert isinstance(reply.outcome(), DeadlineError)
 
 
 def test_answered_requests_do_not_pile_up():
