@@ -100,7 +100,9 @@ SCOPES = {
         ("rmqcli/consumer/*.py",), ("tests/consumer", "tests/test_checked.py")
     ),
     "decode": Scope(("rmqcli/decode/*.py",), ("tests/decode",)),
-    "engine": Scope(("rmqcli/engine/*.py",), ("tests/engine",)),
+    "engine": Scope(
+        ("rmqcli/engine/*.py",), ("tests/engine", "tests/admin/lag/test_model.py")
+    ),
     "producer": Scope(
         ("rmqcli/producer/*.py",),
         ("tests/producer", "tests/cli/test_send*.py", "tests/test_checked.py"),

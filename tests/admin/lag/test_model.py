@@ -173,6 +173,21 @@ def test_an_empty_queue_without_commits_spoils_nothing():
 
 
 @pytest.mark.parametrize(
+    ("committed", "reason"),
+    [
+        (1, "3 messages deleted before the group read them"),
+        (3, "1 message deleted before the group read them"),
+        (4, None),
+        (10, None),
+        (12, "committed 2 beyond the end of the queue"),
+    ],
+)
+def test_a_queue_outside_its_messages_says_by_how_much(committed, reason):
+    lag = compute_lag(GroupReading(group="G", queues=[queue(committed, 4, 10)]))
+    assert [each.reason for each in lag.queues] == [reason]
+
+
+@pytest.mark.parametrize(
     ("readings", "state"),
     [
         ([queue(10, 0, 10)], GroupState.OK),
