@@ -153,6 +153,9 @@ if TYPE_CHECKING:
         TransactionSendResult,
     )
     from rmqcli.proxy.message import ProxyMessage
+    from rmqcli.redrive.library import Redrive, RedriveReport
+    from rmqcli.redrive.log import LetterPlace, LetterResult
+    from rmqcli.redrive.redrive import LeftOut, RedrivePlan
     from rmqcli.spark.source.data_source import RocketMQDataSource
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
@@ -241,6 +244,9 @@ _NAMES = {
     ),
     "rmqcli.api.calls.send": ("SendStatus",),
     "rmqcli.cluster": ("Cluster", "connect"),
+    "rmqcli.redrive.library": ("Redrive", "RedriveReport"),
+    "rmqcli.redrive.log": ("LetterPlace", "LetterResult"),
+    "rmqcli.redrive.redrive": ("LeftOut", "RedrivePlan"),
     "rmqcli.config": ("ClientConfig",),
     "rmqcli.consumer.consumer": ("Consumer",),
     "rmqcli.consumer.subscriptions": ("sql",),
@@ -385,7 +391,10 @@ __all__ = [
     "LagState",
     "LastN",
     "Latest",
+    "LeftOut",
     "LetterList",
+    "LetterPlace",
+    "LetterResult",
     "LocalTransactionState",
     "MemberStacks",
     "Message",
@@ -420,6 +429,9 @@ __all__ = [
     "RecallPlan",
     "ReceiptHandleError",
     "ReceivedMessage",
+    "Redrive",
+    "RedrivePlan",
+    "RedriveReport",
     "RefusedError",
     "ResendPlan",
     "ResendResult",

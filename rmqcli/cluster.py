@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer
     from rmqcli.producer.transactions import LocalTransactionState
+    from rmqcli.redrive.library import Redrive
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
 
@@ -214,6 +215,68 @@ class Cluster:
         )
         self._made.callback(consumer.close)
         return consumer
+
+    @checks_arguments()
+    def redrive(
+        self,
+        group: str,
+        *,
+        to: str = "origin",
+        from_: str | Position | None = None,
+        until: str | Position | None = None,
+        last: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        pattern: str | None = None,
+        where: str | None = None,
+        decode: str | None = None,
+        again: bool = False,
+        log: Path | None = None,
+    ) -> Redrive:
+        """Create a Redrive: `plan` says what it would send, `execute` sends.
+
+        The arguments are the options of `rmq dlq redrive`: `to` is "origin", "retry" or
+        a topic; `properties` maps names to globs; `pattern` is a regular expression
+        that bodies match; `decode` is the format of bodies for `where`, such as "json".
+        `log` is the file of what was sent; None for that of the command. Raises
+        UsageError when only a proxy is known, and TextError for a text that is wrong.
+        """
+        self.need_namesrv("Redrive")
+        from rmqcli.admin.tail.filter import make_filter, parse_pattern
+        from rmqcli.admin.tail.where import parse_where
+        from rmqcli.decode import parse_decode
+        from rmqcli.position import parse_position
+        from rmqcli.redrive.library import Redrive
+        from rmqcli.redrive.redrive import RedriveRequest
+
+        if decode is not None and where is None:
+            raise UsageError("decode needs where")
+        start, end = (
+            parse_position(each, tz=None) if isinstance(each, str) else each
+            for each in (from_, until)
+        )
+        condition = None
+        if where is not None:
+            values = None if decode is None else parse_decode(decode)
+            condition = parse_where(where, decode=values)
+        wanted = make_filter(
+            tag=tag,
+            key=key,
+            properties=tuple((properties or {}).items()),
+            pattern=None if pattern is None else parse_pattern(pattern),
+            where=condition,
+        )
+        request = RedriveRequest(
+            group=group,
+            filter=wanted,
+            to=to,
+            start=start,
+            end=end,
+            last=last,
+            again=again,
+        )
+        return Redrive(self.config, request, log=log)
 
     def need_namesrv(self, what: str) -> None:
         """Raise UsageError when no name servers were configured.

@@ -40,6 +40,8 @@ _LINE_BYTES_MAX: Final = 64 << 20
 #: A queue whose letters are further apart is not a queue of dead letters: its states
 #: would need 2 GB.
 _SPAN_MAX: Final = 200_000_000
+_BLOCK: Final = 4_096
+_NO_PLACES: Final = bytes(8 * _BLOCK)
 
 #: What the log says of a letter.
 NEW: Final = 0
@@ -93,12 +95,28 @@ class LetterResult(NamedTuple):
         return self.status in _STORED
 
 
-class LetterStates:
-    """What a log says of each letter; ten bytes for each offset."""
+class _Block:
+    """The states of _BLOCK neighbours, and their commit log offsets."""
+
+    __slots__ = ("places", "states")
 
     def __init__(self) -> None:
-        #: (broker, queue id) -> first offset, states, commit log offsets
-        self._queues: dict[tuple[str, int], tuple[int, bytearray, array[int]]] = {}
+        self.states = bytearray(_BLOCK)
+        self.places = array("q", _NO_PLACES)
+
+
+class LetterStates:
+    """What a log says of each letter; nine bytes for each offset.
+
+    They are in blocks of one size: one array for each queue, which grows, takes three
+    times the memory while it is copied.
+    """
+
+    def __init__(self) -> None:
+        #: (broker, queue id) -> offset // _BLOCK -> block
+        self._queues: dict[tuple[str, int], dict[int, _Block]] = {}
+        #: (broker, queue id) -> the lowest and the highest offset
+        self._bounds: dict[tuple[str, int], tuple[int, int]] = {}
         #: the expression (`where`) by which the last redrive chose letters
         self.chosen_by: str | None = None
 
@@ -109,73 +127,48 @@ class LetterStates:
 
     def get(self, place: LetterPlace) -> int:
         """Return NEW, DOUBTFUL or SENT."""
-        found = self._queues.get((place.broker_name, place.queue_id))
-        if found is None:
-            return NEW
-        base, states, places = found
-        at = place.queue_offset - base
-        if not 0 <= at < len(states) or places[at] != place.commit_log_offset:
-            return NEW
-        return states[at]
+        return self.of(place.broker_name, place.queue_id)(place)
 
     def of(
         self, broker_name: str, queue_id: int
-    ) -> Callable[[StoredMessage | DecodeFailure], int]:
+    ) -> Callable[[LetterPlace | StoredMessage | DecodeFailure], int]:
         """Return a function that does what `get` does for the letters of a queue."""
         key, queues = (broker_name, queue_id), self._queues
 
-        def state_of(letter: StoredMessage | DecodeFailure) -> int:
-            found = queues.get(key)
-            if found is None or letter.queue_offset is None:
+        def state_of(letter: LetterPlace | StoredMessage | DecodeFailure) -> int:
+            blocks = queues.get(key)
+            if blocks is None or letter.queue_offset is None:
                 return NEW
-            base, states, places = found
-            at = letter.queue_offset - base
-            if not 0 <= at < len(states) or places[at] != letter.commit_log_offset:
+            number, at = divmod(letter.queue_offset, _BLOCK)
+            block = blocks.get(number)
+            if block is None or block.places[at] != letter.commit_log_offset:
                 return NEW
-            return states[at]
+            return block.states[at]
 
         return state_of
 
-    def set_all(self, places: Sequence[LetterPlace], state: int) -> None:
-        """Note the state of letters; fast for neighbours. Raises as `set`."""
-        for (broker_name, queue_id), some in groupby(places, itemgetter(0, 1)):
-            run = list(some)
-            self.set(run[0], state)
-            self.set(run[-1], state)
-            base, states, kept = self._queues[broker_name, queue_id]
-            first, end = run[0].queue_offset, run[-1].queue_offset + 1
-            if end - first == len(run) and [e.queue_offset for e in run] == list(
-                range(first, end)
-            ):
-                states[first - base : end - base] = bytes([state]) * len(run)
-                kept[first - base : end - base] = array(
-                    "q", [each.commit_log_offset for each in run]
-                )
-                continue
-            for each in run:
-                self.set(each, state)
-
     def set(self, place: LetterPlace, state: int) -> None:
         """Note the state of a letter. Raises ValueError far from the others."""
-        key = place.broker_name, place.queue_id
-        base, states, places = self._queues.get(
-            key, (place.queue_offset, bytearray(), array("q"))
-        )
-        first = min(base, place.queue_offset)
-        if max(base + len(states), place.queue_offset + 1) - first > _SPAN_MAX:
-            raise ValueError(f"{place} is too far from the other letters")
-        if place.queue_offset < base:
-            before = base - place.queue_offset
-            states[:0] = bytes(before)
-            places[:0] = array("q", bytes(8 * before))
-            base = place.queue_offset
-        at = place.queue_offset - base
-        if at >= len(states):
-            more = at + 1 - len(states)
-            states.extend(bytes(more))
-            places.frombytes(bytes(8 * more))
-        states[at], places[at] = state, place.commit_log_offset
-        self._queues[key] = base, states, places
+        self.set_all((place,), state)
+
+    def set_all(self, places: Iterable[LetterPlace], state: int) -> None:
+        """Note the state of letters. Raises as `set`."""
+        for key, run in groupby(places, itemgetter(0, 1)):
+            blocks = self._queues.setdefault(key, {})
+            bounds = self._bounds.get(key)
+            for place in run:
+                offset = place.queue_offset
+                low, high = bounds or (offset, offset)
+                bounds = min(low, offset), max(high, offset)
+                if bounds[1] + 1 - bounds[0] > _SPAN_MAX:
+                    raise ValueError(f"{place} is too far from the other letters")
+                number, at = divmod(offset, _BLOCK)
+                block = blocks.get(number)
+                if block is None:
+                    block = blocks[number] = _Block()
+                block.states[at], block.places[at] = state, place.commit_log_offset
+            if bounds is not None:
+                self._bounds[key] = bounds
 
 
 class LogFile(Protocol):
@@ -313,8 +306,7 @@ def _take(states: LetterStates, entry: dict[str, Any]) -> int:
         states.chosen_by = entry["chosen_by"]
         if not isinstance(states.chosen_by, str | None):
             raise TypeError(f"{states.chosen_by!r:.40} is not an expression")
-    for row in entry.get("intent", ()):
-        states.set(_place(row), DOUBTFUL)
+    states.set_all(map(_place, entry.get("intent", ())), DOUBTFUL)
     for row in entry.get("outcome", ()):
         status = str(row[4])
         state = SENT if status in _STORED else DOUBTFUL if status == UNKNOWN else NEW

@@ -258,7 +258,8 @@ class _Targets:
                 return _Chosen(
                     "",
                     f"the group consumes {topic} by POP, and does not read"
-                    f" {retry_topic(request.group)}",
+                    f" {retry_topic(request.group)}; brokers take nothing for the retry"
+                    " topics of POP",
                 )
             topic = retry_topic(request.group)
         elif topic.startswith("%"):
@@ -330,6 +331,10 @@ class _Targets:
 
     def _check_retry(self) -> set[str]:
         """Return the topics that the group consumes by POP.
+
+        To the retry topics of POP nothing is sent. Brokers of 5.5.0 refuse the name of
+        V2, for its `+`; that of V1 they take for the retry topic of a group
+        GROUP_TOPIC, which they create if there is none.
 
         Raises RefusedError if nothing shows that the group reads its retry topic: then
         what is sent there would stay there.

@@ -105,6 +105,23 @@ def test_a_loop_over_a_consumer(cluster, tmp_path):
     assert committed(cluster, "report", "orders")[1] == 3
 
 
+def test_dead_letters_that_a_program_sends_again(cluster, tmp_path):
+    cluster.create_group("billing")
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send(
+        "%DLQ%billing",
+        [
+            Seed(body=body, properties={"RETRY_TOPIC": "orders"})
+            for body in (b'{"a":1}', b'{"a":2}', b"{", b'{"a":1,"b":2}')
+        ],
+    )
+    shown = finished(cluster, program("dead-letters", "In Python"), tmp_path)
+    left_out = (
+        "{'its body could not be decoded': LeftOut(count=1, example='broker-a:0:2')}"
+    )
+    assert shown == [f"{{'orders': 2}} {left_out} ('broker-a:0:2',)", "2 [] False"]
+
+
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
     shown = finished(cluster, program("library", "Receive and acknowledge"), tmp_path)

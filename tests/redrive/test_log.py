@@ -251,3 +251,20 @@ def test_letters_that_are_too_far_apart_are_of_no_queue(monkeypatch):
         states.set(first, SENT)
     states.set(first._replace(queue_id=1), SENT)  # another queue
     assert [states.get(each) for each in (A0, last, first)] == [SENT, DOUBTFUL, NEW]
+
+
+def test_states_of_distant_neighbours_are_kept_apart():
+    states = LetterStates()
+    offsets = (8_191, 0, 4_096, 4_095, 100_000)
+    places = [
+        A0._replace(queue_offset=offset, commit_log_offset=offset + 1)
+        for offset in offsets
+    ]
+    states.set_all([*places, B0], DOUBTFUL)
+    states.set_all(places[1:3], SENT)
+    assert [states.get(each) for each in (*places, B0)] == [
+        *(DOUBTFUL, SENT, SENT, DOUBTFUL, DOUBTFUL),
+        DOUBTFUL,
+    ]
+    assert states.get(places[0]._replace(queue_offset=8_190)) == NEW
+    assert states.get(places[0]._replace(queue_offset=8_192)) == NEW

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,6 @@ from rmqcli.cli.ui.output import Column, emit_json, write_table
 from rmqcli.errors import (
     ExitCode,
     PartialError,
-    RefusedError,
     TransportError,
     UsageError,
 )
@@ -24,14 +22,13 @@ from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
-    from rmqcli.redrive.log import LetterResult, LetterStates, RedriveLog
+    from rmqcli.redrive.library import RedriveReport
+    from rmqcli.redrive.log import LetterStates, RedriveLog
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 _HOW = "How to send"
 #: More letters than this are not listed on stderr.
 _LISTED = 20
-#: Failed letters that the result lists.
-_FAILURES_MAX = 1_000
 
 COLUMNS = (
     Column(
@@ -225,17 +222,13 @@ def _execute(
     from rmqcli.cli.confirm import confirm_by_name
     from rmqcli.cli.ui.interrupts import deferred
     from rmqcli.cli.ui.progress import Progress
+    from rmqcli.redrive.library import RedriveReport, refuse_unread
     from rmqcli.redrive.redrive import RedriveRun
 
     if plan.unread:
         _warn(common, plan)
-        raise RefusedError(
-            f"{counted(len(plan.unread), 'queue')} could not be read to the end:"
-            " nothing was sent",
-            hint=next(iter(plan.unread.values())).hint
-            or "try again when all brokers can be reached",
-        )
-    done = _Done()
+    refuse_unread(plan)
+    done = RedriveReport(plan)
     if not plan.count:
         _write(common, plan, path, done)
         _warn(common, plan)
@@ -276,7 +269,7 @@ def _execute(
         common.messages.warn(
             f"{counted(done.unknown, 'letter')} may or may not have been sent, because"
             " no answer came; the next redrive sends them again: "
-            + _listed(done.unknown_places, done.unknown)
+            + _listed(done.unknown_letters, done.unknown)
         )
     given_up = run.given_up
     if isinstance(given_up, TransportError) and done.stored + done.unknown:
@@ -288,34 +281,8 @@ def _execute(
         raise given_up
     for error in run.unread.values():
         common.messages.warn(error.message)
-    complete = done.stored == plan.count and not run.unread and not plan.undecoded
-    return ExitCode.OK if complete else ExitCode.PARTIAL
-
-
-class _Done:
-    """What became of the letters."""
-
-    def __init__(self) -> None:
-        self.stored = 0
-        self.unknown = 0
-        self.unknown_places: list[str] = []
-        self.by_topic: Counter[str] = Counter()
-        self.by_error: Counter[str] = Counter()
-        self.failures: list[LetterResult] = []
-
-    def add(self, results: list[LetterResult]) -> None:
-        for each in results:
-            if each.is_stored:
-                self.stored += 1
-                self.by_topic[each.topic] += 1
-                continue
-            if each.status == "UNKNOWN":
-                self.unknown += 1
-                if len(self.unknown_places) < _FAILURES_MAX:
-                    self.unknown_places.append(str(each.place))
-            self.by_error[f"{each.status}: {each.error or 'not sent'}"] += 1
-            if len(self.failures) < _FAILURES_MAX:
-                self.failures.append(each)
+    done.unread = run.unread
+    return ExitCode.OK if done.is_complete else ExitCode.PARTIAL
 
 
 def _warn(common: Common, plan: RedrivePlan) -> None:
@@ -369,7 +336,9 @@ def _write_plan_table(common: Common, plan: RedrivePlan) -> None:
     write_table(_rows(plan), columns=COLUMNS, color=common.use_color, stream=sys.stderr)
 
 
-def _write(common: Common, plan: RedrivePlan, path: Path, done: _Done | None) -> None:
+def _write(
+    common: Common, plan: RedrivePlan, path: Path, done: RedriveReport | None
+) -> None:
     if common.output == "table":
         if done is None:
             write_table(_rows(plan), columns=COLUMNS, color=common.use_color)
@@ -421,13 +390,13 @@ def _write(common: Common, plan: RedrivePlan, path: Path, done: _Done | None) ->
     )
 
 
-def _result_rows(done: _Done) -> list[dict[str, object]]:
+def _result_rows(done: RedriveReport) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
         {"result": "sent", "count": count, "topic": topic, "reason": None}
         for topic, count in sorted(done.by_topic.items())
     ]
     rows += [
         {"result": "failed", "count": count, "topic": None, "reason": reason}
-        for reason, count in done.by_error.most_common()
+        for reason, count in sorted(done.by_error.items(), key=lambda e: -e[1])
     ]
     return rows

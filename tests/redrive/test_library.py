@@ -1,0 +1,132 @@
+"""`Cluster.redrive`: dead letters are sent again by a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli import (
+    Admin,
+    LetterPlace,
+    NoBrokerError,
+    NotFoundError,
+    RedriveReport,
+    TextError,
+    UsageError,
+    connect,
+)
+from rmqcli.broker import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import make_letters
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    """Four letters of the group billing on one broker."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    bodies = ['{"a":1}', "{", '{"a":2}', '{"a":1,"b":3}']
+    make_letters(cluster, "billing", "orders", bodies)
+    return cluster
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log.jsonl"
+
+
+def redriven(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        return [
+            message.body
+            for message in admin.read("orders")
+            if "RMQ_REDRIVEN_FROM" in message.properties
+        ]
+
+
+def test_a_plan_changes_nothing_and_execute_sends_each_letter_once(cluster, log):
+    redrive = connect(cluster.namesrv).redrive("billing", log=log)
+    plan = redrive.plan()
+    assert (plan.count, plan.targets, plan.left_out) == (4, {"orders": 4}, {})
+    assert not log.exists()
+    assert redriven(cluster) == []
+    batches: list[Any] = []
+    report = redrive.execute(on_batch=batches.append)
+    assert isinstance(report, RedriveReport)
+    assert (report.stored, report.unknown, report.failures) == (4, 0, [])
+    assert (report.is_complete, report.given_up, report.unread) == (True, None, {})
+    assert report.by_topic == {"orders": 4}
+    (results,) = batches
+    assert [(each.place.queue_offset, each.status) for each in results] == [
+        (0, "SEND_OK"),
+        (1, "SEND_OK"),
+        (2, "SEND_OK"),
+        (3, "SEND_OK"),
+    ]
+    assert isinstance(results[0].place, LetterPlace)
+    assert len(redriven(cluster)) == 4
+    again = redrive.execute()
+    assert (again.stored, again.is_complete) == (0, True)
+    assert again.plan.left_out["redriven before"].count == 4
+    assert len(redriven(cluster)) == 4
+
+
+def test_letters_are_chosen_as_by_the_command(cluster, log):
+    with connect(cluster.namesrv) as connected:
+        redrive = connected.redrive(
+            "billing",
+            where="value.a = 1",
+            decode="json",
+            pattern="a|{$",
+            from_="earliest",
+            log=log,
+        )
+        report = redrive.execute()
+    assert (report.stored, report.is_complete) == (2, False)
+    assert report.plan.undecoded == ("broker-a:0:1",)
+    assert redriven(cluster) == [b'{"a":1}', b'{"a":1,"b":3}']
+
+
+def test_an_error_of_the_program_ends_the_redrive_after_a_whole_batch(cluster, log):
+    redrive = connect(cluster.namesrv).redrive("billing", log=log)
+
+    def fail(results):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        redrive.execute(rate_per_s=1, on_batch=fail)
+    assert len(redriven(cluster)) == 1
+    assert redrive.plan().doubtful == ()
+    assert redrive.execute().stored == 3
+
+
+def test_a_report_says_why_sending_stopped(cluster, log):
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        cluster.faults.add(faults.drop_answer(), code=code)
+    report = connect(cluster.namesrv, timeout_ms=300).redrive("billing", log=log)
+    done = report.execute()
+    assert (done.stored, done.unknown, done.is_complete) == (0, 4, False)
+    assert done.unknown_letters[0] == "broker-a:0:0"
+    assert done.given_up is not None
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_sent(cluster, log):
+    connected = connect(cluster.namesrv, timeout_ms=300)
+    with pytest.raises(NotFoundError) as caught:
+        connected.redrive("nobody", log=log).plan()
+    assert "group nobody has no dead letters" in caught.value.message
+    with pytest.raises(UsageError, match="decode needs where"):
+        connected.redrive("billing", decode="json")
+    with pytest.raises(TextError):
+        connected.redrive("billing", where="valu = 1")
+    with pytest.raises(TypeError, match="again"):
+        connected.redrive("billing", again=1)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(UsageError, match="Redrive needs name servers"):
+        connect(endpoints="127.0.0.1:1").redrive("billing")
+    cluster.broker().hang()
+    with pytest.raises(NoBrokerError):
+        connected.redrive("billing", log=log).execute()
+    cluster.broker().resume()
+    assert redriven(cluster) == []
