@@ -20,9 +20,10 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import RmqError
+from rmqcli.errors import ConfigError, RmqError
 from rmqcli.model import MASTER_ID
 from rmqcli.tasks import Request
+from rmqcli.wire.ids import host_bytes
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -45,6 +46,23 @@ def reader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:
     """
     found = {broker.broker_name: reading_address(broker) for broker in brokers}
     return {name: each[1] for name, each in sorted(found.items()) if each is not None}
+
+
+def addresses_of_host(broker: BrokerData, host: str) -> list[str]:
+    """Return the addresses of a broker at which the host of an offset id may be.
+
+    `host` is the "ip:port" that the broker writes with each record. IPv6 addresses have
+    several spellings; and an address that is a name, with this port, may be any host.
+    """
+    found = []
+    for address in dict.fromkeys(broker.addresses.values()):
+        try:
+            is_it = host_bytes(address) == host_bytes(host)
+        except ConfigError:
+            is_it = address.rpartition(":")[2] == host.rpartition(":")[2]
+        if is_it:
+            found.append(address)
+    return found
 
 
 def ask_each(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.brokers import ThreadPoolQueue, list_brokers
+from rmqcli.admin.brokers import ThreadPoolQueue, addresses_of_host, list_brokers
 from rmqcli.api.client import Client
 from rmqcli.cli.broker import broker_row
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError
+from rmqcli.model import BrokerData
 from rmqcli.wire import fastjson
 from rmqcli.wire.codes import RequestCode
 from tests.transport.peer import Peer, free_port
@@ -169,3 +170,24 @@ def test_real_brokers_report_slaves_from_5_0_on(real_cluster):
         assert (row.slaves, row.slaves_in_sync, row.slaves_reason) == (0, 0, None)
     assert (row.send_queue.size, row.send_queue.capacity) == (0, 10_000)
     assert row.page_cache_lock_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("addresses", "host", "found"),
+    [
+        (["10.0.0.1:10911", "10.0.0.2:10911"], "10.0.0.2:10911", ["10.0.0.2:10911"]),
+        (["10.0.0.1:10911"], "10.0.0.1:10912", []),
+        (["[fe80::1]:10911"], "[fe80:0:0:0:0:0:0:1]:10911", ["[fe80::1]:10911"]),
+        (["[fe80::2]:10911"], "[fe80:0:0:0:0:0:0:1]:10911", []),
+        # What a name stands for is not known here: the record states its host.
+        (["broker-a.example:10911"], "10.0.0.1:10911", ["broker-a.example:10911"]),
+        (["broker-a.example:10911"], "10.0.0.1:10912", []),
+    ],
+)
+def test_the_host_of_an_offset_id_is_found_among_the_addresses_of_a_broker(
+    addresses, host, found
+):
+    broker = BrokerData(
+        cluster="c", broker_name="a", addresses=dict(enumerate(addresses))
+    )
+    assert addresses_of_host(broker, host) == found

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from rmqcli.errors import DecodeError
 from rmqcli.testing import ManualClock
 from tests.kit.records import body_of, checked_records
 
+CERTS = Path(__file__).parents[1] / "transport" / "certs"
 WHOLE = ["--from", "earliest", "--to", "latest", "-o", "jsonl"]
 JSON = {"schema": '{"type": "object"}', "schemaType": "JSON"}
 #: How long is waited for an answer that does not come.
@@ -38,7 +41,7 @@ class _Quiet(ThreadingHTTPServer):
 class Server:
     """Answers `answers[path]`: bytes, JSON, or what is called with the handler."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
         self.answers: dict[str, Any] = {}
         #: the path of each request, and its Authorization
         self.asked: list[tuple[str, str | None]] = []
@@ -68,6 +71,15 @@ class Server:
 
         self._server = _Quiet(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            files = CERTS / f"{certificate}.pem", CERTS / f"{certificate}.key"
+            context.load_cert_chain(*files)
+            # The thread of a connection shakes hands, not the one that accepts it.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self.url = f"https://localhost:{self._server.server_port}"
 
     @property
     def paths(self):
@@ -107,6 +119,26 @@ def error_of(decode, body):
     with pytest.raises(DecodeError) as caught:
         decode.value(body)
     return caught.value.message
+
+
+def test_a_registry_with_a_certificate_of_a_private_authority_is_asked(monkeypatch):
+    with Server("local").running() as server:
+        server.answers["/schemas/ids/7"] = JSON
+        said = error_of(decoder(server), framed(7))
+        assert "TLS handshake with localhost:" in said
+        assert "unable to get local issuer certificate" in said
+        assert server.asked == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(CERTS / "ca.pem"))
+        assert decoder(server).value(framed(7, b'{"a": 1}')) == {"a": 1}
+        assert server.paths == ["/schemas/ids/7"]
+
+
+def test_a_registry_with_a_certificate_for_another_name_is_not_asked(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTS / "ca.pem"))
+    with Server("elsewhere").running() as server:
+        server.answers["/schemas/ids/7"] = JSON
+        assert "TLS handshake with localhost:" in error_of(decoder(server), framed(7))
+        assert server.asked == []
 
 
 # --- the commands

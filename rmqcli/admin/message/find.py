@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import reader_addresses
+from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqcli.admin.message.records import count_records, decode_found, has_key
 from rmqcli.admin.positions import resolve_times_each
@@ -364,20 +364,23 @@ def by_offset_id(
         wanted = decode_offset_msg_id(text)
     except ConfigError:
         return found
-    for broker in client.cluster_info().brokers.values():
-        if wanted.host not in broker.addresses.values():
-            continue
-        call = view_message_by_id(wanted.commit_log_offset, topic=topic)
+    places = [
+        (broker.broker_name, address)
+        for broker in client.cluster_info().brokers.values()
+        for address in addresses_of_host(broker, wanted.host)
+    ]
+    call = view_message_by_id(wanted.commit_log_offset, topic=topic)
+    for broker_name, address in places:
         try:
-            body = client.invoke(wanted.host, call)
+            body = client.invoke(address, call)
         except BrokerError:
             continue  # nothing is there: it may be a unique id
         except RmqError as error:
-            found.errors[broker.broker_name] = error
+            found.errors[broker_name] = error
             continue
         found.messages += [
             message
-            for message in decode_found(body, broker.broker_name)
+            for message in decode_found(body, broker_name)
             if message.offset_msg_id == text.upper()
             and (
                 topic in (None, message.message_queue.topic)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rmqcli.admin.brokers import addresses_of_host
 from rmqcli.admin.reset.plan import EdgeMessage
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.store import query_message, view_message_by_id
@@ -196,20 +197,19 @@ def _by_offset_id(client: Client, topic: str, text: str) -> Iterator[FoundMessag
         return
     route = client.route(topic)
     for broker in route.brokers:
-        if wanted.host not in broker.addresses.values():
-            continue
-        call = view_message_by_id(wanted.commit_log_offset, topic=topic)
-        try:
-            body = client.invoke(wanted.host, call)
-        except BrokerError:
-            continue  # nothing there: then it was a unique id
-        for message in decode_messages(body):
-            if (
-                isinstance(message, StoredMessage)
-                and message.commit_log_offset == wanted.commit_log_offset
-                and message.topic == topic
-            ):
-                yield _found(message, topic, broker.broker_name)
+        for address in addresses_of_host(broker, wanted.host):
+            call = view_message_by_id(wanted.commit_log_offset, topic=topic)
+            try:
+                body = client.invoke(address, call)
+            except BrokerError:
+                continue  # nothing there: then it was a unique id
+            for message in decode_messages(body):
+                if (
+                    isinstance(message, StoredMessage)
+                    and message.offset_msg_id == text.upper()
+                    and message.topic == topic
+                ):
+                    yield _found(message, topic, broker.broker_name)
 
 
 def _by_unique_id(client: Client, topic: str, text: str) -> Iterator[FoundMessage]:
