@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
-from rmqcli.decode.plain import plain_value
+from rmqcli.decode.plain import plain_value, reason_of
 from rmqcli.errors import DecodeError, UsageError
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def avro_values(
         try:
             found = read(body)
         except Exception as error:  # noqa: BLE001  # fastavro has no common base class
-            reason = f"{error}"[:200] or "the body ends too early"
-            raise DecodeError(f"not of the Avro schema: {reason}") from None
+            raise DecodeError(f"not of the Avro schema: {reason_of(error)}") from None
         return plain_value(found)
 
     return value

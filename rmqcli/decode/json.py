@@ -2,8 +2,9 @@
 
 `body_value` reads a body. Of a name that occurs twice in an object the last value
 counts, and numbers with a fraction or an exponent are doubles, as for most readers of
-JSON. A value is refused if some readers of the record could not read it: a lone
-surrogate, a number beyond all doubles, deep nesting.
+JSON. (To find such names would double the time for a body.) A value is refused if some
+readers of the record could not read it: a lone surrogate, a number beyond all doubles,
+deep nesting.
 """
 
 from __future__ import annotations
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 DEPTH_MAX: Final = 200
 TOO_DEEP: Final = f"the JSON is nested deeper than {DEPTH_MAX} levels"
 TOO_LARGE: Final = "a number is too large for a double"
+
+#: How Python's messages begin, and what they mean.
+_REASONS: Final = (
+    ("Expecting value", "expected a value"),
+    ("Expecting property name", "expected a name in double quotes"),
+    ("Expecting ':'", "expected a colon"),
+    ("Expecting ','", "expected a comma or the end of the list or object"),
+    ("Illegal trailing comma", "expected something after the comma"),
+    ("Unterminated string", "a text has no end, beginning"),
+    ("Invalid control character", "a text has a control character"),
+    ("Invalid", "a text has an invalid escape"),
+    ("Extra data", "something follows the value"),
+)
 
 _encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False
@@ -88,14 +102,15 @@ def body_value(body: bytes) -> object:
 
 
 def _reason(error: ValueError) -> str:
-    text = str(error)
     if not isinstance(error, json.JSONDecodeError):
-        return text
+        return str(error)
     if not error.doc:
         return "the body is empty"
     if error.doc.startswith("\ufeff"):
         return "the body begins with a byte order mark"
-    return text[:1].lower() + text[1:]
+    found = (ours for words, ours in _REASONS if error.msg.startswith(words))
+    what = next(found, "it cannot be read")
+    return f"{what} at line {error.lineno}, column {error.colno}"
 
 
 def _depth(value: object) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 from typing import Any, Final, NoReturn
 
-from rmqcli.decode.plain import plain_value
+from rmqcli.decode.plain import plain_value, reason_of
 from rmqcli.errors import DecodeError
 
 
@@ -29,7 +29,7 @@ def msgpack_value(body: bytes) -> object:
             body, timestamp=3, strict_map_key=False, ext_hook=_extension
         )
     except Exception as error:  # noqa: BLE001  # ValueErrors of many kinds, and more
-        raise DecodeError(f"not MessagePack: {_reason(error)}") from None
+        raise DecodeError(f"not MessagePack: {reason_of(error)}") from None
     return plain_value(value)
 
 
@@ -50,7 +50,7 @@ def cbor_value(body: bytes) -> object:
             read_size=1,  # so that the file tells what follows the value
         ).decode()
     except Exception as error:  # noqa: BLE001  # as above
-        raise DecodeError(f"not CBOR: {_reason(error)}") from None
+        raise DecodeError(f"not CBOR: {reason_of(error)}") from None
     if file.tell() != len(body):
         raise DecodeError("not CBOR: bytes follow the value")
     others = {type(cbor2.undefined): _nothing, cbor2.CBORSimpleValue: _simple}
@@ -86,7 +86,3 @@ _DECODERS: Final = {
     35: _untouched,
     36: _untouched,
 }
-
-
-def _reason(error: Exception) -> str:
-    return f"{error.__cause__ or error}"[:200] or type(error).__name__

@@ -37,6 +37,26 @@ _AS_TEXT: Final = (
     datetime.date,
     datetime.time,
 )
+#: Exceptions of libraries, or what their texts contain, and what they mean.
+_REASONS: Final[tuple[tuple[type[Exception] | str, str], ...]] = (
+    ("Expected -", "a length is negative"),
+    (EOFError, "the body ends too early"),
+    ("premature end", "the body ends too early"),
+    ("incomplete input", "the body ends too early"),
+    ("exceeds max_", "the body ends too early"),
+    ("extra data", "bytes follow the value"),
+    ("bytes follow", "bytes follow the value"),
+    ("references to", "references to other parts of the body are not supported"),
+    (UnicodeDecodeError, "a text is not UTF-8"),
+    ("unhashable", "a key of a map is a list or a map"),
+    (IndexError, "it has a branch of a union or a symbol that the schema lacks"),
+    ("FormatError", "a byte begins no value"),
+    ("subtype 0x", "a byte begins no value"),
+    ("break code", "a list or a map ends before it began"),
+    ("StackError", "it is nested too deeply"),
+    ("nesting depth", "it is nested too deeply"),
+    (OverflowError, "a time or a number is out of range"),
+)
 
 
 def plain_value(
@@ -87,6 +107,16 @@ def _plain(
     if kind in others:
         return others[kind](value)
     raise DecodeError(f"a value of the type {kind.__name__} has no form in JSON")
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a library could not read a body, in our words if they are known."""
+    cause = error.__cause__ or error
+    words = f"{type(error).__name__}: {cause}"
+    for theirs, ours in _REASONS:
+        if isinstance(cause, theirs) if isinstance(theirs, type) else theirs in words:
+            return ours
+    return f"a value cannot be read ({words[:200]})"
 
 
 def _check_integer(value: int) -> None:

@@ -49,6 +49,10 @@ def values_of(descriptor: Descriptor) -> Callable[[bytes], object]:
             if isinstance(error, DecodeError):
                 raise
             reason = f"{error}"[:200]
+            if isinstance(error, ProtobufError):
+                reason = "the bytes are not those of such a message"
+            elif isinstance(error, RecursionError):
+                reason = "it is nested too deeply"
             raise DecodeError(f"not a {descriptor.full_name}: {reason}") from None
 
     return value

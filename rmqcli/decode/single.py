@@ -151,7 +151,11 @@ def gunzip(body: bytes) -> bytes:
         try:
             found.append(inflater.decompress(body, room + 1))
         except zlib.error as error:
-            reason = str(error).rpartition(": ")[2]
+            reason = "the compressed data is damaged"
+            if "header check" in str(error):
+                reason = "the bytes do not begin as gzip's"
+            elif "data check" in str(error):
+                reason = "the checksum of the text is wrong"
             raise DecodeError(f"not gzip: {reason}") from None
         room -= len(found[-1])
         if room < 0:

@@ -148,7 +148,7 @@ def test_protobuf_has_the_message_type_at_the_place_in_the_body(place, message, 
         (b"", "the body ends in its message type, or has none"),
         (b"\x04\x02", "the body ends in its message type, or has none"),
         (b"\x80" * 5 + b"\0", "the body ends in its message type, or has none"),
-        (b"\0\x08", "not a shop.First: Error parsing message"),
+        (b"\0\x08", "not a shop.First: the bytes are not those of such a message"),
     ],
 )
 def test_a_message_type_that_the_schema_lacks_is_an_error(place, error):
@@ -294,7 +294,7 @@ def test_a_schema_that_refers_to_too_many_others_is_refused():
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (b"<html>", "schema 1: not JSON: expecting value: line 1 column 1 (char 0)"),
+        (b"<html>", "schema 1: not JSON: expected a value at line 1, column 1"),
         (b"", "schema 1: not JSON: the body is empty"),
         (b"[" * 10_000, "schema 1: the JSON is nested deeper than 200 levels"),
         ([], "schema 1: the answer is not a JSON object"),

@@ -30,9 +30,19 @@ VALUES = {
 }
 REASONS = {
     b"": "not JSON: the body is empty",
-    b"plain": "not JSON: expecting value: line 1 column 1 (char 0)",
+    b"plain": "not JSON: expected a value at line 1, column 1",
     b"\x00\xff": "not JSON: not UTF-8 at byte 1",
-    b'{"a":1}{"b":2}': "not JSON: extra data: line 1 column 8 (char 7)",
+    b'{"a":1}{"b":2}': "not JSON: something follows the value at line 1, column 8",
+    b'{"a" 1}': "not JSON: expected a colon at line 1, column 6",
+    b"{a:1}": "not JSON: expected a name in double quotes at line 1, column 2",
+    b"[1\n2]": (
+        "not JSON: expected a comma or the end of the list or object at line 2,"
+        " column 1"
+    ),
+    b'"a\nb"': "not JSON: a text has a control character at line 1, column 3",
+    b'"\\x"': "not JSON: a text has an invalid escape at line 1, column 2",
+    b'"\\u12"': "not JSON: a text has an invalid escape at line 1, column 3",
+    b'"abc': "not JSON: a text has no end, beginning at line 1, column 1",
     b"NaN": "not JSON: NaN is not a JSON value",
     b"[-Infinity]": "not JSON: -Infinity is not a JSON value",
     b"1e999": "not JSON: a number is too large for a double",

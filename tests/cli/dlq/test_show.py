@@ -156,7 +156,7 @@ def test_letters_have_values_and_are_chosen_by_them(cluster, capsys):
     assert [each["value"] for each in rows] == [{"error": {"code": 7}}] * 2
     code, rows, _ = rmq(cluster, capsys, "show", "billing", "--decode", "json")
     assert [each["decode_error"] for each in rows if each["value"] is None] == [
-        "not JSON: expecting value: line 1 column 1 (char 0)"
+        "not JSON: expected a value at line 1, column 1"
     ]
     code, rows, _ = rmq(cluster, capsys, "show", "billing")
     assert "value" not in rows[0]

@@ -91,7 +91,7 @@ def test_an_error_of_the_decoder_follows_the_body():
     assert lines_of(b"text", decode=parse_decode("json")) == [
         HEAD,
         "  text",
-        "decode error: not JSON: expecting value: line 1 column 1 (char 0)",
+        "decode error: not JSON: expected a value at line 1, column 1",
     ]
 
 
@@ -148,7 +148,7 @@ def test_a_table_in_a_file_has_full_times_and_keys():
         (
             "gzip",
             b"plain",
-            ["  plain", "decode error: not gzip: incorrect header check"],
+            ["  plain", "decode error: not gzip: the bytes do not begin as gzip's"],
         ),
     ],
 )
