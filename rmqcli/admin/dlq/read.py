@@ -262,7 +262,7 @@ class LetterReader:
                 if not start <= letter.queue_offset < end:
                     continue
                 self.scanned += 1
-                if self.filter.matches(letter):
+                if self.filter.matches(letter, queue.broker_name):
                     chosen.append(letter)
             else:
                 self.scanned += 1

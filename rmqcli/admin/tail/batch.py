@@ -65,7 +65,7 @@ class Batcher(Generic[T]):
         times: list[int] = []
         offsets: list[int] = []
         matches = None if self._filter.is_everything else self._filter.matches
-        start, end = chunk.start, chunk.end
+        start, end, broker_name = chunk.start, chunk.end, chunk.queue.broker_name
         latest_ms: int | None = None
         size_bytes, offset = 0, start
         for message in decoded:
@@ -77,7 +77,7 @@ class Batcher(Generic[T]):
                 time_ms = message.store_timestamp_ms
                 if latest_ms is None or time_ms > latest_ms:
                     latest_ms = time_ms
-                if matches is not None and not matches(message):
+                if matches is not None and not matches(message, broker_name):
                     continue
                 size_bytes += message.store_bytes
             else:

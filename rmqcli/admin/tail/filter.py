@@ -87,15 +87,17 @@ class TailFilter:
     def _checks_here(self) -> bool:
         return self.key is not None or bool(self.properties) or self.pattern is not None
 
-    def matches(self, message: StoredMessage | PartialMessage) -> bool:
-        """Whether `message` is to be shown."""
+    def matches(
+        self, message: StoredMessage | PartialMessage, broker_name: str | None = None
+    ) -> bool:
+        """Whether `message`, which this broker holds, is to be shown."""
         if self.subscription is not None and not tag_matches(
             self.subscription, message.tags
         ):
             return False
         if self._checks_here and self._matches_here(message) == self.invert:
             return False
-        return self.where is None or self.where.matches(message)
+        return self.where is None or self.where.matches(message, broker_name)
 
     def _matches_here(self, message: StoredMessage | PartialMessage) -> bool:
         if self.key is not None and not (

@@ -62,7 +62,10 @@ _TIMES: Final = {
     "born_timestamp": "born_timestamp_ms",
 }
 _PATHS: Final = ("properties", "value")
-_NAMES: Final = (*FIELDS, *_TIMES, "body", "properties.NAME", "value.PATH")
+_NAMES: Final = (
+    *("broker_name", *FIELDS, *_TIMES, "body", "decode_error"),
+    *("properties.NAME", "value.PATH"),
+)
 _NUMBERS: Final = frozenset({int, float})
 _SCALARS: Final = frozenset({int, float, str, bool})
 _NUMBER: Final = re.compile(
@@ -103,12 +106,14 @@ class Where:
         self._evaluate = evaluate
         self._decode = decode
 
-    def matches(self, message: StoredMessage | PartialMessage) -> bool:
-        """Whether the condition is true of a message.
+    def matches(
+        self, message: StoredMessage | PartialMessage, broker_name: str | None = None
+    ) -> bool:
+        """Whether the condition is true of a message of a broker.
 
         Also true if a damaged body is why that is unknown, as for all filters.
         """
-        row = _Row(message, self._decode)
+        row = _Row(message, broker_name, self._decode)
         found = self._evaluate(row)
         if row.is_undecodable:
             self.undecodable += 1
@@ -131,20 +136,27 @@ class _Row:
     __slots__ = (
         "_body",
         "_decode",
+        "_error",
         "_value",
+        "broker_name",
         "is_damaged",
         "is_undecodable",
         "message",
     )
 
     def __init__(
-        self, message: StoredMessage | PartialMessage, decode: ValueReader | None
+        self,
+        message: StoredMessage | PartialMessage,
+        broker_name: str | None,
+        decode: ValueReader | None,
     ) -> None:
         self.message = message
+        self.broker_name = broker_name
         self.is_damaged = False
         self.is_undecodable = False
         self._decode = decode
         self._value: Any = _UNREAD
+        self._error: str | None = None
 
     def body(self) -> bytes | None:
         """The body; None for a damaged one."""
@@ -158,15 +170,26 @@ class _Row:
         """The value of the body; None if it has none."""
         value = self._value
         if value is _UNREAD:
-            value = None
-            body = self.body()
-            if body is not None and self._decode is not None:
-                try:
-                    value = self._decode.value(body)
-                except DecodeError:
-                    self.is_undecodable = True
-            self._value = value
+            self._read()
+            value = self._value
+        if self._error is not None:
+            self.is_undecodable = True
         return value
+
+    def decode_error(self) -> str | None:
+        """Why the decoder cannot read the body; None if it can."""
+        if self._value is _UNREAD:
+            self._read()
+        return self._error
+
+    def _read(self) -> None:
+        self._value = None
+        body = self.body()
+        if body is not None and self._decode is not None:
+            try:
+                self._value = self._decode.value(body)
+            except DecodeError as error:
+                self._error = error.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +287,7 @@ class _Parser(Parser[_Node]):
         end = token.at + len(text)
         first = re.split(r"[.\[]", text, maxsplit=1)[0]
         here = _Node(evaluate=_unknown, start=token.at, end=end)
-        if first == "value" and not self._has_values:
+        if first in ("value", "decode_error") and not self._has_values:
             self._refuse(here, "the values of bodies are not read", hint=_VALUE_HINT)
         steps = [
             int(index) if index else _unquoted(name)
@@ -276,12 +299,12 @@ class _Parser(Parser[_Node]):
             if len(steps) != 1 or isinstance(steps[0], int):
                 self._refuse(here, "not a property", hint="write properties.NAME")
             return replace(here, evaluate=_property(str(steps[0])))
-        if steps or text not in (*FIELDS, *_TIMES, "body"):
+        if steps or text not in (*FIELDS, *_TIMES, *_OTHERS):
             also = f", or properties.{text}" if not steps else ""
             hint = f"use one of: {', '.join(_NAMES)}{also}"
             self._refuse(here, "not a field of messages", hint=hint)
-        if text == "body":
-            return replace(here, evaluate=_body_text)
+        if text in _OTHERS:
+            return replace(here, evaluate=_OTHERS[text])
         if text in _TIMES:
             return replace(here, evaluate=_field(_TIMES[text]), is_time=True)
         return replace(here, evaluate=_field(text))
@@ -450,6 +473,14 @@ def _body_text(row: _Row) -> str | None:
         return None if body is None else body.decode()
     except UnicodeDecodeError:
         return None
+
+
+#: The other fields of a record.
+_OTHERS: Final[dict[str, Evaluate]] = {
+    "body": _body_text,
+    "broker_name": operator.attrgetter("broker_name"),
+    "decode_error": lambda row: row.decode_error(),
+}
 
 
 def _path(steps: Sequence[str | int]) -> Evaluate:

@@ -179,6 +179,37 @@ def test_a_body_without_a_value_is_unknown_and_counted():
     assert parse_where("queue_offset = 7", decode=JSON).matches(stored(body=b"{"))
 
 
+def test_the_error_of_a_decoder_is_a_field_and_not_counted():
+    for text, shown in [
+        ("decode_error IS NOT NULL", [False, True]),
+        ("decode_error IS NULL", [True, False]),
+        ("decode_error CONTAINS 'expected a name'", [False, True]),
+        ("decode_error CONTAINS 'something else'", [False, False]),
+    ]:
+        where = parse_where(text, decode=JSON)
+        found = [where.matches(each) for each in (ORDER, stored(body=b"{"))]
+        assert (found, where.undecodable) == (shown, 0)
+    where = parse_where("decode_error IS NOT NULL OR value.a = 1", decode=JSON)
+    assert where.matches(stored(body=b"{"))
+    assert where.undecodable == 0
+    where = parse_where("value.a = 1 OR decode_error IS NOT NULL", decode=JSON)
+    assert where.matches(stored(body=b"{"))
+    assert where.undecodable == 1
+    for text in ("decode_error IS NULL", "decode_error.a = 1"):
+        with pytest.raises(TextError, match="the values of bodies are not read"):
+            parse_where(text)
+
+
+def test_the_broker_is_a_field_that_may_be_unknown():
+    where = parse_where("broker_name = 'broker-a'")
+    assert where.matches(ORDER, "broker-a")
+    assert not where.matches(ORDER, "broker-b")
+    assert not where.matches(ORDER)
+    assert parse_where("broker_name IS NULL").matches(ORDER)
+    with pytest.raises(TextError, match="not a field of messages"):
+        parse_where("broker_name.x = 'a'")
+
+
 def test_a_damaged_body_is_shown_unless_something_else_decides():
     fields = MessageFields(topic="T", body=b"no zlib", sys_flag=1, queue_offset=3)
     damaged = decoded(fields)

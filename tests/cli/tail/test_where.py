@@ -51,6 +51,20 @@ def test_only_messages_for_which_the_condition_is_true_are_shown(rmq, orders):
     assert offsets(out) == [2, 4]
 
 
+def test_the_broker_and_the_error_of_a_decoder_are_fields(rmq, orders):
+    flags = ["--decode", "json", "--where", "decode_error IS NOT NULL"]
+    out, err = rmq("tail", orders, *WHOLE, *flags)
+    assert offsets(out) == [0]
+    assert "decode_error" in json.loads(out)
+    assert "without a value" not in err
+    broker = json.loads(out)["broker_name"]
+    for name, shown in ((broker, 6), ("other", 0)):
+        flags = ["--where", f"broker_name = '{name}'"]
+        assert len(offsets(rmq("tail", orders, *WHOLE, *flags)[0])) == shown
+        found = rmq("message", "find", orders, "-o", "jsonl", *flags)[0]
+        assert len(offsets(found)) == shown
+
+
 def test_a_condition_adds_to_other_filters_and_is_not_inverted(rmq, orders):
     out, err = rmq(
         "tail", orders, *WHOLE, "--where", "queue_offset > 1", "--tag", "New"
