@@ -64,23 +64,24 @@ def _number_of(name: str) -> int:
 def wrapped(line: str) -> str:
     """Wrap `line` between words if stderr is a terminal.
 
-    A line with a command is not wrapped, so that the command can be copied, and neither
+    From a command on it is not wrapped, so that the command can be copied, and neither
     is a line that is not ASCII.
     """
-    if not line.isascii() or "rmq " in line or not is_screen(sys.stderr):
+    if not line.isascii() or not is_screen(sys.stderr):
         return line
     width = screen_size(sys.stderr).columns
     if len(line) < width:
         return line
     import textwrap  # only for the few lines that are that long
 
+    before, command, after = line.partition("rmq ")
     return textwrap.fill(
-        line,
+        before + (command + after).replace(" ", "\0"),
         width,
         subsequent_indent="  ",
         break_long_words=False,
         break_on_hyphens=False,
-    )
+    ).replace("\0", " ")
 
 
 @dataclass(slots=True)
