@@ -46,7 +46,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Blank, Hint, LibraryCall, Setting
 from rmqcli.queue_selector import parse_queue
 from rmqcli.tasks import Request
-from rmqcli.units import DAY_MS
+from rmqcli.units import DAY_MS, counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
@@ -342,7 +342,10 @@ def _all_topics(client: Client, ref: str) -> list[str]:
 def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
     address = client.reader_of(place.queue)
     call = pull_message(place.queue, place.queue_offset, max_msg_nums=1)
-    answer = client.invoke(address, call)
+    try:
+        answer = client.invoke(address, call)
+    except BrokerError as error:
+        raise _without_queue(client, place.queue, error) from error
     return FoundMessages(
         messages=[
             message
@@ -350,6 +353,23 @@ def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
             if message.queue_offset == place.queue_offset
         ]
     )
+
+
+def _without_queue(
+    client: Client, queue: MessageQueue, error: BrokerError
+) -> BrokerError:
+    """Return the error of a pull, or that the topic has no such queue there."""
+    topic, name = queue.topic, queue.broker_name
+    for each in client.route(topic).queues:
+        if each.broker_name == name and queue.queue_id >= each.read_queue_nums:
+            return NotFoundError(
+                f"queue {queue.queue_id} of topic {topic} on {name} does not exist:"
+                f" it has {counted(each.read_queue_nums, 'queue')} there",
+                code=error.code,
+                name=error.name,
+                hint=Hint("list its queues with: ", LibraryCall("Admin.topic", topic)),
+            )
+    return error
 
 
 def by_offset_id(

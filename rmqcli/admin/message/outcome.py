@@ -270,15 +270,27 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
 def _after(letter: Copy, copies: list[Copy]) -> list[Copy]:
     """Return the copies that still come, or came, although there is a dead letter.
 
-    As when a letter was sent to the retry topic again.
+    As when a letter was sent to the retry topic again. A delay that has ended is still
+    found: its end made a copy in the retry topic, which counts in its place.
     """
     return [
         copy
         for copy in copies
+        if not any(_ended(copy, each) for each in copies)
         if copy.kind == "delay"
         or copy.is_passed is False
         or copy.message.store_timestamp_ms > letter.message.store_timestamp_ms
     ]
+
+
+def _ended(delay: Copy, copy: Copy) -> bool:
+    """Whether the first copy is a delay, and the second what its end made."""
+    return (
+        (delay.kind, copy.kind) == ("delay", "retry")
+        and copy.message.reconsume_times == delay.message.reconsume_times
+        and copy.message.broker_name == delay.message.broker_name
+        and copy.message.store_timestamp_ms >= delay.message.store_timestamp_ms
+    )
 
 
 def _age(copy: Copy) -> tuple[int, int, int]:

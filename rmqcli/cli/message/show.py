@@ -39,7 +39,9 @@ def _time(epoch_ms: int | None) -> str | None:
 def _attempt(row: Row) -> str:
     if row["attempt"] is None:
         return ""
-    of = "" if row["attempts_max"] is None else f" of {row['attempts_max']}"
+    # A member may give up before the group's settings do.
+    is_last = row["verdict"] == "dead" or row["attempts_max"] is None
+    of = "" if is_last else f" of {row['attempts_max']}"
     return f"{row['attempt']}{of}"
 
 

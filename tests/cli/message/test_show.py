@@ -19,6 +19,7 @@ from rmqcli import (
     SimpleConsumer,
     sql,
 )
+from rmqcli.admin.message.find import find_messages
 from rmqcli.admin.reset.backup import backup_directory, save_backup
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.api.calls.offset import update_consumer_offset
@@ -578,6 +579,34 @@ def test_a_message_that_was_given_up_is_dead(cluster, show):
     assert (found["verdict"], found["attempt"]) == ("dead", 1)
     assert found["where"] == "%DLQ%billing@broker-a:0:0"
     assert verdict(show(cluster, other.msg_id))["verdict"] == "unknown"
+
+
+def test_a_queue_that_does_not_exist_is_named(cluster, show):
+    code, _, err = show(cluster, "orders@broker-a:1:0", output="table")
+    assert code == 3
+    assert err == (
+        "error: queue 1 of topic orders on broker-a does not exist: it has 1 queue"
+        " there\nhint: list its queues with: rmq topic show orders\n"
+    )
+
+
+def test_a_message_that_failed_until_it_was_dead_is_not_in_retry(cluster, show):
+    """The delays that have ended are still found."""
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    kill(cluster, "billing", "orders", [sent], delay_level=1)
+    where = "%RETRY%billing@broker-a:0:0"
+    wait_until(lambda: verdict(show(cluster, sent.msg_id))["where"] == where)
+    with client_of(cluster) as client:
+        retries = find_messages(client, where).messages
+    kill(cluster, "billing", "%RETRY%billing", retries)
+    commit(cluster, "billing", 1, topic="%RETRY%billing")
+    found = verdict(show(cluster, sent.msg_id))
+    assert (found["verdict"], found["attempt"]) == ("dead", 2)
+    assert found["where"] == "%DLQ%billing@broker-a:0:0"
+    _, table, _ = show(cluster, sent.msg_id, output="table")
+    (line,) = [each for each in table.splitlines() if each.startswith("billing")]
+    assert line.split()[:4] == ["billing", "dead", "2", "-"]
 
 
 def test_a_dead_message_that_also_waits_for_a_retry_still_comes(cluster, show):
