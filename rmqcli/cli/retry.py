@@ -6,6 +6,7 @@ from typing import Annotated
 
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.selection import parse_group_of_topic
 from rmqcli.cli.ui.output import Column
 from rmqcli.errors import PartialError
 from rmqcli.units import format_rfc3339
@@ -47,7 +48,10 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def show(
     common: Common,
-    group: Annotated[str, argument(metavar="GROUP", help="The group.")],
+    group: Annotated[
+        str,
+        argument(metavar="GROUP", parser=parse_group_of_topic, help="The group."),
+    ],
     limit: Annotated[
         int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
     ] = _LIMIT_DEFAULT,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.options import option
 from rmqcli.errors import BrokerError, FilterError, RmqError, TextError, UsageError
+from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import format_duration
 from rmqcli.wire.codes import ResponseCode
 
@@ -83,6 +84,13 @@ def _parse_grep(text: str) -> Any:  # re.Pattern, which Typer would read
     from rmqcli.admin.tail.filter import parse_pattern
 
     return parse_pattern(text)
+
+
+def parse_group_of_topic(text: str) -> str:
+    """Return a group, also for the name of its topic of dead letters or of retries."""
+    return text.removeprefix(DLQ_GROUP_TOPIC_PREFIX).removeprefix(
+        RETRY_GROUP_TOPIC_PREFIX
+    )
 
 
 def refuse_empty(**given: str | None) -> None:

@@ -50,6 +50,7 @@ def test_a_failed_message_waits_in_its_delay_level_until_it_is_due(cluster, caps
     )
     assert waits.total_seconds() == 10  # level 3
     assert "1 in delay levels, 0 in the retry topic" in err
+    assert shown(cluster, capsys, group="%RETRY%billing")[1] == rows
 
 
 def test_messages_of_other_groups_and_other_delays_are_not_shown(cluster, capsys):

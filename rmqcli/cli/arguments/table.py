@@ -399,7 +399,7 @@ COMMANDS: dict[str, Any] = {
         True,
     ),
     'dlq show': (
-        (('group', False, 'text'),),
+        (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
          '--last': ('last', 'store', ('int', 0, None)),
          '--tag': ('tag', 'store', 'text'),
@@ -440,7 +440,7 @@ COMMANDS: dict[str, Any] = {
         True,
     ),
     'dlq redrive': (
-        (('group', False, 'text'),),
+        (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
          '--last': ('last', 'store', ('int', 0, None)),
          '--tag': ('tag', 'store', 'text'),
@@ -467,7 +467,7 @@ COMMANDS: dict[str, Any] = {
         True,
     ),
     'dlq export': (
-        (('group', False, 'text'),),
+        (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
          '--last': ('last', 'store', ('int', 0, None)),
          '--tag': ('tag', 'store', 'text'),
@@ -491,7 +491,7 @@ COMMANDS: dict[str, Any] = {
         True,
     ),
     'retry show': (
-        (('group', False, 'text'),),
+        (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--limit': ('limit', 'store', ('int', 1, None)),
          '--output': ('output',
                       'store',

@@ -10,6 +10,7 @@ from rmqcli.cli.selection import (
     decode_option,
     grep_option,
     not_option,
+    parse_group_of_topic,
     property_option,
     read_where,
     refuse_empty,
@@ -32,7 +33,10 @@ WHICH = "Which letters"
 class LetterOptions:
     """The group, and the options that choose among its letters."""
 
-    group: Annotated[str, argument(metavar="GROUP", help="The group.")]
+    group: Annotated[
+        str,
+        argument(metavar="GROUP", parser=parse_group_of_topic, help="The group."),
+    ]
     from_: Annotated[
         Any,
         position_option(

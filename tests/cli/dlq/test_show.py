@@ -50,6 +50,7 @@ def test_a_letter_says_where_it_came_from_and_how_often_it_failed(cluster, capsy
     assert (row["deliveries"], row["redriven"], row["redriven_times"]) == (1, "no", 0)
     assert (row["msg_id"], row["tags"], row["body"]) == (sent.msg_id, "T", "a")
     assert row["properties"]["region"] == "eu"
+    assert rmq(cluster, capsys, "show", "%DLQ%billing")[1] == [row]
 
 
 def test_an_id_that_leads_to_another_message_is_not_believed(cluster, capsys):
