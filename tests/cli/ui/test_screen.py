@@ -75,7 +75,20 @@ def test_a_narrower_terminal_first_shortens_and_then_hides(monkeypatch):
     assert drawn(monkeypatch, ROW, width=44) == [
         "TOPIC                     LAG  STATE",
         "a-topic-with-a-long-name    5  OK",
-        "hidden: BROKER, MAX, CLIENT; -o json shows all",
+        "hidden: BROKER, MAX, CLIENT; -o json shows",
+        "all",
+    ]
+
+
+def test_on_a_tiny_terminal_texts_are_folded_evenly_and_numbers_stay(monkeypatch):
+    columns = (Column("topic"), Column("lag", align="right"), Column("state"))
+    row = {"topic": "orders-eu", "lag": 12345, "state": "STOPPED"}
+    assert drawn(monkeypatch, row, width=17, columns=columns) == [
+        "TOPI         STAT",
+        "C       LAG  E",
+        "orde  12345  STOP",
+        "rs-e         PED",
+        "u",
     ]
 
 

@@ -32,6 +32,8 @@ _SHORT_MIN: Final = 16
 #: A name that is wider than this, and than half the terminal, is folded rather than
 #: that it hides other columns.
 _FOLD_MIN: Final = 32
+#: The width to which texts are folded before numbers are.
+_FOLDED_MIN: Final = 3
 _STYLES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
 #: What a table shows for an unknown value, and for an empty one.
 _EMPTY: Final = ("-", "{}")
@@ -91,7 +93,7 @@ def print_table(
     hidden = [*([left_out] if left_out else []), *hidden]
     if hidden:
         line = f"hidden: {', '.join(hidden)}; -o json shows all"
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        console.print(Text(line, style="dim"))
 
 
 def fitted_table(
@@ -178,8 +180,17 @@ def _total(kept: Sequence[_Cells]) -> int:
     return sum(cells.width for cells in kept) + _GAP * max(0, len(kept) - 1)
 
 
+def _may_fold(cells: _Cells) -> bool:
+    """Whether a column is of texts, and not too narrow; a folded number is misread."""
+    is_number = is_to_the_right(cells.column, cells.texts)
+    return cells.width > _FOLDED_MIN and not is_number
+
+
 def _narrowed(kept: Sequence[_Cells], width: int) -> list[_Cells]:
-    """Narrow the widest columns until all fit: cut the middle of cells, then fold."""
+    """Narrow the widest columns until all fit: cut the middle of cells, then fold.
+
+    Columns are folded evenly, so that none has one character in a line.
+    """
     found = list(kept)
     while (too_much := _total(found) - width) > 0:
         can = [index for index, cells in enumerate(found) if cells.can_lose]
@@ -187,9 +198,10 @@ def _narrowed(kept: Sequence[_Cells], width: int) -> list[_Cells]:
             index = max(can, key=lambda i: (found[i].column.shorten, found[i].width))
             less = min(found[index].can_lose, too_much)
         else:
-            index = max(range(len(found)), key=lambda i: found[i].width)
-            less = min(found[index].width - 1, too_much)
-        if less <= 0:
+            folded = [i for i in range(len(found)) if _may_fold(found[i])]
+            index = max(folded or range(len(found)), key=lambda i: found[i].width)
+            less = int(found[index].width > 1)
+        if not less:
             break
         found[index] = found[index]._replace(width=found[index].width - less)
     return found
