@@ -226,9 +226,10 @@ def _logging_as_it_was():
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_is_not_the_users(tmp_path_factory):
-    """Keep the state that commands store between runs in a folder of the tests."""
+    """Keep what commands store between runs in folders of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

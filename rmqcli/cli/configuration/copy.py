@@ -21,6 +21,8 @@ from rmqcli.files import folder_fault, replace_file, xdg_folder
 
 #: In JSON a character of the text has up to six bytes.
 _BYTES_MAX = 16 << 20
+#: Projects may be in any number of folders.
+_FILES_MAX = 64
 
 
 def parsed_copy(
@@ -69,5 +71,5 @@ def _copy_path(path: str, environ: Mapping[str, str]) -> str:
     folder = xdg_folder(environ, "XDG_CACHE_HOME", ".cache")
     if folder is None:
         raise FileNotFoundError
-    name = f"{crc32(path.encode(errors='surrogateescape')):08x}.json"
-    return os.path.join(folder, "rmq", "settings", name)
+    number = crc32(path.encode(errors="surrogateescape")) % _FILES_MAX
+    return os.path.join(folder, "rmq", "settings", f"{number}.json")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.cli.configuration.file import read_config
+from rmqcli.cli.configuration.file import read_config, table_of
 from tests.kit.waiting import PATIENCE_S
 
 TEXT = 'use = "dev"\n[profiles.dev]\nnamesrv = "dev:1"\n'
@@ -174,9 +174,18 @@ def test_copies_of_two_files_do_not_answer_for_each_other(
     for _ in range(2):
         assert probe()[1]["servers"] == "namesrv='shop:1'"
         assert probe("--profile", "dev")[1]["servers"] == "namesrv='dev:1'"
-    assert len(list(cache.iterdir())) == 2
     project.write_text('namesrv = "shop:2"\n')
     assert probe()[1]["servers"] == "namesrv='shop:2'"
+
+
+def test_any_number_of_files_has_few_copies(write, cache, tmp_path):
+    for number in range(200):
+        path = str(tmp_path / f"{number}.toml")
+        assert table_of(f"a = {number}", path, os.environ) == {"a": number}
+    assert len(list(cache.iterdir())) <= 64
+    for number in range(200):
+        path = str(tmp_path / f"{number}.toml")
+        assert table_of(f"a = {number}", path, os.environ) == {"a": number}
 
 
 @pytest.mark.parametrize("more", [[], ["--profile", "dev"], ["-n", "127.0.0.1:1"]])
