@@ -214,7 +214,7 @@ class _Targets:
             self._found[request.to] = find_target(client, request.to)
 
     def choose(
-        self, letter: StoredMessage | DecodeFailure, state: int
+        self, queue: MessageQueue, letter: StoredMessage | DecodeFailure, state: int
     ) -> _Chosen | None:
         """Return where a letter goes, by what the log and the letter say of it.
 
@@ -222,8 +222,10 @@ class _Targets:
         """
         if not isinstance(letter, StoredMessage):
             return _Chosen("", f"it cannot be decoded: {letter.error}")
-        if self._where is not None and not (found := self._where.is_true_of(letter)):
-            return _AS_UNDECODED if found is None else None
+        if self._where is not None:
+            found = self._where.is_true_of(letter, queue.broker_name)
+            if not found:
+                return _AS_UNDECODED if found is None else None
         again = self._request.again
         if state == SENT and not again:
             return _AS_REDRIVEN
@@ -409,7 +411,7 @@ def plan_redrive(
         state_of = states.of(queue.broker_name, queue.queue_id)
         for letter in letters:
             state = state_of(letter)
-            chosen = targets.choose(letter, state)
+            chosen = targets.choose(queue, letter, state)
             if chosen is None:
                 continue
             fault = chosen.fault
@@ -556,7 +558,7 @@ class RedriveRun:
             prefix = place_of(queue, "")
             state_of = states.of(broker_name, queue_id)
             for letter in letters:
-                chosen = targets.choose(letter, state_of(letter))
+                chosen = targets.choose(queue, letter, state_of(letter))
                 if chosen is None or chosen.fault is not None:
                     continue
                 if not isinstance(letter, StoredMessage):

@@ -119,13 +119,15 @@ class Where:
             self.undecodable += 1
         return found is True or (found is None and row.is_damaged)
 
-    def is_true_of(self, message: StoredMessage | PartialMessage) -> bool | None:
+    def is_true_of(
+        self, message: StoredMessage | PartialMessage, broker_name: str | None
+    ) -> bool | None:
         """Whether the condition is true; None if it needed a body that is unreadable.
 
         For those who act on messages: a body that is damaged, or that the decoder
         cannot read, proves nothing, even where the condition asks for what is unknown.
         """
-        row = _Row(message, self._decode)
+        row = _Row(message, broker_name, self._decode)
         found = self._evaluate(row)
         return None if row.is_undecodable or row.is_damaged else found is True
 

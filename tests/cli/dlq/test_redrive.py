@@ -205,6 +205,21 @@ def test_a_redrive_that_goes_on_with_another_expression_says_so(cluster, capsys)
     assert "chose letters with no --where, this one with --where" in err
 
 
+def test_where_chooses_by_the_broker_and_by_what_cannot_be_decoded(cluster, capsys):
+    make_letters(cluster, "billing", "orders", ["1", "no JSON"])
+    for where, count in (
+        ("broker_name = 'broker-a'", 1),
+        ("broker_name <> 'broker-a'", 1),
+        ("broker_name = 'broker-c'", 0),
+        ("decode_error IS NOT NULL", 1),
+        ("decode_error IS NULL", 1),
+    ):
+        do = ["redrive", "billing", "--decode", "json", "--where", where]
+        code, plan, err = rmq(cluster, capsys, *do)
+        assert code == 0, err
+        assert sum(each["count"] for each in plan["targets"]) == count
+
+
 def test_decode_without_where_chooses_nothing_and_is_refused(cluster, capsys):
     code, _, err = rmq(cluster, capsys, "redrive", "billing", "--decode", "json")
     assert (code, "--decode needs --where" in err) == (2, True)
