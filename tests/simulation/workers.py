@@ -119,8 +119,11 @@ class _Workers:
         self._watch.begins(queue, process_queue, batch)
         try:
             await self._pass(call.duration_ms)
-        except asyncio.CancelledError:  # by a close
-            self._watch.ends(queue, process_queue, (), ())
+        except (
+            asyncio.CancelledError
+        ):  # by a close; a killed member's calls are forgotten
+            if not self._watch.is_gone:
+                self._watch.ends(queue, process_queue, (), ())
             raise
         except GeneratorExit:  # the simulation is over
             raise LeaveRest from None
