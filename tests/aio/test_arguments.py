@@ -43,6 +43,7 @@ def tried(kind):
         for method, function in inspect.getmembers(kind, inspect.isfunction)
         for name in list(inspect.signature(function).parameters)[1:]
         if not method.startswith("_")
+        and "__mutmut_" not in method
         and (kind is not AsyncAdmin or method == "read")
         and name != "arg"
     ]

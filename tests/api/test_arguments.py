@@ -88,7 +88,9 @@ FUNCTIONS = [
     for name, function in inspect.getmembers(
         importlib.import_module(f"rmqcli.api.calls.{module.name}"), inspect.isfunction
     )
-    if function.__module__ == f"rmqcli.api.calls.{module.name}" and name[0] != "_"
+    if function.__module__ == f"rmqcli.api.calls.{module.name}"
+    and name[0] != "_"
+    and "__mutmut_" not in name
 ]
 
 
