@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from contextlib import contextmanager
 
 import pytest
 
@@ -64,8 +65,24 @@ class Group:
 
         wait_until(agrees, f"{verdict}, {attempt}: {last}")
 
+    @contextmanager
     def java(self, **options):
-        return JavaConsumer(self.cluster, self.name, self.topic, **options)
+        """Start a member of Java's, and wait until it has the queue.
+
+        Then its subscription gets the version that it keeps. Of messages that are older
+        a verdict may say no more than that the filter may have been another.
+        """
+        with (
+            JavaConsumer(self.cluster, self.name, self.topic, **options) as member,
+            Admin(namesrv=self.cluster.namesrv) as admin,
+        ):
+            wait_until(
+                lambda: any(
+                    each.topic == self.topic and each.client_id
+                    for each in admin.lag(self.name).queues
+                )
+            )
+            yield member
 
 
 def bodies(member):
