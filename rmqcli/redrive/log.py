@@ -108,8 +108,7 @@ class _Block:
 class LetterStates:
     """What a log says of each letter; nine bytes for each offset.
 
-    They are in blocks of one size: one array for each queue, which grows, takes three
-    times the memory while it is copied.
+    They are in blocks of one size, because an array that grows is copied.
     """
 
     def __init__(self) -> None:
