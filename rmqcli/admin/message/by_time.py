@@ -243,7 +243,7 @@ class _Search:
             return False
         now_ms = self._client.clock.epoch_ms()
         read = [(begin, min(end, now_ms)) for begin, end in times if begin < now_ms]
-        if count:
+        if count and read:
             first, last = _times_text((read[0][0], read[-1][1])).split(" and ")
             self._on_search(
                 f"reading {counted(count, 'message')} of {self._topic} stored {first}"
