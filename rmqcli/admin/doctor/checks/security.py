@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
-from rmqcli.admin.doctor.model import Check, Finding, unknown, warning
+from rmqcli.admin.doctor.model import Check, Finding, command_line, unknown, warning
 from rmqcli.errors import DeniedError, RmqError
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ def _access_control(facts: Facts) -> Iterator[Finding]:
             subject,
             evidence,
             meaning,
-            f"rmq broker show {detail.row.broker_name} --settings",
+            command_line("rmq", "broker", "show", detail.row.broker_name)
+            + " --settings",
         )
 
 

@@ -333,8 +333,8 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
                 name,
                 f"brokerPermission is {perm}: it {does} only",
                 "clients leave it out; that is right while it is drained",
-                f"mqadmin updateBrokerConfig -b {detail.row.address}"
-                " -k brokerPermission -v 6",
+                command_line("mqadmin", "updateBrokerConfig", "-b", detail.row.address)
+                + " -k brokerPermission -v 6",
             )
             continue
         compared, without = _write_perms(facts, name)
@@ -345,7 +345,7 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
                 f" {counted(compared, 'topic')}",
                 "nothing is sent to it since wipeWritePerm; a restart of the broker"
                 " undoes that, too",
-                f"mqadmin addWritePerm -b {command_line(name)}",
+                command_line("mqadmin", "addWritePerm", "-b", name),
             )
 
 
@@ -445,8 +445,8 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
                 "longPollingEnable is false",
                 "consumers get messages up to shortPollingTimeMills late, and ask more"
                 " often",
-                f"mqadmin updateBrokerConfig -b {detail.row.address}"
-                " -k longPollingEnable -v true",
+                command_line("mqadmin", "updateBrokerConfig", "-b", detail.row.address)
+                + " -k longPollingEnable -v true",
             )
 
 
