@@ -170,7 +170,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("dlq", "recall", "transactions"),
         ("message",),
         ("groups",),
-        ("producers", "resend", "stacks", "doctor"),
+        ("producers", "resend", "stacks", "doctor", "check"),
         ("cluster",),
         ("admin",),
     ],

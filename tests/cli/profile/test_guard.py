@@ -15,6 +15,12 @@ from tests.cli.sample_command import TABLE
 
 #: The commands that never change a cluster. A new command is not one until it says so.
 READING = {
+    "check age",
+    "check broker",
+    "check dlq",
+    "check lag",
+    "check retention",
+    "check topic",
     "broker list",
     "broker show",
     "brokers",

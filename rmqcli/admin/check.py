@@ -1,0 +1,384 @@
+"""Measures what `rmq check` compares with thresholds: a value for each subject.
+
+A value that is not known is None with a reason, and `at_least` is what is known of it:
+a group whose lag is unknown in one queue may be behind by too much in the others. A
+name that does not exist is measured, too, with that as the reason, because a check that
+silently checks less than it was told to is worse than none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.brokers import ask_many, read_brokers, reader_addresses
+from rmqcli.admin.lag.assemble import LagQuery
+from rmqcli.admin.lag.gather import LagGatherer
+from rmqcli.admin.lag.model import compute_lag
+from rmqcli.api.broker_errors import not_found
+from rmqcli.api.calls.config import get_broker_config, get_subscription_group_names
+from rmqcli.api.calls.namesrv import get_all_topic_list
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.positions import broker_clock
+from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.model import MASTER_ID, is_system_group
+from rmqcli.units import HOUR_MS, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.api.client import Client
+
+_GLOB = frozenset("*?[")
+
+
+class MonitorStatus(IntEnum):
+    """The result of a check: what plugins of Nagios exit with."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+#: The worst last. Something that is known to be critical is not hidden by what is not
+#: known of others.
+_ORDER = (
+    MonitorStatus.OK,
+    MonitorStatus.WARNING,
+    MonitorStatus.UNKNOWN,
+    MonitorStatus.CRITICAL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The value of one subject: messages, milliseconds or per cent.
+
+    `value` is None if it is not known, and `reason` says why; `at_least` is what it is
+    at least, if that is known. `is_lost` means that the worst has happened already,
+    such as messages that retention has deleted unread.
+    """
+
+    subject: str
+    value: float | None
+    reason: str | None = None
+    at_least: float | None = None
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """From which value on the status changes; None for never.
+
+    With `is_low_bad` a value is too small, such as the time that is left, not too big.
+    """
+
+    warning: float | None = None
+    critical: float | None = None
+    is_low_bad: bool = False
+
+    def status(self, measured: Measurement) -> MonitorStatus:
+        """Return the status of one measurement. Pure."""
+        known = measured.at_least if measured.value is None else measured.value
+        reached = MonitorStatus.OK
+        if measured.is_lost or self._is_reached(self.critical, known):
+            reached = MonitorStatus.CRITICAL
+        elif self._is_reached(self.warning, known):
+            reached = MonitorStatus.WARNING
+        if measured.value is None and reached is not MonitorStatus.CRITICAL:
+            return MonitorStatus.UNKNOWN
+        return reached
+
+    def _is_reached(self, threshold: float | None, value: float | None) -> bool:
+        if threshold is None or value is None:
+            return False
+        return value <= threshold if self.is_low_bad else value >= threshold
+
+
+def worst_status(statuses: Iterable[MonitorStatus]) -> MonitorStatus:
+    """Return the worst of some statuses, or UNKNOWN without any."""
+    return max(statuses, key=severity, default=MonitorStatus.UNKNOWN)
+
+
+def severity(status: MonitorStatus) -> int:
+    """Return how bad a status is among all; 0 is OK."""
+    return _ORDER.index(status)
+
+
+def measure_lag(client: Client, patterns: Sequence[str]) -> list[Measurement]:
+    """Measure how many messages wait for each group."""
+    return _of_groups(client, patterns, _lag)
+
+
+def measure_age(client: Client, patterns: Sequence[str]) -> list[Measurement]:
+    """Measure how old the oldest unread message of each group is, in milliseconds."""
+    return _of_groups(client, patterns, _age)
+
+
+def measure_retention(client: Client, patterns: Sequence[str]) -> list[Measurement]:
+    """Measure for how many milliseconds the oldest unread message is still kept.
+
+    The value of a group without unread messages is infinite.
+    """
+    info = client.cluster_info()
+    reserved: dict[str, int] = {}
+    addresses = {
+        name: broker.master_address
+        for name, broker in info.brokers.items()
+        if broker.master_address is not None
+    }
+    answers = ask_many(
+        client, {name: (at, get_broker_config()) for name, at in addresses.items()}
+    )
+    for name, answer in answers.items():
+        settings = {} if isinstance(answer, RmqError) else answer
+        hours = settings.get("fileReservedTime", "")
+        if hours.isascii() and hours.isdigit() and len(hours) < 10:
+            reserved[name] = int(hours) * HOUR_MS
+    return _of_groups(client, patterns, lambda lag: _left(lag, reserved))
+
+
+def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement]:
+    """Count the dead letters of each group."""
+    from rmqcli.admin.dlq.listing import list_letters
+
+    found = {each.group: each for each in list_letters(client).groups}
+    names, reasons = _existing_groups(client)
+    names.update(found)
+    measured = []
+    for group in _chosen(names, patterns):
+        letters = found.get(group)
+        if group not in names:
+            reason = reasons or not_found("group", group).message
+            measured.append(Measurement(subject=group, value=None, reason=reason))
+        elif letters is None:
+            measured.append(
+                Measurement(
+                    subject=group, value=None if reasons else 0, reason=reasons or None
+                )
+            )
+        else:
+            measured.append(
+                Measurement(
+                    subject=group,
+                    value=letters.count,
+                    reason=letters.reason,
+                    at_least=letters.known_count,
+                )
+            )
+    return measured
+
+
+def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]:
+    """Measure how long ago the newest message of each topic was stored.
+
+    In milliseconds, by the clocks of the brokers.
+    """
+    names: set[str] = set()
+    if any(map(_is_glob, patterns)):
+        from rmqcli.admin.topics import topic_kind
+
+        info = client.cluster_info()
+        names = {
+            topic
+            for topic in client.namesrv(get_all_topic_list())
+            if topic_kind(topic, info) == "normal"
+        }
+    topics = _chosen(names, patterns)
+    routes = client.routes(topics)
+    asked_ms = client.clock.epoch_ms()
+    details = read_brokers(
+        client, client.cluster_info().brokers.values(), with_settings=False
+    )
+    answered_ms = client.clock.epoch_ms()
+    now_ms = {}
+    for detail in details:
+        if detail.row.broker_id == MASTER_ID and detail.runtime is not None:
+            clock = broker_clock(
+                detail.runtime, asked_ms=asked_ms, answered_ms=answered_ms
+            )
+            now_ms[detail.row.broker_name] = clock.epoch_ms
+    questions = {}
+    for topic, route in routes.items():
+        if not isinstance(route, RmqError):
+            for name, address in reader_addresses(route.brokers).items():
+                questions[topic, name] = address, get_topic_stats_info(topic)
+    answers = ask_many(client, questions)
+    measured = []
+    for topic, route in routes.items():
+        if isinstance(route, RmqError):
+            measured.append(
+                Measurement(subject=topic, value=None, reason=route.message)
+            )
+            continue
+        ages: list[int] = []
+        reason = None
+        for (of_topic, name), answer in answers.items():
+            if of_topic != topic or isinstance(answer, NotFoundError):
+                continue
+            if isinstance(answer, RmqError):
+                reason = f"{name}: {answer.message}"
+                continue
+            newest_ms = max(
+                (
+                    each.last_update_timestamp
+                    for each in answer.values()
+                    if each.max_offset > each.min_offset
+                ),
+                default=0,
+            )
+            if newest_ms > 0:
+                ages.append(max(0, now_ms.get(name, answered_ms) - newest_ms))
+        # A broker that does not answer may have a newer message.
+        if reason is None and not ages:
+            reason = "no message is stored"
+        measured.append(
+            Measurement(
+                subject=topic,
+                value=min(ages) if ages and reason is None else None,
+                reason=reason,
+                is_lost=reason == "no message is stored",
+            )
+        )
+    return measured
+
+
+def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement]:
+    """Measure how full the disk of each broker process is, in per cent.
+
+    A process that does not answer is lost.
+    """
+    info = client.cluster_info(refresh=True)
+    names = _chosen(set(info.brokers), patterns)
+    details = read_brokers(
+        client,
+        [info.brokers[name] for name in names if name in info.brokers],
+        with_settings=False,
+    )
+    measured = [
+        Measurement(subject=name, value=None, reason=not_found("broker", name).message)
+        for name in names
+        if name not in info.brokers
+    ]
+    for detail in details:
+        row = detail.row
+        name = row.broker_name + (f":{row.broker_id}" if row.broker_id else "")
+        if row.error is not None:
+            reason: str | None = row.error.message
+        else:
+            reason = None if row.disk_ratio is not None else "it does not report it"
+        measured.append(
+            Measurement(
+                subject=name,
+                value=None if row.disk_ratio is None else row.disk_ratio * 100,
+                reason=reason,
+                is_lost=row.error is not None,
+            )
+        )
+    return measured
+
+
+def _is_glob(pattern: str) -> bool:
+    return not _GLOB.isdisjoint(pattern)
+
+
+def _chosen(names: set[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that patterns match, and those that are given, sorted."""
+    chosen = {pattern for pattern in patterns if not _is_glob(pattern)}
+    for pattern in patterns:
+        if _is_glob(pattern):
+            chosen.update(name for name in names if fnmatchcase(name, pattern))
+    return sorted(chosen)
+
+
+def _existing_groups(client: Client) -> tuple[set[str], str]:
+    """Return the users' groups, and why there may be more, or an empty text."""
+    addresses = reader_addresses(client.cluster_info().brokers.values())
+    answers = ask_many(
+        client,
+        {name: (at, get_subscription_group_names()) for name, at in addresses.items()},
+    )
+    names: set[str] = set()
+    reason = ""
+    for name, answer in answers.items():
+        if isinstance(answer, RmqError):
+            reason = f"{name}: {answer.message}"
+        else:
+            names.update(group for group in answer if not is_system_group(group))
+    return names, reason
+
+
+def _of_groups(
+    client: Client,
+    patterns: Sequence[str],
+    measure: Callable[[GroupLag], Measurement],
+) -> list[Measurement]:
+    is_named = not any(map(_is_glob, patterns))
+    query = LagQuery(groups=tuple(dict.fromkeys(patterns)) if is_named else ())
+    reading = LagGatherer(client, query).read(accept_silence=True)
+    found = {each.group: each for each in reading.groups}
+    measured = []
+    for group in _chosen(set(found), patterns):
+        if group in found:
+            measured.append(measure(compute_lag(found[group])))
+        else:
+            error = not_found("group", group)
+            measured.append(
+                Measurement(subject=group, value=None, reason=error.message)
+            )
+    return measured
+
+
+def _lag(lag: GroupLag) -> Measurement:
+    return Measurement(
+        subject=lag.group,
+        value=lag.total_lag,
+        reason=lag.reason,
+        at_least=lag.known_lag,
+    )
+
+
+def _age(lag: GroupLag) -> Measurement:
+    if lag.total_lag == 0:
+        return Measurement(subject=lag.group, value=0)
+    waiting = [queue for queue in lag.queues if queue.lag]
+    untold = [queue for queue in waiting if queue.age_ms is None]
+    if lag.total_lag is None or untold:
+        reason = lag.reason or (
+            f"the age is unknown in {counted(len(untold), 'queue')} of {len(waiting)}"
+        )
+        return Measurement(
+            subject=lag.group, value=None, reason=reason, at_least=lag.age_ms
+        )
+    return Measurement(subject=lag.group, value=lag.age_ms)
+
+
+def _left(lag: GroupLag, reserved: dict[str, int]) -> Measurement:
+    """Measure the time that is left before the first unread message is deleted."""
+    expired = sum(queue.expired or 0 for queue in lag.queues)
+    if expired:
+        lost = f"{counted(expired, 'message was', 'messages were')} deleted unread"
+        return Measurement(subject=lag.group, value=0, reason=lost, is_lost=True)
+    left: list[int] = []
+    reason = lag.reason if lag.total_lag is None else None
+    for queue in lag.queues:
+        if not queue.lag:
+            continue
+        if queue.age_ms is None:
+            reason = reason or "the age of its unread messages is unknown"
+        elif queue.broker_name not in reserved:
+            reason = reason or f"{queue.broker_name} does not show fileReservedTime"
+        else:
+            left.append(max(0, reserved[queue.broker_name] - queue.age_ms))
+    if reason is not None:
+        return Measurement(
+            subject=lag.group,
+            value=None,
+            reason=reason,
+            at_least=min(left, default=None),
+        )
+    return Measurement(subject=lag.group, value=min(left, default=float("inf")))

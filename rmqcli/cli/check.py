@@ -1,0 +1,416 @@
+"""`rmq check`: compares lag, age, dead letters and more with thresholds.
+
+The exit codes are those of plugins for Nagios, which Kubernetes, cron and most monitors
+understand as well: 0 ok, 1 warning, 2 critical, 3 unknown. An error of the cluster is
+UNKNOWN; only options that cannot be used end as with other commands (2).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    duration_option,
+    option,
+)
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, emit_json
+from rmqcli.cli.ui.wording import with_flags
+from rmqcli.errors import RmqError, UsageError
+from rmqcli.units import counted, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.admin.check import Measurement, MonitorStatus, Thresholds
+    from rmqcli.api.client import Client
+
+FORMATS = ("nagios", "json", "prometheus")
+#: More subjects than this are not named in the line of text.
+_NAMED_MAX = 5
+
+FIELDS = (
+    Column("subject", "group, topic or broker"),
+    Column("status", "ok, warning, critical or unknown"),
+    Column("value", "what was measured; null if it is not known"),
+    Column("at_least", "the part of an unknown value that is known"),
+    Column("reason", "why the value is not known, or what is lost"),
+)
+
+_GROUPS = argument(metavar="GROUP...", help="Groups, or globs such as 'pay*'.")
+_TOPICS = argument(metavar="TOPIC...", help="Topics, or globs such as 'pay*'.")
+_BROKERS = argument(metavar="BROKER...", help="Brokers, or globs such as '*'.")
+_COUNT_WARN = option("--warn", min=1, metavar="N", help="Warning from here on.")
+_COUNT_CRIT = option("--crit", min=1, metavar="N", help="Critical from here on.")
+_PERCENT_WARN = option(
+    "--warn", min=1, max=100, metavar="N", help="Warning from this per cent on."
+)
+_PERCENT_CRIT = option(
+    "--crit", min=1, max=100, metavar="N", help="Critical from this per cent on."
+)
+_AGE_WARN = duration_option("--warn", help="Warning from this age on.")
+_AGE_CRIT = duration_option("--crit", help="Critical from this age on.")
+_LEFT_WARN = duration_option("--warn", help="Warning if no more than this is left.")
+_LEFT_CRIT = duration_option("--crit", help="Critical if no more than this is left.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unit:
+    """How a value is shown; `scale` makes the base unit of Prometheus of it."""
+
+    #: in JSON
+    name: str
+    #: in the name of the metric
+    metric: str
+    #: of Nagios
+    suffix: str
+    scale: float
+    text: Callable[[float], str]
+
+
+def _duration_text(value: float) -> str:
+    return "nothing unread" if math.isinf(value) else format_duration(int(value))
+
+
+_MESSAGES = _Unit(
+    name="messages",
+    metric="messages",
+    suffix="",
+    scale=1,
+    text=lambda value: counted(int(value), "message"),
+)
+_LETTERS = _Unit(
+    name="messages",
+    metric="messages",
+    suffix="",
+    scale=1,
+    text=lambda value: counted(int(value), "dead letter"),
+)
+_TIME = _Unit(name="ms", metric="seconds", suffix="s", scale=0.001, text=_duration_text)
+_PERCENT = _Unit(
+    name="percent",
+    metric="percent",
+    suffix="%",
+    scale=1,
+    text=lambda value: f"{value:.0f} % full",
+)
+
+
+@command_options(formats=FORMATS, fields=FIELDS, changes=False)
+def lag(
+    common: Common,
+    groups: Annotated[list[str], _GROUPS],
+    warn: Annotated[int | None, _COUNT_WARN] = None,
+    crit: Annotated[int | None, _COUNT_CRIT] = None,
+) -> int:
+    """Check how many messages wait for groups.
+
+    Example: rmq check lag billing --warn 1000 --crit 10000
+
+    The value is the lag of rmq lag. Exit code 0: ok; 1: warning; 2: critical; 3: not
+    known, or the group does not exist.
+    """
+    from rmqcli.admin.check import measure_lag
+
+    return _run(common, "lag", "group", groups, (warn, crit), measure_lag, _MESSAGES)
+
+
+@command_options(formats=FORMATS, fields=FIELDS, changes=False)
+def age(
+    common: Common,
+    groups: Annotated[list[str], _GROUPS],
+    warn: Annotated[Any, _AGE_WARN] = None,
+    crit: Annotated[Any, _AGE_CRIT] = None,
+) -> int:
+    """Check how old the oldest unread message of groups is.
+
+    Example: rmq check age 'pay*' --warn 30s --crit 5m
+
+    One queue that nobody consumes shows here, and hardly in the lag. Exit codes: see
+    rmq check lag.
+    """
+    from rmqcli.admin.check import measure_age
+
+    return _run(common, "age", "group", groups, (warn, crit), measure_age, _TIME)
+
+
+@command_options(formats=FORMATS, fields=FIELDS, changes=False)
+def dlq(
+    common: Common,
+    groups: Annotated[list[str], _GROUPS],
+    warn: Annotated[int | None, _COUNT_WARN] = None,
+    crit: Annotated[int | None, _COUNT_CRIT] = None,
+) -> int:
+    """Check how many dead letters groups have.
+
+    Example: rmq check dlq '*' --warn 1
+
+    Exit codes: see rmq check lag.
+    """
+    from rmqcli.admin.check import measure_letters
+
+    return _run(common, "dlq", "group", groups, (warn, crit), measure_letters, _LETTERS)
+
+
+@command_options(formats=FORMATS, fields=FIELDS, changes=False)
+def retention(
+    common: Common,
+    groups: Annotated[list[str], _GROUPS],
+    warn: Annotated[Any, _LEFT_WARN] = None,
+    crit: Annotated[Any, _LEFT_CRIT] = None,
+) -> int:
+    """Check how soon brokers delete messages that groups have not read.
+
+    Example: rmq check retention billing --warn 24h --crit 6h
+
+    A broker deletes what is older than its fileReservedTime, earlier if its disk is
+    full. Messages that were deleted unread are critical. Exit codes: see rmq check lag.
+    """
+    from rmqcli.admin.check import measure_retention
+
+    return _run(
+        common,
+        "retention",
+        "group",
+        groups,
+        (warn, crit),
+        measure_retention,
+        _TIME,
+        is_low_bad=True,
+    )
+
+
+@command_options(formats=FORMATS, fields=FIELDS, changes=False)
+def topic(
+    common: Common,
+    topics: Annotated[list[str], _TOPICS],
+    warn: Annotated[Any, _AGE_WARN] = None,
+    crit: Annotated[Any, _AGE_CRIT] = None,
+) -> int:
+    """Check how long ago the newest message of topics was stored.
+
+    Example: rmq check topic orders --warn 10m --crit 1h
+
+    It finds producers that have stopped. A topic without any message is critical. Exit
+    codes: see rmq check lag.
+    """
+    from rmqcli.admin.check import measure_topics
+
+    return _run(common, "topic", "topic", topics, (warn, crit), measure_topics, _TIME)
+
+
+@command_options(formats=FORMATS, fields=FIELDS, changes=False)
+def broker(
+    common: Common,
+    brokers: Annotated[list[str], _BROKERS],
+    warn: Annotated[int | None, _PERCENT_WARN] = None,
+    crit: Annotated[int | None, _PERCENT_CRIT] = None,
+) -> int:
+    """Check that brokers answer, and how full their disks are.
+
+    Example: rmq check broker '*' --warn 70 --crit 85
+
+    A broker or slave that does not answer is critical. Exit codes: see rmq check lag.
+    """
+    from rmqcli.admin.check import measure_brokers
+
+    return _run(
+        common, "broker", "broker", brokers, (warn, crit), measure_brokers, _PERCENT
+    )
+
+
+def _run(
+    common: Common,
+    check: str,
+    kind: str,
+    patterns: Sequence[str],
+    bounds: tuple[float | None, float | None],
+    measure: Callable[[Client, Sequence[str]], list[Measurement]],
+    unit: _Unit,
+    *,
+    is_low_bad: bool = False,
+) -> int:
+    from rmqcli.admin.check import Thresholds, worst_status
+
+    warn, crit = bounds
+    if warn is None and crit is None and check != "broker":
+        raise UsageError("--warn, --crit or both are needed")
+    if (
+        warn is not None
+        and crit is not None
+        and (warn < crit if is_low_bad else warn > crit)
+    ):
+        side = "above" if is_low_bad else "below"
+        raise UsageError(f"--warn has to be {side} --crit")
+    thresholds = Thresholds(warning=warn, critical=crit, is_low_bad=is_low_bad)
+    reason = ""
+    measured: list[Measurement] = []
+    try:
+        with common.open_client() as client:
+            measured = measure(client, patterns)
+    except UsageError:
+        raise
+    except RmqError as error:
+        reason = with_flags(error.message)
+    if not measured and not reason:
+        reason = f"no {kind} matches {' '.join(patterns)}"
+    status = worst_status(map(thresholds.status, measured))
+    report = _Report(check, kind, unit, thresholds, measured, status, reason)
+    match common.output:
+        case "json":
+            emit_json(report.json())
+        case "prometheus":
+            sys.stdout.write(report.prometheus())
+        case _:
+            sys.stdout.write(report.nagios())
+    return int(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """The result of a check, in each format."""
+
+    check: str
+    kind: str
+    unit: _Unit
+    thresholds: Thresholds
+    measured: list[Measurement]
+    status: MonitorStatus
+    #: why nothing was measured
+    reason: str
+
+    def nagios(self) -> str:
+        """One line: status, what is wrong, and the values after a bar."""
+        from rmqcli.admin.check import severity
+
+        head = f"{self.check.upper()} {self.status.name}: "
+        if self.reason:
+            return head + _plain(self.reason) + "\n"
+        told = [
+            each
+            for each in self.measured
+            if self.thresholds.status(each) is not self.status.OK
+        ]
+        told.sort(key=lambda each: -severity(self.thresholds.status(each)))
+        shown = told[:_NAMED_MAX] or self.measured[:_NAMED_MAX]
+        parts = [self._text(each) for each in shown]
+        left = len(self.measured) - len(shown)
+        if left:
+            bad = len(told) - len(shown)
+            if bad > 0:
+                parts.append(f"{bad} more not ok")
+            if good := left - max(0, bad):
+                parts.append(f"{counted(good, 'other', 'others')} ok")
+        values = " ".join(map(self._perfdata, self.measured))
+        return f"{head}{_plain('; '.join(parts))} | {values}\n"
+
+    def _text(self, measured: Measurement) -> str:
+        status = self.thresholds.status(measured)
+        text = f"{measured.subject}: "
+        if measured.value is not None:
+            text += self.unit.text(measured.value)
+        elif measured.at_least is not None:
+            word = "at most" if self.thresholds.is_low_bad else "at least"
+            text += f"{word} {self.unit.text(measured.at_least)}"
+        else:
+            text += "unknown" if not measured.is_lost else ""
+        reached = {
+            status.WARNING: self.thresholds.warning,
+            status.CRITICAL: self.thresholds.critical,
+        }.get(status)
+        if reached is not None and not measured.is_lost:
+            text += f" ({status.name.lower()} from {self._threshold_text(reached)})"
+        if measured.reason:
+            text = f"{text.rstrip()}{', ' if text[-1] != ' ' else ' '}"
+            text += with_flags(measured.reason)
+        return text
+
+    def _threshold_text(self, value: float) -> str:
+        if self.unit is _TIME:
+            return format_duration(int(value))
+        return f"{value:,.0f}" + (" %" if self.unit is _PERCENT else "")
+
+    def _perfdata(self, measured: Measurement) -> str:
+        """`'label'=value[unit];warn;crit`; U for a value that is not known."""
+        label = _plain(measured.subject).replace("'", "''").replace("=", "_")
+        value = measured.value
+        colon = ":" if self.thresholds.is_low_bad else ""
+        bounds = [
+            "" if bound is None else f"{_number(bound * self.unit.scale)}{colon}"
+            for bound in (self.thresholds.warning, self.thresholds.critical)
+        ]
+        if value is None or math.isinf(value):
+            shown = "U"
+        else:
+            shown = f"{_number(value * self.unit.scale)}{self.unit.suffix}"
+        return f"'{label}'={shown};{';'.join(bounds)}"
+
+    def json(self) -> dict[str, Any]:
+        """The whole result; a value that is not known is null."""
+        return {
+            "check": self.check,
+            "status": self.status.name.lower(),
+            "reason": self.reason or None,
+            "unit": self.unit.name,
+            "warning": self.thresholds.warning,
+            "critical": self.thresholds.critical,
+            "measurements": [
+                {
+                    "subject": each.subject,
+                    "status": self.thresholds.status(each).name.lower(),
+                    "value": _finite(each.value),
+                    "at_least": _finite(each.at_least),
+                    "reason": each.reason and with_flags(each.reason),
+                }
+                for each in self.measured
+            ],
+        }
+
+    def prometheus(self) -> str:
+        """The text format: a status and, if it is known, a value for each subject."""
+        name = f"rmq_check_{self.check}_{self.unit.metric}"
+        lines = [
+            "# HELP rmq_check_status 0 ok, 1 warning, 2 critical, 3 unknown",
+            "# TYPE rmq_check_status gauge",
+            f'rmq_check_status{{check="{self.check}"}} {int(self.status)}',
+        ]
+        labels = {
+            each.subject: f'{self.kind}="{_label(each.subject)}"'
+            for each in self.measured
+        }
+        for each in self.measured:
+            status = int(self.thresholds.status(each))
+            labelled = f'check="{self.check}",{labels[each.subject]}'
+            lines.append(f"rmq_check_status{{{labelled}}} {status}")
+        known = [each for each in self.measured if _finite(each.value) is not None]
+        if known:
+            lines.append(f"# TYPE {name} gauge")
+        lines += (
+            f"{name}{{{labels[each.subject]}}}"
+            f" {_number((each.value or 0) * self.unit.scale)}"
+            for each in known
+        )
+        return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """On one line, and without the bar that begins the values."""
+    return safe(text).replace("|", "/")
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value

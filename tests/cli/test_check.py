@@ -1,0 +1,219 @@
+"""`rmq check`: values, thresholds and exit codes, on the embedded cluster."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.testing import ManualClock
+from tests.admin.doctor.planting import plant_settings
+
+START_MS = 1_767_322_800_000
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    """Two queues with three messages, of which group `billing` has consumed one."""
+    clock = ManualClock(now_ms=START_MS)
+    cluster = rmq_cluster_factory(clock=clock)
+    cluster.create_topic("orders", queues=2)
+    cluster.create_group("billing")
+    cluster.create_group("idle")
+    for queue_id in (0, 0, 1):
+        cluster.send("orders", ["x"], queue_id=queue_id)
+    commit(cluster, "billing", {0: 1, 1: 1})
+    commit(cluster, "idle", {0: 2, 1: 1})
+    return cluster
+
+
+def commit(cluster, group, offsets):
+    committed = cluster.broker().state.offsets
+
+    def write():
+        for queue_id, offset in offsets.items():
+            committed.commit(group, "orders", queue_id, offset)
+
+    cluster.call(write)
+
+
+@pytest.fixture
+def check(cluster, capfd):
+    def call(line):
+        code = run(["check", *shlex.split(line), "-n", cluster.namesrv])
+        out, err = capfd.readouterr()
+        assert err == ""
+        return code, out
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "line"),
+    [
+        ("--warn 2", 0, "LAG OK: billing: 1 message | 'billing'=1;2;\n"),
+        (
+            "--warn 1 --crit 2",
+            1,
+            "LAG WARNING: billing: 1 message (warning from 1) | 'billing'=1;1;2\n",
+        ),
+        (
+            "--crit 1",
+            2,
+            "LAG CRITICAL: billing: 1 message (critical from 1) | 'billing'=1;;1\n",
+        ),
+    ],
+)
+def test_lag_is_compared_with_both_thresholds(check, options, code, line):
+    assert check(f"lag billing {options}") == (code, line)
+
+
+def test_globs_choose_groups_and_the_worst_comes_first(check):
+    assert check("lag '*' --crit 1") == (
+        2,
+        (
+            "LAG CRITICAL: billing: 1 message (critical from 1); 1 other ok |"
+            " 'billing'=1;;1 'idle'=0;;1\n"
+        ),
+    )
+    assert check("lag 'x*' --crit 1") == (3, "LAG UNKNOWN: no group matches x*\n")
+
+
+def test_a_name_that_does_not_exist_is_unknown_and_hides_nothing_worse(check):
+    code, out = check("lag nobody idle --crit 1 -o json")
+    assert code == 3
+    rows = json.loads(out)["measurements"]
+    assert [(row["subject"], row["status"]) for row in rows] == [
+        ("idle", "ok"),
+        ("nobody", "unknown"),
+    ]
+    assert "nobody" in rows[1]["reason"]
+    assert check("lag nobody billing --crit 1")[0] == 2
+
+
+def test_age_is_that_of_the_oldest_unread_message(cluster, check):
+    cluster.advance(120_000)
+    assert check("age billing --warn 1m --crit 5m") == (
+        1,
+        "AGE WARNING: billing: 2m (warning from 1m) | 'billing'=120s;60;300\n",
+    )
+    assert check("age idle --warn 1m") == (0, "AGE OK: idle: 0ms | 'idle'=0s;60;\n")
+
+
+def test_retention_is_the_time_that_is_left(cluster, check):
+    plant_settings(cluster, fileReservedTime="72")
+    cluster.advance(60 * 3_600_000)
+    assert check("retention billing --warn 24h --crit 6h") == (
+        1,
+        (
+            "RETENTION WARNING: billing: 12h (warning from 1d) |"
+            " 'billing'=43200s;86400:;21600:\n"
+        ),
+    )
+    code, out = check("retention idle --warn 24h")
+    assert (code, out) == (
+        0,
+        "RETENTION OK: idle: nothing unread | 'idle'=U;86400:;\n",
+    )
+
+
+def test_messages_that_were_deleted_unread_are_critical(cluster, check):
+    cluster.broker().trim("orders", 2)
+    code, out = check("retention billing --warn 1h")
+    assert code == 2
+    assert "1 message was deleted unread" in out
+
+
+def test_dead_letters_are_counted(cluster, check):
+    assert check("dlq billing --warn 1")[0] == 0
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send("%DLQ%billing", ["a", "b"])
+    assert check("dlq '*' --warn 1") == (
+        1,
+        (
+            "DLQ WARNING: billing: 2 dead letters (warning from 1); 1 other ok |"
+            " 'billing'=2;1; 'idle'=0;1;\n"
+        ),
+    )
+    assert check("dlq nobody --warn 1")[0] == 3
+
+
+def test_a_topic_whose_producers_have_stopped_is_found(cluster, check):
+    cluster.advance(600_000)
+    assert check("topic orders --warn 10m --crit 1h") == (
+        1,
+        "TOPIC WARNING: orders: 10m (warning from 10m) | 'orders'=600s;600;3600\n",
+    )
+    assert check("topic orders --warn 11m")[0] == 0
+    cluster.create_topic("empty", queues=1)
+    code, out = check("topic empty --warn 1h")
+    assert (code, out) == (
+        2,
+        "TOPIC CRITICAL: empty: no message is stored | 'empty'=U;3600;\n",
+    )
+    assert check("topic nothing --warn 1h")[0] == 3
+
+
+def test_brokers_answer_and_have_room(cluster, check):
+    code, out = check("broker '*' --warn 1 --crit 2")
+    assert code == 0
+    assert out.startswith("BROKER OK: broker-a: 0 % full | 'broker-a'=0%;1;2")
+    assert check("broker other")[0] == 3
+
+
+def test_what_is_known_is_critical_although_the_rest_is_not(cluster, check):
+    """A group that never committed in one queue has no known lag."""
+    cluster.create_group("new")
+    commit(cluster, "new", {0: 0})
+    assert check("lag new --crit 3")[0] == 3
+    code, out = check("lag new --crit 2")
+    assert code == 2
+    assert "at least 2 messages (critical from 2), unknown in 1 of 2 queues" in out
+
+
+def test_a_cluster_that_cannot_be_reached_is_unknown(capfd):
+    """Not 5, as elsewhere: a plugin has no such code."""
+    words = ["lag", "billing", "--crit", "1", "-n", "127.0.0.1:9"]
+    assert run(["check", *words]) == 3
+    out, err = capfd.readouterr()
+    assert out.startswith("LAG UNKNOWN: ")
+    assert "127.0.0.1:9" in out
+    assert err == ""
+    assert run(["check", *words, "-o", "json"]) == 3
+    assert json.loads(capfd.readouterr().out)["status"] == "unknown"
+
+
+def test_a_broker_that_shows_no_retention_leaves_it_unknown(cluster, check):
+    code, out = check("retention billing --crit 1h")
+    assert code == 3
+    assert "broker-a does not show fileReservedTime" in out
+
+
+def test_prometheus_has_a_status_and_each_known_value(check):
+    assert check("lag billing nobody --warn 1 -o prometheus") == (
+        3,
+        """\
+# HELP rmq_check_status 0 ok, 1 warning, 2 critical, 3 unknown
+# TYPE rmq_check_status gauge
+rmq_check_status{check="lag"} 3
+rmq_check_status{check="lag",group="billing"} 1
+rmq_check_status{check="lag",group="nobody"} 3
+# TYPE rmq_check_lag_messages gauge
+rmq_check_lag_messages{group="billing"} 1
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("lag billing", "--warn, --crit or both are needed"),
+        ("lag billing --warn 3 --crit 2", "--warn has to be below --crit"),
+        ("retention billing --warn 1h --crit 2h", "--warn has to be above --crit"),
+    ],
+)
+def test_thresholds_that_make_no_sense_are_refused(capfd, line, words):
+    assert run(["check", *shlex.split(line), "-n", "127.0.0.1:9"]) == 2
+    assert words in capfd.readouterr().err

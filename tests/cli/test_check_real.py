@@ -1,0 +1,58 @@
+"""`rmq check` against real brokers: each check with a value that is known."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from rmqcli import Admin, Producer, ProducerMessage
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.main import run
+from tests.admin.dlq.letters import client_of
+from tests.kit.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+def test_each_check_knows_its_value(real_cluster, capsys):
+    topic, group = (f"{kind}-{uuid.uuid4().hex[:12]}" for kind in "tg")
+    namesrv = real_cluster.namesrv
+    real_cluster.create_topic(topic, queues=1)
+    with Admin(namesrv=namesrv) as admin:
+        admin.create_group(group)
+    with Producer(namesrv=namesrv) as producer:
+        for number in range(3):
+            producer.send(ProducerMessage(topic, f"{number}".encode()))
+    with client_of(real_cluster, timeout_ms=30_000) as client:
+        call = update_consumer_offset(group, topic, 0, commit_offset=1)
+        client.invoke(real_cluster.broker_address(), call)
+
+    def check(*words):
+        code = run(["check", *words, "-n", namesrv, "-o", "json"])
+        out, err = capsys.readouterr()
+        (row,) = json.loads(out)["measurements"]
+        assert (row["reason"], err) == (None, "")
+        return code, row["value"]
+
+    def is_dispatched():
+        with Admin(namesrv=namesrv) as admin:
+            return admin.lag(group).total_lag == 2
+
+    wait_until(is_dispatched)
+    assert check("lag", group, "--warn", "2", "--crit", "3") == (1, 2)
+    assert check("lag", group, "--crit", "2") == (2, 2)
+    assert check("dlq", group, "--warn", "1") == (0, 0)
+    code, age_ms = check("age", group, "--warn", "1h")
+    assert code == 0
+    assert 0 <= age_ms < 3_600_000
+    code, age_ms = check("topic", topic, "--warn", "1h")
+    assert code == 0
+    assert 0 <= age_ms < 3_600_000
+    code, left_ms = check("retention", group, "--warn", "1h")
+    assert code == 0
+    assert left_ms > 3_600_000
+    code, percent = check("broker", "broker-a", "--crit", "100")
+    assert code == 0
+    assert 0 <= percent < 100
