@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.brokers import ask_many, read_brokers, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
-from rmqcli.admin.lag.model import compute_lag
+from rmqcli.admin.lag.model import GroupState, compute_lag
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, get_subscription_group_names
 from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -60,7 +60,9 @@ class Measurement:
 
     `value` is None if it is not known, and `reason` says why; `at_least` is what it is
     at least, if that is known. `is_lost` means that the worst has happened already,
-    such as messages that retention has deleted unread.
+    such as messages that retention has deleted unread. `is_left_out` is a group that a
+    glob has chosen and that has no such value: one that never consumed, or whose
+    members keep their offsets themselves. By its name it would be unknown.
     """
 
     subject: str
@@ -68,6 +70,7 @@ class Measurement:
     reason: str | None = None
     at_least: float | None = None
     is_lost: bool = False
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +327,19 @@ def _of_groups(
     measured = []
     for group in _chosen(set(found), patterns):
         if group in found:
-            measured.append(measure(compute_lag(found[group])))
+            lag = compute_lag(found[group])
+            has_value = bool(lag.queues) and lag.state is not GroupState.BROADCAST
+            if group in patterns or has_value or lag.reading.failures:
+                measured.append(measure(lag))
+            else:
+                measured.append(
+                    Measurement(
+                        subject=group,
+                        value=None,
+                        reason=lag.reason,
+                        is_left_out=True,
+                    )
+                )
         else:
             error = not_found("group", group)
             measured.append(

@@ -258,10 +258,14 @@ def _run(
         raise
     except RmqError as error:
         reason = with_flags(error.message)
+    left_out = [each for each in measured if each.is_left_out]
+    measured = [each for each in measured if not each.is_left_out]
     if not measured and not reason:
         reason = f"no {kind} matches {' '.join(patterns)}"
+        if left_out:
+            reason += f"; left out: {left_out[0].subject}, {left_out[0].reason}"
     status = worst_status(map(thresholds.status, measured))
-    report = _Report(check, kind, unit, thresholds, measured, status, reason)
+    report = _Report(check, kind, unit, thresholds, measured, left_out, status, reason)
     match common.output:
         case "json":
             emit_json(report.json())
@@ -281,6 +285,7 @@ class _Report:
     unit: _Unit
     thresholds: Thresholds
     measured: list[Measurement]
+    left_out: list[Measurement]
     status: MonitorStatus
     #: why nothing was measured
     reason: str
@@ -307,6 +312,8 @@ class _Report:
                 parts.append(f"{bad} more not ok")
             if good := left - max(0, bad):
                 parts.append(f"{counted(good, 'other', 'others')} ok")
+        if self.left_out:
+            parts.append(f"{counted(len(self.left_out), 'group')} left out")
         values = " ".join(map(self._perfdata, self.measured))
         return f"{head}{_plain('; '.join(parts))} | {values}\n"
 
@@ -369,6 +376,10 @@ class _Report:
                     "reason": each.reason and with_flags(each.reason),
                 }
                 for each in self.measured
+            ],
+            "left_out": [
+                {"subject": each.subject, "reason": each.reason}
+                for each in self.left_out
             ],
         }
 

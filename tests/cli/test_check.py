@@ -81,6 +81,25 @@ def test_globs_choose_groups_and_the_worst_comes_first(check):
     assert check("lag 'x*' --crit 1") == (3, "LAG UNKNOWN: no group matches x*\n")
 
 
+def test_a_glob_leaves_out_groups_that_have_no_lag_and_says_so(cluster, check):
+    cluster.create_group("new")
+    code, out = check("lag '*' --crit 2")
+    assert (code, out) == (
+        0,
+        (
+            "LAG OK: billing: 1 message; idle: 0 messages; 1 group left out |"
+            " 'billing'=1;;2 'idle'=0;;2\n"
+        ),
+    )
+    (left_out,) = json.loads(check("lag '*' --crit 2 -o json")[1])["left_out"]
+    assert left_out == {
+        "subject": "new",
+        "reason": "no committed offset, and no member subscribes to a topic",
+    }
+    assert check("lag new --crit 2")[0] == 3
+    assert check("lag 'new*' --crit 2")[0] == 3
+
+
 def test_a_name_that_does_not_exist_is_unknown_and_hides_nothing_worse(check):
     code, out = check("lag nobody idle --crit 1 -o json")
     assert code == 3
