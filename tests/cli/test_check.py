@@ -96,7 +96,9 @@ def test_a_glob_leaves_out_groups_that_have_no_lag_and_says_so(cluster, check):
         "subject": "new",
         "reason": "no committed offset, and no member subscribes to a topic",
     }
-    assert check("lag new --crit 2")[0] == 3
+    code, out = check("lag new --crit 2")
+    assert code == 3
+    assert out.startswith("LAG UNKNOWN: new: unknown, no committed offset, and no ")
     assert check("lag 'new*' --crit 2")[0] == 3
 
 
