@@ -4,6 +4,9 @@ A value that is not known is None with a reason, and `at_least` is what is known
 a group whose lag is unknown in one queue may be behind by too much in the others. A
 name that does not exist is measured, too, with that as the reason, because a check that
 silently checks less than it was told to is worse than none.
+
+So the record of `rmq lag` is used, and kept: a broker that has died leaves the route
+after two minutes, and what it had would be gone from every value.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, read_brokers, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
+from rmqcli.admin.lag.memory import open_memory
 from rmqcli.admin.lag.model import GroupState, compute_lag
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, get_subscription_group_names
@@ -27,12 +31,15 @@ from rmqcli.model import MASTER_ID, is_system_group
 from rmqcli.units import HOUR_MS, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.api.client import Client
+    from rmqcli.model import BrokerData
 
 _GLOB = frozenset("*?[")
+_DEPARTED: Final = "is no longer in the route"
+_NO_MESSAGE: Final = "no message is stored"
 
 
 class MonitorStatus(IntEnum):
@@ -152,6 +159,9 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
     found = {each.group: each for each in list_letters(client).groups}
     names, reasons = _existing_groups(client)
     names.update(found)
+    departed = _departed(client, client.cluster_info().brokers)
+    if departed:
+        reasons = reasons or f"{', '.join(departed)} {_DEPARTED}"
     measured = []
     for group in _chosen(names, patterns):
         letters = found.get(group)
@@ -168,8 +178,8 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
             measured.append(
                 Measurement(
                     subject=group,
-                    value=letters.count,
-                    reason=letters.reason,
+                    value=None if departed else letters.count,
+                    reason=letters.reason or (reasons if departed else None),
                     at_least=letters.known_count,
                 )
             )
@@ -238,13 +248,13 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
                 ages.append(max(0, now_ms.get(name, answered_ms) - newest_ms))
         # A broker that does not answer may have a newer message.
         if reason is None and not ages:
-            reason = "no message is stored"
+            reason = _NO_MESSAGE
         measured.append(
             Measurement(
                 subject=topic,
                 value=min(ages) if ages and reason is None else None,
                 reason=reason,
-                is_lost=reason == "no message is stored",
+                is_lost=reason is _NO_MESSAGE,
             )
         )
     return measured
@@ -253,10 +263,12 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
 def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement]:
     """Measure how full the disk of each broker process is, in per cent.
 
-    A process that does not answer is lost.
+    A process that does not answer is lost, and so is one that has left the route within
+    the last week.
     """
     info = client.cluster_info(refresh=True)
-    names = _chosen(set(info.brokers), patterns)
+    departed = _departed(client, info.brokers)
+    names = _chosen({*info.brokers, *departed}, patterns)
     details = read_brokers(
         client,
         [info.brokers[name] for name in names if name in info.brokers],
@@ -265,7 +277,12 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
     measured = [
         Measurement(subject=name, value=None, reason=not_found("broker", name).message)
         for name in names
-        if name not in info.brokers
+        if name not in info.brokers and name not in departed
+    ]
+    measured += [
+        Measurement(subject=name, value=None, reason=f"it {_DEPARTED}", is_lost=True)
+        for name in names
+        if name in departed
     ]
     for detail in details:
         row = detail.row
@@ -283,6 +300,19 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
             )
         )
     return measured
+
+
+def _departed(client: Client, brokers: Mapping[str, BrokerData]) -> list[str]:
+    """Return the brokers that an earlier run knew and no name server lists now."""
+    memory = open_memory(client)
+    if memory is None:
+        return []
+    now_ms = client.clock.epoch_ms()
+    addresses = {name: each.master_address for name, each in brokers.items()}
+    departed = sorted(memory.departed(addresses))
+    memory.remember_brokers(addresses, now_ms=now_ms)
+    memory.save(now_ms=now_ms)
+    return departed
 
 
 def _is_glob(pattern: str) -> bool:
@@ -322,7 +352,7 @@ def _of_groups(
 ) -> list[Measurement]:
     is_named = not any(map(_is_glob, patterns))
     query = LagQuery(groups=tuple(dict.fromkeys(patterns)) if is_named else ())
-    reading = LagGatherer(client, query).read(accept_silence=True)
+    reading = LagGatherer(client, query, open_memory(client)).read(accept_silence=True)
     found = {each.group: each for each in reading.groups}
     measured = []
     for group in _chosen(set(found), patterns):

@@ -14,6 +14,11 @@ from tests.admin.doctor.planting import plant_settings
 START_MS = 1_767_322_800_000
 
 
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def cluster(rmq_cluster_factory):
     """Two queues with three messages, of which group `billing` has consumed one."""
@@ -182,6 +187,39 @@ def test_brokers_answer_and_have_room(cluster, check):
     assert code == 0
     assert out.startswith("BROKER OK: broker-a: 0 % full | 'broker-a'=0%;1;2")
     assert check("broker other")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "after"),
+    [
+        ("lag billing --warn 90", 0, 3),
+        ("lag '*' --crit 20", 2, 2),
+        ("age billing --warn 1h", 0, 3),
+        ("retention '*' --warn 1h", 0, 3),
+        ("dlq billing --warn 9", 0, 3),
+        ("broker '*'", 0, 2),
+        ("broker broker-b", 0, 2),
+    ],
+)
+def test_a_broker_that_has_died_and_left_the_route_is_missed(
+    rmq_cluster_factory, capfd, line, before, after
+):
+    """Without the record of earlier runs, less would wait, and all would be well."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.create_topic("%DLQ%billing", queues=1)
+    for name, count in (("broker-a", 28), ("broker-b", 60)):
+        cluster.send("orders", ["x"] * count, broker=name)
+        offsets = cluster.broker(name).state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+        plant_settings(cluster, name, fileReservedTime="72")
+    words = ["check", *shlex.split(line), "-n", cluster.namesrv]
+    assert run(words) == before, capfd.readouterr()
+    cluster.broker("broker-b").kill()
+    assert run(words) == after
+    out = capfd.readouterr().out
+    assert "broker-b" in out.splitlines()[-1]
 
 
 def test_what_is_known_is_critical_although_the_rest_is_not(cluster, check):

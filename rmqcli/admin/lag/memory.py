@@ -31,6 +31,8 @@ from rmqcli.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from rmqcli.api.client import Client
+
 logger = get_logger(__name__)
 
 _VERSION: Final = 1
@@ -57,6 +59,15 @@ class SeenBroker:
 def memory_directory(environ: Mapping[str, str]) -> str | None:
     """Return the folder of the records; None when there is no home directory."""
     return state_folder(environ, "lag")
+
+
+def open_memory(client: Client) -> LagMemory | None:
+    """Read the record of a client's cluster; None for a user without a home."""
+    directory = memory_directory(os.environ)
+    if directory is None:
+        return None
+    now_ms = client.clock.epoch_ms()
+    return LagMemory(directory, client.config.namesrv, now_ms=now_ms)
 
 
 class LagMemory:

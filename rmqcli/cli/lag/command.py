@@ -29,10 +29,8 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from rmqcli.admin.lag.assemble import LagQuery
     from rmqcli.admin.lag.gather import LagGatherer, LagReading
-    from rmqcli.admin.lag.memory import LagMemory
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.lag.trend import GroupTrend
-    from rmqcli.api.client import Client
 
 SORT_KEYS = ("queue", "lag", "age", "state", "group")
 
@@ -159,11 +157,14 @@ def lag(common: Common, options: LagOptions) -> int:
     """
     options.check(common.output)
     from rmqcli.admin.lag.gather import LagGatherer
+    from rmqcli.admin.lag.memory import open_memory
 
     with read_from(common, options.store) as source, source.open_client() as client:
         memory = None
         if options.has_memory:
-            memory = _open_memory(client, forget=options.forget)
+            memory = open_memory(client)
+            if memory is not None and options.forget:
+                memory.forget()
         gatherer = LagGatherer(client, options.query(), memory)
         if options.watch is not None:
             from rmqcli.cli.lag.watch import watch_lag
@@ -184,20 +185,6 @@ def lag(common: Common, options: LagOptions) -> int:
         hidden = counted(reading.hidden, "system group")
         common.messages.info(f"not shown: {hidden}; --all shows them")
     return _exit_code(common, reading, lags, process_queues=options.process_queues)
-
-
-def _open_memory(client: Client, *, forget: bool) -> LagMemory | None:
-    import os
-
-    from rmqcli.admin.lag.memory import LagMemory, memory_directory
-
-    directory = memory_directory(os.environ)
-    if directory is None:  # a user without a home
-        return None
-    memory = LagMemory(directory, client.config.namesrv, now_ms=client.clock.epoch_ms())
-    if forget:
-        memory.forget()
-    return memory
 
 
 def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:
