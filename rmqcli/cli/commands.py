@@ -263,7 +263,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "cluster",
-        "rmqcli.cli.cluster",
+        "rmqcli.cli.monitoring.cluster",
         "cluster",
         "Show what is wrong, and brokers, topics and groups at a glance.",
         "Cluster",
@@ -271,7 +271,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "doctor",
-        "rmqcli.cli.doctor",
+        "rmqcli.cli.monitoring.doctor",
         "doctor",
         "Check a cluster: what is wrong, and what to do.",
         "Cluster",
@@ -351,7 +351,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check lag",
-        "rmqcli.cli.check",
+        "rmqcli.cli.monitoring.check",
         "lag",
         "Check how many messages wait for groups.",
         "Cluster",
@@ -359,7 +359,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check age",
-        "rmqcli.cli.check",
+        "rmqcli.cli.monitoring.check",
         "age",
         "Check how old the oldest unread message of groups is.",
         "Cluster",
@@ -367,7 +367,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check dlq",
-        "rmqcli.cli.check",
+        "rmqcli.cli.monitoring.check",
         "dlq",
         "Check how many dead letters groups have.",
         "Cluster",
@@ -375,7 +375,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check retention",
-        "rmqcli.cli.check",
+        "rmqcli.cli.monitoring.check",
         "retention",
         "Check how soon brokers delete messages that groups have not read.",
         "Cluster",
@@ -383,7 +383,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check topic",
-        "rmqcli.cli.check",
+        "rmqcli.cli.monitoring.check",
         "topic",
         "Check how long ago the newest message of topics was stored.",
         "Cluster",
@@ -391,7 +391,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check broker",
-        "rmqcli.cli.check",
+        "rmqcli.cli.monitoring.check",
         "broker",
         "Check that brokers answer, and how full their disks are.",
         "Cluster",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.cli.broker import COLUMNS as BROKER_COLUMNS
 from rmqcli.cli.broker import broker_row
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
-from rmqcli.cli.doctor import STATUS_COLORS, finding_json
+from rmqcli.cli.monitoring.doctor import STATUS_COLORS, finding_json
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_screen, screen_size

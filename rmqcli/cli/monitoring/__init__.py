@@ -1,0 +1,1 @@
+"""`rmq cluster`, `rmq doctor` and `rmq check`: is a cluster well?"""
