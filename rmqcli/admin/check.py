@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import ask_many, read_brokers, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
-from rmqcli.admin.lag.memory import open_memory
+from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.lag.model import GroupState, compute_lag
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, get_subscription_group_names
@@ -31,14 +31,12 @@ from rmqcli.model import MASTER_ID, is_system_group
 from rmqcli.units import HOUR_MS, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.api.client import Client
-    from rmqcli.model import BrokerData
 
 _GLOB = frozenset("*?[")
-_DEPARTED: Final = "is no longer in the route"
 _NO_MESSAGE: Final = "no message is stored"
 
 
@@ -156,12 +154,12 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
     """Count the dead letters of each group."""
     from rmqcli.admin.dlq.listing import list_letters
 
-    found = {each.group: each for each in list_letters(client).groups}
+    listed = list_letters(client)
+    found = {each.group: each for each in listed.groups}
     names, reasons = _existing_groups(client)
     names.update(found)
-    departed = _departed(client, client.cluster_info().brokers)
-    if departed:
-        reasons = reasons or f"{', '.join(departed)} {_DEPARTED}"
+    for name, error in listed.errors.items():
+        reasons = reasons or f"{name}: {error.message}"
     measured = []
     for group in _chosen(names, patterns):
         letters = found.get(group)
@@ -178,8 +176,8 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
             measured.append(
                 Measurement(
                     subject=group,
-                    value=None if departed else letters.count,
-                    reason=letters.reason or (reasons if departed else None),
+                    value=letters.count,
+                    reason=letters.reason,
                     at_least=letters.known_count,
                 )
             )
@@ -267,7 +265,7 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
     the last week.
     """
     info = client.cluster_info(refresh=True)
-    departed = _departed(client, info.brokers)
+    departed = departed_brokers(client, info.brokers)
     names = _chosen({*info.brokers, *departed}, patterns)
     details = read_brokers(
         client,
@@ -280,7 +278,12 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
         if name not in info.brokers and name not in departed
     ]
     measured += [
-        Measurement(subject=name, value=None, reason=f"it {_DEPARTED}", is_lost=True)
+        Measurement(
+            subject=name,
+            value=None,
+            reason=departed[name].as_error(name).message,
+            is_lost=True,
+        )
         for name in names
         if name in departed
     ]
@@ -300,19 +303,6 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
             )
         )
     return measured
-
-
-def _departed(client: Client, brokers: Mapping[str, BrokerData]) -> list[str]:
-    """Return the brokers that an earlier run knew and no name server lists now."""
-    memory = open_memory(client)
-    if memory is None:
-        return []
-    now_ms = client.clock.epoch_ms()
-    addresses = {name: each.master_address for name, each in brokers.items()}
-    departed = sorted(memory.departed(addresses))
-    memory.remember_brokers(addresses, now_ms=now_ms)
-    memory.save(now_ms=now_ms)
-    return departed
 
 
 def _is_glob(pattern: str) -> bool:

@@ -30,7 +30,7 @@ class ClusterSummary:
     wait for them. `dead_letters` are those of all groups, `new_dead_letters` those of
     the last hour, in `groups_with_letters` groups. A number that is not known is None;
     `reasons` says why, by the name of the number. `diagnosis` has the findings of all
-    checks, and `errors` the brokers that did not answer.
+    checks, and `errors` the brokers that did not answer or have left the route.
     """
 
     at_ms: int
@@ -76,7 +76,10 @@ def summarize(facts: Facts) -> ClusterSummary:
         new_dead_letters=letters[1],
         groups_with_letters=letters[2],
         reasons=reasons,
-        errors=facts.silent(),
+        errors={
+            **facts.silent(),
+            **{name: seen.as_error(name) for name, seen in facts.departed.items()},
+        },
         diagnosis=judge(CHECKS, facts),
     )
 
@@ -86,6 +89,8 @@ def _topics(facts: Facts, reasons: dict[str, str]) -> dict[str, int] | None:
     for name, error in facts.silent().items():
         if ":" not in name:  # slaves have the topics of their master
             reasons["topics"] = f"{name}: {error.message}"
+    for name, seen in facts.departed.items():
+        reasons["topics"] = f"{name}: {seen.as_error(name).message}"
     for name, table in facts.topics.items():
         if isinstance(table, RmqError):
             reasons["topics"] = f"{name}: {table.message}"

@@ -1,7 +1,8 @@
 """How many dead letters each group has, and how old they are, over all brokers.
 
 A broker that does not answer leaves unknown numbers, never smaller ones: the count of
-a group with letters there, or perhaps there, is None, and `reason` says why.
+a group with letters there, or perhaps there, is None, and `reason` says why. A broker
+that an earlier run knew, and that has left the route, may have letters of every group.
 
 Source: AdminBrokerProcessor (GET_TOPIC_STATS_INFO, GET_EARLIEST_MSG_STORETIME), which
 checks no permissions: up to 4.9.1 brokers create topics of dead letters write-only.
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.offset import get_earliest_msg_storetime
@@ -75,7 +77,8 @@ def list_letters(client: Client) -> LetterList:
 
     It takes three round trips, whatever the number of groups.
     """
-    addresses = reader_addresses(client.cluster_info().brokers.values())
+    brokers_now = client.cluster_info().brokers
+    addresses = reader_addresses(brokers_now.values())
     tables = ask_each(client, addresses, get_all_topic_config())
     errors = {n: e for n, e in tables.items() if isinstance(e, RmqError)}
     client.raise_if_none_answers(errors.values())
@@ -109,6 +112,10 @@ def list_letters(client: Client) -> LetterList:
     oldest = _oldest(client, ends, addresses, reasons)
     if errors:
         _note_silent(client, brokers, errors, reasons)
+    for name, seen in departed_brokers(client, brokers_now).items():
+        errors[name] = seen.as_error(name)
+        for topic in brokers:
+            reasons.setdefault(topic, f"{name}: {errors[name].message}")
     groups = [
         _group(topic, ends.get(topic, {}), oldest, newest, names, reasons.get(topic))
         for topic, names in sorted(brokers.items())

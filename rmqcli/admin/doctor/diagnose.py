@@ -121,6 +121,8 @@ def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
         return
     for name, error in facts.silent().items():
         yield unknown(name, f"it did not answer: {error.message}")
+    for name, seen in facts.departed.items():
+        yield unknown(name, seen.as_error(name).message)
     if SETTINGS in check.needs:
         for detail in facts.brokers:
             if detail.settings is None and detail.row.error is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, read_brokers
+from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.admin.dlq.listing import LetterList
+    from rmqcli.admin.lag.memory import SeenBroker
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.transactions import OpenTransactions
     from rmqcli.api.client import Client
@@ -95,13 +97,15 @@ class Facts:
     `topics` and `groups` are by broker name, for brokers that answered. `clock_skew_ms`
     has by address how far a broker's clock is ahead (or, negative, behind) for certain,
     and None where it did not tell. `reachable_at` maps the advertised address of a
-    broker that cannot be reached to one at which it answers.
+    broker that cannot be reached to one at which it answers. `departed` has the brokers
+    that an earlier run knew and no name server lists any more.
     """
 
     at_ms: int
     config: ClientConfig
     info: ClusterInfo
     brokers: list[BrokerDetail]
+    departed: dict[str, SeenBroker] = field(default_factory=dict)
     clock_skew_ms: dict[str, int | None] = field(default_factory=dict)
     reachable_at: dict[str, str] = field(default_factory=dict)
     namesrvs: dict[str, NamesrvFacts] = field(default_factory=dict)
@@ -170,7 +174,13 @@ def gather_facts(client: Client, parts: Collection[str]) -> Facts:
     asked_ms = client.clock.epoch_ms()
     brokers = read_brokers(client, info.brokers.values(), with_settings=True)
     answered_ms = client.clock.epoch_ms()
-    facts = Facts(at_ms=answered_ms, config=client.config, info=info, brokers=brokers)
+    facts = Facts(
+        at_ms=answered_ms,
+        config=client.config,
+        info=info,
+        brokers=brokers,
+        departed=departed_brokers(client, info.brokers),
+    )
     for detail in brokers:
         if detail.runtime is not None:
             facts.clock_skew_ms[detail.row.address] = clock_skew_ms(
@@ -275,7 +285,8 @@ def _read_lags(client: Client, facts: Facts) -> None:
     from rmqcli.admin.lag.model import compute_lag
 
     try:
-        reading = LagGatherer(client, LagQuery(process_queues=True)).read()
+        query = LagQuery(process_queues=True)
+        reading = LagGatherer(client, query, open_memory(client)).read()
     except RmqError as error:
         facts.lag_error = error
         return

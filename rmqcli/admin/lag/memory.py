@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.engine.queue_lag import QueueReading
+from rmqcli.errors import NoBrokerError
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.log import get_logger
 from rmqcli.units import format_duration
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
+    from rmqcli.model import BrokerData
 
 logger = get_logger(__name__)
 
@@ -55,6 +57,12 @@ class SeenBroker:
     address: str | None
     seen_ms: int
 
+    def as_error(self, name: str) -> NoBrokerError:
+        """Return what stands for the answer of this broker when it has left."""
+        return NoBrokerError(
+            "it is no longer in the route", address=self.address or name
+        )
+
 
 def memory_directory(environ: Mapping[str, str]) -> str | None:
     """Return the folder of the records; None when there is no home directory."""
@@ -68,6 +76,24 @@ def open_memory(client: Client) -> LagMemory | None:
         return None
     now_ms = client.clock.epoch_ms()
     return LagMemory(directory, client.config.namesrv, now_ms=now_ms)
+
+
+def departed_brokers(
+    client: Client, brokers: Mapping[str, BrokerData]
+) -> dict[str, SeenBroker]:
+    """Return the brokers that an earlier run knew and no name server lists now.
+
+    `brokers` are those that name servers list, by name; they are recorded.
+    """
+    memory = open_memory(client)
+    if memory is None:
+        return {}
+    now_ms = client.clock.epoch_ms()
+    addresses = {name: each.master_address for name, each in brokers.items()}
+    departed = memory.departed(addresses)
+    memory.remember_brokers(addresses, now_ms=now_ms)
+    memory.save(now_ms=now_ms)
+    return departed
 
 
 class LagMemory:

@@ -6,6 +6,7 @@ import pytest
 
 from rmqcli.admin.doctor.facts import clock_skew_ms
 from rmqcli.api.calls.namesrv import get_broker_cluster_info
+from rmqcli.cli.main import run
 from rmqcli.testing import EmbeddedCluster, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import (
@@ -59,6 +60,32 @@ def test_a_broker_that_does_not_answer_is_a_problem_and_unknown_to_all_other_che
         silent = [f for f in found if f.subject == "broker-b"]
         assert [str(f.status) for f in silent] == ["unknown"], name
         assert "it did not answer" in silent[0].evidence
+
+
+def test_a_broker_that_died_and_left_the_route_is_a_problem_until_it_is_forgotten(
+    rmq_cluster_factory, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    assert findings(cluster.namesrv, "broker-answers") == []
+    address = cluster.broker("broker-b").address
+    cluster.broker("broker-b").kill()
+    for _ in range(2):
+        (found,) = findings(cluster.namesrv, "broker-answers")
+        assert (str(found.status), found.subject) == ("problem", "broker-b")
+        assert found.evidence.startswith(
+            "it is no longer in the route; it was last seen "
+        )
+        assert found.evidence.endswith(f" ago at {address}")
+        assert found.command == "rmq lag --forget"
+    for name in ("disk", "subscriptions", "topic-brokers", "dead-letters", "slaves"):
+        (missed,) = [
+            f for f in findings(cluster.namesrv, name) if f.subject == "broker-b"
+        ]
+        assert str(missed.status) == "unknown", name
+        assert missed.evidence == "it is no longer in the route"
+    assert run(["lag", "--forget", "-n", cluster.namesrv]) == 0
+    assert findings(cluster.namesrv, "broker-answers") == []
 
 
 def test_a_broker_that_advertises_an_address_without_a_way_to_it(rmq_cluster_factory):

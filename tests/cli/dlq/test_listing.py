@@ -134,3 +134,21 @@ def test_a_list_that_is_empty_because_a_broker_is_silent_is_not_called_empty(
         assert "no dead letters" not in err
         assert "nothing waits" not in err
         assert "no producers" not in err
+
+
+def test_the_letters_of_a_broker_that_died_and_left_the_route_are_missed(
+    rmq_cluster_factory, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", ["x"] * 5)
+    code, rows, err = listed(cluster, capsys)
+    assert (code, [row["count"] for row in rows]) == (0, [5])
+    cluster.broker("broker-b").kill()
+    code, rows, err = listed(cluster, capsys)
+    assert code == 6
+    assert "broker-b did not answer: it is no longer in the route" in err
+    assert [(row["state"], row["count"]) for row in rows] == [("UNKNOWN", None)]
+    assert rows[0]["reason"] == "broker-b: it is no longer in the route"

@@ -89,3 +89,20 @@ def test_the_library_has_the_same(pair):
     ((result, finding),) = diagnosis.findings
     assert (result.name, finding.subject) == ("no-member", "billing")
     assert finding.command == "rmq lag billing"
+
+
+def test_a_broker_that_died_and_left_the_route_is_missed(
+    pair, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert show(capsys, pair, "-o", "json")[0] == 0
+    pair.broker("broker-b").kill()
+    code, out, err = show(capsys, pair, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["status"]) == (6, "problem")
+    assert "broker-b did not answer: it is no longer in the route" in err
+    assert found["findings"][0]["check"] == "broker-answers"
+    assert found["findings"][0]["subject"] == "broker-b"
+    assert (found["topics"], found["lag"], found["dead_letters"]) == (None, None, None)
+    assert found["known_lag"] == 3
+    assert [each["broker_name"] for each in found["errors"]] == ["broker-b"]

@@ -158,6 +158,16 @@ def _broker_answers(facts: Facts) -> Iterator[Finding]:
             " here",
             command_line("rmq", "broker", "show", detail.row.broker_name),
         )
+    for name, seen in sorted(facts.departed.items()):
+        yield problem(
+            name,
+            f"{seen.as_error(name).message}; it was last seen"
+            f" {format_duration(max(0, facts.at_ms - seen.seen_ms))} ago"
+            + (f" at {seen.address}" if seen.address else ""),
+            "what is stored there is missing from all numbers; if it was removed for"
+            " good, let rmq forget it",
+            command_line("rmq", "lag", "--forget"),
+        )
 
 
 def _broker_address(facts: Facts) -> Iterator[Finding]:
