@@ -1,0 +1,161 @@
+"""Trouble that is planted on real brokers is found; silence is not health."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.doctor.diagnose import diagnose
+from rmqcli.api.calls.offset import update_consumer_offset
+from tests.admin.doctor.planting import open_client
+from tests.conftest import start_cluster
+from tests.consumer.collecting import Seen, consumer
+from tests.kit import raw
+from tests.kit.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.real_only,
+    pytest.mark.rmq_versions("4.6.0", "5.5.0"),
+]
+
+_SEND_MESSAGE = 10
+_UPDATE_BROKER_CONFIG = 25
+_UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
+_WIPE_WRITE_PERM_OF_BROKER = 205
+
+
+def found_by(diagnosis, check):
+    """Return what one check found, as (status, subject, evidence)."""
+    (result,) = [each for each in diagnosis.results if each.name == check]
+    return {(str(f.status), f.subject, f.evidence) for f in result.findings}
+
+
+def diagnosed(cluster):
+    with open_client(cluster.namesrv, timeout_ms=10_000) as client:
+        return diagnose(client)
+
+
+def member(cluster, topics, number):
+    return consumer(
+        cluster,
+        "billing",
+        topics,
+        Seen(),
+        heartbeat_broker_interval_ms=500,
+        client_ip=f"10.0.0.{number}",
+        instance_name="one",
+    )
+
+
+def plant(cluster):
+    """Plant what an operator's hand or a program may leave behind."""
+    cluster.create_topic("orders", queues=1)
+    cluster.create_topic("lonely", queues=1, brokers=[0])
+    cluster.create_topic("%RETRY%gone", queues=1)
+    cluster.create_topic("%DLQ%gone", queues=1)
+    for topic in ("orders", "orders", "%DLQ%gone"):
+        answer = cluster.ask(
+            _SEND_MESSAGE,
+            {
+                "producerGroup": "P",
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "defaultTopicQueueNums": "4",
+                "queueId": "0",
+                "sysFlag": "0",
+                "bornTimestamp": "1",
+                "flag": "0",
+                "properties": "",
+                "reconsumeTimes": "0",
+                "unitMode": "false",
+                "batch": "false",
+            },
+            body=b"x",
+        )
+        assert answer.code == 0, answer
+    for index, hours in ((0, 72), (1, 48)):
+        answer = cluster.ask(
+            _UPDATE_BROKER_CONFIG,
+            body=f"fileReservedTime={hours}".encode(),
+            broker=index,
+        )
+        assert answer.code == 0, answer
+
+
+def found_without_permission(cluster):
+    """Wipe a broker's write permission; its next registration brings that back."""
+    answer = raw.ask(
+        cluster.namesrv, _WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-b"}
+    )
+    assert answer.code == 0, answer
+    return {each[:2] for each in found_by(diagnosed(cluster), "broker-permission")}
+
+
+def test_planted_trouble_is_found_and_brokers_that_are_silent_or_gone(
+    rmq_version, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with start_cluster(rmq_version, tmp_path / "cluster", brokers=2) as cluster:
+        plant(cluster)
+        with (
+            member(cluster, {"orders": "A"}, 1),
+            member(cluster, {"orders": "B"}, 2),
+            open_client(cluster.namesrv) as client,
+        ):
+            answer = cluster.ask(
+                _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                body=b'{"groupName":"audit","consumeEnable":true}',
+                broker=1,
+            )
+            assert answer.code == 0, answer
+            call = update_consumer_offset("audit", "orders", 0, commit_offset=9)
+            client.invoke(cluster.broker_address(1), call)
+            wait_until(lambda: found_by(diagnosed(cluster), "subscriptions"))
+            diagnosis = diagnosed(cluster)
+        expected = {
+            "topic-brokers": (
+                "warning",
+                "broker-b",
+                "it lacks 1 topic that another broker of its cluster has: lonely",
+            ),
+            "broker-settings": (
+                "warning",
+                "DefaultCluster",
+                "fileReservedTime differs: 48 on broker-b; 72 on broker-a",
+            ),
+        }
+        for check, finding in expected.items():
+            assert finding in found_by(diagnosis, check), check
+        subjects = {
+            "orphaned-retry": ("warning", "%RETRY%gone"),
+            "orphaned-letters": ("warning", "%DLQ%gone"),
+            "dead-letters": ("warning", "gone"),
+            "subscriptions": ("problem", "billing"),
+            "offsets-ahead": ("problem", "audit"),
+        }
+        for check, pair in subjects.items():
+            pairs = {each[:2] for each in found_by(diagnosis, check)}
+            assert pair in pairs, (check, found_by(diagnosis, check))
+        wait_until(
+            lambda: found_without_permission(cluster) == {("problem", "broker-b")}
+        )
+
+        cluster.suspend_broker(1)
+        with open_client(cluster.namesrv, timeout_ms=2_000) as client:
+            diagnosis = diagnose(client)
+        cluster.resume_broker(1)
+        assert str(diagnosis.status) == "problem"
+        silent = {each[:2] for each in found_by(diagnosis, "broker-answers")}
+        assert silent == {("problem", "broker-b")}
+        for check in ("disk", "topic-brokers", "dead-letters", "subscriptions"):
+            pairs = {each[:2] for each in found_by(diagnosis, check)}
+            assert ("unknown", "broker-b") in pairs, check
+
+        cluster.kill_broker(1)
+        with open_client(cluster.namesrv) as client:
+            wait_until(
+                lambda: "broker-b" not in client.cluster_info(refresh=True).brokers
+            )
+        (gone,) = found_by(diagnosed(cluster), "broker-answers")
+        assert gone[:2] == ("problem", "broker-b")
+        assert gone[2].startswith("it is no longer in the route; it was last seen ")
