@@ -14,6 +14,7 @@ MASTER_ID = 0  # MixAll.MASTER_ID
 
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
 DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # RMQ_SYS_SCHEDULE_TOPIC
 
 #: The built-in group under which tools pull. The broker would create, and keep, any
 #: other group that it does not know.

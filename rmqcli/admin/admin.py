@@ -953,7 +953,7 @@ class Admin:
         """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
-        from rmqcli.admin.topics import batch_topics
+        from rmqcli.admin.topics import topics_without_tag_filter
         from rmqcli.wire.subscription import parse_subscription
 
         check_callback(on_undecodable, "on_undecodable")
@@ -962,7 +962,7 @@ class Admin:
         subscription = parse_subscription(topic, sub_expression)
         ranges = resolve_ranges(self._client, chosen, start, end)
         expression = sub_expression
-        if subscription.tags_set and batch_topics(self._client, [topic]):
+        if subscription.tags_set and topics_without_tag_filter(self._client, [topic]):
             expression = "*"  # the tags of each message are compared below
         reader = RangeReader(
             self._client,

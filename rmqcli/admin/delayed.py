@@ -28,7 +28,7 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
-from rmqcli.model import MessageQueue
+from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
 from rmqcli.units import parse_duration_ms
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import PulledMessage
     from rmqcli.wire.message.record import StoredMessage
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 #: Records of all topics that are read on one broker, in each of the two topics.
 SCANNED_MAX: Final = 1_000_000

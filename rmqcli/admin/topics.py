@@ -50,6 +50,7 @@ from rmqcli.model import (
     PERM_READ,
     PERM_WRITE,
     RETRY_GROUP_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
     MessageQueue,
 )
 from rmqcli.tasks import Sleep
@@ -75,7 +76,7 @@ SYSTEM_TOPICS = frozenset(
         "TBW102",
         "BenchmarkTest",
         "SELF_TEST_TOPIC",
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "OFFSET_MOVED_EVENT",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "RMQ_SYS_TRANS_HALF_TOPIC",
@@ -404,6 +405,20 @@ def batch_topics(client: Client, topics: Iterable[str]) -> list[str]:
                 found.append(topic)
                 break
     return found
+
+
+def topics_without_tag_filter(client: Client, topics: Iterable[str]) -> list[str]:
+    """Return those of `topics` in which a broker would hide messages with a tag.
+
+    In a batch that is kept as one record (see `batch_topics`), and in the topic of the
+    delay levels, where the time of delivery is stored in place of the tag's hash.
+
+    Source: CommitLog.checkMessageAndReturnSize (tagsCode).
+    """
+    given = list(dict.fromkeys(topics))
+    others = [topic for topic in given if topic != SCHEDULE_TOPIC]
+    found = set(batch_topics(client, others))
+    return [topic for topic in given if topic == SCHEDULE_TOPIC or topic in found]
 
 
 def _brokers(

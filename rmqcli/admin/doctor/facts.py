@@ -23,7 +23,7 @@ from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.errors import RmqError, TransportError
-from rmqcli.model import MASTER_ID, MessageQueue
+from rmqcli.model import MASTER_ID, SCHEDULE_TOPIC, MessageQueue
 from rmqcli.units import HOUR_MS, SECOND_MS
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
@@ -389,7 +389,7 @@ def _read_delays(client: Client, facts: Facts) -> None:
     The offsets were reported with the runtime information. What is at one of them now
     may have been delivered since, so that it looks late by the time in between.
     """
-    from rmqcli.admin.delayed import SCHEDULE_TOPIC, delay_levels_ms, waiting_levels
+    from rmqcli.admin.delayed import delay_levels_ms, waiting_levels
 
     questions = {}
     rows = {}

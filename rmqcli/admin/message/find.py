@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
-from rmqcli.admin.delayed import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqcli.admin.delayed import TIMER_TOPIC
 from rmqcli.admin.message.records import count_records, decode_found, has_key
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.topics import list_topics, topic_configs
@@ -44,6 +44,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.hint import Blank, Hint, LibraryCall, Setting
+from rmqcli.model import SCHEDULE_TOPIC
 from rmqcli.queue_selector import parse_queue
 from rmqcli.tasks import Request
 from rmqcli.units import DAY_MS, counted

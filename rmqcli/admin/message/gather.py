@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
-from rmqcli.admin.delayed import SCHEDULE_TOPIC
 from rmqcli.admin.dlq.letter import ORIGIN_MESSAGE_ID
 from rmqcli.admin.lag.check_points import (
     REVIVE_TOPIC_PREFIX,
@@ -63,6 +62,7 @@ from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import (
+    SCHEDULE_TOPIC,
     MessageQueue,
     dlq_topic,
     is_system_group,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError, TextError
 from rmqcli.wire.subscription import SQL92, TAG, parse_subscription, tag_matches
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.where import Where
     from rmqcli.wire.message.record import PartialMessage, StoredMessage
     from rmqcli.wire.subscription import SubscriptionData
+
+
+#: A tag that stands for nothing else in an expression.
+_PLAIN_TAG: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 def parse_property_glob(text: str) -> tuple[str, str]:
@@ -62,13 +66,16 @@ class TailFilter:
     invert: bool = False
     where: Where | None = None
     subscription: SubscriptionData | None = None
-    #: whether the broker filters by tag, too; see `rmqcli.admin.topics.batch_topics`
+    #: tags that `where` asks for, so that the broker can leave the others out
+    where_tags: str | None = None
+    #: whether the broker filters by tag, too; see `topics_without_tag_filter`
     tags_at_broker: bool = True
 
     @property
     def expression(self) -> str:
         """The expression that the broker filters by."""
-        return self.sql or (self.tag if self.tags_at_broker else None) or "*"
+        tags = self.tag or self.where_tags
+        return self.sql or (tags if self.tags_at_broker else None) or "*"
 
     @property
     def expression_type(self) -> str:
@@ -117,6 +124,14 @@ class TailFilter:
         return self.pattern.search(text) is not None
 
 
+def _tags_of(where: Where | None) -> str | None:
+    """Return an expression for the tags that a condition asks for, if one can."""
+    tags = None if where is None else where.tags
+    if not tags or not all(map(_PLAIN_TAG.fullmatch, tags)):
+        return None
+    return " || ".join(sorted(tags))
+
+
 def _has_key(keys: str | None, key: str) -> bool:
     """Whether `key` is one of `keys`, which RocketMQ separates by spaces.
 
@@ -148,5 +163,6 @@ def make_filter(
         pattern=pattern,
         invert=invert,
         where=where,
+        where_tags=_tags_of(where),
         subscription=None if tag is None else parse_subscription("", tag),
     )

@@ -12,6 +12,11 @@ A text that is compared with a number or with TRUE or FALSE is read as one, beca
 properties are texts; two texts are ordered by their characters. `store_timestamp` and
 `born_timestamp` are compared with times in RFC 3339.
 
+Some conditions say which messages can match at all: those with a tag, in a queue or of
+a broker. With `Where.tags`, `queue_ids` and `broker_names` a reader leaves out others.
+Times do not: a queue is not in their order when a broker's clock was set back. Nor do
+properties: most brokers do not filter by them.
+
 CEL's and JMESPath's implementations in Python were too slow by a factor of ten and more
 (measured with cel-python 0.5 and jmespath 1.1), and JMESPath has no unknown values.
 """
@@ -22,7 +27,7 @@ import datetime
 import math
 import operator
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from rmqcli.errors import DecodeError, TextError
@@ -37,12 +42,15 @@ from rmqcli.wire.sql92 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from rmqcli.model import MessageQueue
     from rmqcli.wire.message.json import ValueReader
     from rmqcli.wire.message.record import PartialMessage, StoredMessage
 
     Evaluate: TypeAlias = "Callable[[_Row], Any]"
+    #: field -> its values in all messages for which a condition can be true
+    Limits: TypeAlias = "Mapping[str, frozenset[Any]]"
 
 #: The fields of a record that have the same names here.
 FIELDS: Final = (
@@ -62,6 +70,8 @@ _TIMES: Final = {
     "born_timestamp": "born_timestamp_ms",
 }
 _PATHS: Final = ("properties", "value")
+#: The fields by which messages can be left unread, and the types of their values.
+_LIMITING: Final = {"tags": str, "queue_id": int, "broker_name": str}
 _NAMES: Final = (
     *("broker_name", *FIELDS, *_TIMES, "body", "decode_error"),
     *("properties.NAME", "value.PATH"),
@@ -96,15 +106,31 @@ class Where:
 
     `undecodable` is for how many messages the condition needed the value of a body that
     the decoder could not read: their values were unknown.
+
+    `tags`, `queue_ids` and `broker_names` are those of all messages for which the
+    condition can be true, or None if it can be true of others.
     """
 
     def __init__(
-        self, text: str, evaluate: Evaluate, decode: ValueReader | None
+        self,
+        text: str,
+        evaluate: Evaluate,
+        decode: ValueReader | None,
+        limits: Limits,
     ) -> None:
         self.text = text
+        self.tags: frozenset[str] | None = limits.get("tags")
+        self.queue_ids: frozenset[int] | None = limits.get("queue_id")
+        self.broker_names: frozenset[str] | None = limits.get("broker_name")
         self.undecodable = 0
         self._evaluate = evaluate
         self._decode = decode
+
+    def may_match_in(self, queue: MessageQueue) -> bool:
+        """Whether the condition can be true of a message in this queue."""
+        return (self.queue_ids is None or queue.queue_id in self.queue_ids) and (
+            self.broker_names is None or queue.broker_name in self.broker_names
+        )
 
     def matches(
         self, message: StoredMessage | PartialMessage, broker_name: str | None = None
@@ -209,6 +235,9 @@ class _Node:
     is_constant: bool = False
     is_time: bool = False
     value: Any = None
+    #: the name of the field that this is
+    name: str | None = None
+    limits: Limits = field(default_factory=dict)
 
 
 def parse_where(text: str, *, decode: ValueReader | None = None) -> Where:
@@ -220,7 +249,8 @@ def parse_where(text: str, *, decode: ValueReader | None = None) -> Where:
         what = f"longer than {LENGTH_MAX} characters"
         raise TextError(text[:100] + "...", what, start=0, end=100)
     parser = _Parser(text, has_values=decode is not None)
-    return Where(text, parser.condition().evaluate, decode)
+    condition = parser.condition()
+    return Where(text, condition.evaluate, decode, condition.limits)
 
 
 class _Parser(Parser[_Node]):
@@ -306,10 +336,10 @@ class _Parser(Parser[_Node]):
             hint = f"use one of: {', '.join(_NAMES)}{also}"
             self._refuse(here, "not a field of messages", hint=hint)
         if text in _OTHERS:
-            return replace(here, evaluate=_OTHERS[text])
+            return replace(here, evaluate=_OTHERS[text], name=text)
         if text in _TIMES:
             return replace(here, evaluate=_field(_TIMES[text]), is_time=True)
-        return replace(here, evaluate=_field(text))
+        return replace(here, evaluate=_field(text), name=text)
 
     def negate(self, node: _Node) -> _Node:
         if not node.is_constant or type(node.value) not in _NUMBERS:
@@ -342,7 +372,9 @@ class _Parser(Parser[_Node]):
                     is_unknown = True
             return None if is_unknown else not decisive
 
-        return _condition(nodes[0], nodes[-1], evaluate)
+        found = [node.limits for node in nodes]
+        limits = _of_any(found) if decisive else _of_all(found)
+        return _condition(nodes[0], nodes[-1], evaluate, limits)
 
     def invert(self, node: _Node) -> _Node:
         part = self._as_condition(node).evaluate
@@ -361,7 +393,13 @@ class _Parser(Parser[_Node]):
         for node in (left, right):
             if node.is_constant and node.value is None:
                 self._refuse(node, "nothing equals NULL", hint="write IS NULL")
-        return self._compared(left, right, operator.eq, has_order=False)
+        found = self._compared(left, right, operator.eq, has_order=False)
+        for node, constant in ((left, right), (right, left)):
+            kind = _LIMITING.get(node.name or "")
+            if constant.is_constant and type(constant.value) is kind:
+                limits = {str(node.name): frozenset({constant.value})}
+                return replace(found, limits=limits)
+        return found
 
     def order(self, sign: str, left: _Node, right: _Node) -> _Node:
         for node in (left, right):
@@ -444,9 +482,34 @@ class _Parser(Parser[_Node]):
         return _condition(node, node, evaluate)
 
 
-def _condition(first: _Node, last: _Node, evaluate: Evaluate) -> _Node:
-    start, end = min(first.start, last.start), max(first.end, last.end)
-    return _Node(evaluate=evaluate, start=start, end=end, is_condition=True)
+def _condition(
+    first: _Node, last: _Node, evaluate: Evaluate, limits: Limits | None = None
+) -> _Node:
+    return _Node(
+        evaluate=evaluate,
+        start=min(first.start, last.start),
+        end=max(first.end, last.end),
+        is_condition=True,
+        limits=limits or {},
+    )
+
+
+def _of_all(parts: Sequence[Limits]) -> Limits:
+    """The limits of a condition all of whose parts are true."""
+    return {
+        name: frozenset.intersection(*(each[name] for each in parts if name in each))
+        for name in _LIMITING
+        if any(name in each for each in parts)
+    }
+
+
+def _of_any(parts: Sequence[Limits]) -> Limits:
+    """The limits of a condition one of whose parts is true."""
+    return {
+        name: frozenset().union(*(each[name] for each in parts))
+        for name in _LIMITING
+        if all(name in each for each in parts)
+    }
 
 
 def _unquoted(name: str) -> str:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.admin.tail.where import Where
     from rmqcli.cli.options import Common
     from rmqcli.cli.tail.command import TailOptions
     from rmqcli.cli.ui.progress import Progress
@@ -81,10 +82,11 @@ def run_tail(common: Common, options: TailOptions) -> int:
     )
     with Client(config) as client:
         _check_sql(client, options.topics, tail_filter)
-        tail_filter = _for_batches(client, options.topics, tail_filter)
+        tail_filter = _for_brokers(client, options.topics, tail_filter)
         started_ms = client.clock.monotonic_ms()
         started_epoch_ms = client.clock.epoch_ms()
-        ranges, lost = _find_ranges(common, client, options)
+        where = tail_filter.where
+        ranges, lost = _find_ranges(common, client, options, where)
         has_end = options.count is not None and not options.follow
         plan = TailPlan(
             ranges=tuple(ranges),
@@ -103,8 +105,11 @@ def run_tail(common: Common, options: TailOptions) -> int:
             give_up_ms=_GIVE_UP_MS if has_end else None,
             on_turn=check_reader,
             selects=lambda queue: (
-                not options.selectors
-                or any(s.matches(queue) for s in options.selectors)
+                (
+                    not options.selectors
+                    or any(s.matches(queue) for s in options.selectors)
+                )
+                and (where is None or where.may_match_in(queue))
             ),
         )
         batcher = writer.batcher(tail_filter, TailCounts())
@@ -158,7 +163,7 @@ def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> No
 
 
 def _find_ranges(
-    common: Common, client: Client, options: TailOptions
+    common: Common, client: Client, options: TailOptions, where: Where | None
 ) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
     """Find the range of each queue and show it on stderr; also return failed queues.
 
@@ -170,6 +175,8 @@ def _find_ranges(
     for readable in topics.values():
         queues += select_queues(readable, options.selectors)
     check_queue_starts(options.queue_starts, queues, topics=topics)
+    if where is not None and any(map(where.may_match_in, queues)):
+        queues = [queue for queue in queues if where.may_match_in(queue)]
     around = None if options.around_group is None else AtGroup(options.around_group)
     check_groups(
         client,
@@ -275,27 +282,28 @@ def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -
             raise explain_sql(outcome)
 
 
-def _for_batches(
+def _for_brokers(
     client: Client, topics: Iterable[str], tail_filter: TailFilter
 ) -> TailFilter:
-    """Return the filter, without the broker's part where that would hide batches.
+    """Return the filter, without the broker's part where that would hide messages.
 
     Raises UnsupportedError for SQL, which only brokers can evaluate.
     """
     if tail_filter.expression == "*":
         return tail_filter
-    from rmqcli.admin.topics import batch_topics
+    from rmqcli.admin.topics import batch_topics, topics_without_tag_filter
 
+    if tail_filter.sql is None:
+        hides = bool(topics_without_tag_filter(client, topics))
+        return replace(tail_filter, tags_at_broker=not hides)
     found = batch_topics(client, topics)
-    if not found:
-        return tail_filter
-    if tail_filter.sql is not None:
+    if found:
         raise UnsupportedError(
             f"topic {found[0]} may keep batches as one record (queue.type=BatchCQ),"
             " whose messages a broker cannot filter by SQL",
             hint="filter with --tag, --key, --property or --grep, or with rmq sql",
         )
-    return replace(tail_filter, tags_at_broker=False)
+    return tail_filter
 
 
 def _summarise(common: Common, tail: Tail[Any], tail_filter: TailFilter) -> None:

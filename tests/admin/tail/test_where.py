@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmqcli.admin.tail.where import parse_where
 from rmqcli.decode import parse_decode
 from rmqcli.errors import TextError
+from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 
@@ -222,6 +223,63 @@ def test_a_damaged_body_is_shown_unless_something_else_decides():
         ("queue_offset = 3", True),
     ]:
         assert parse_where(text, decode=JSON).matches(damaged) == is_shown
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("tags = 'A'", ({"A"}, None, None)),
+        ("'A' = tags AND queue_id = 3", ({"A"}, {3}, None)),
+        ("tags IN ('A', 'B') AND tags IN ('B', 'C')", ({"B"}, None, None)),
+        ("tags = 'A' OR tags = 'B'", ({"A", "B"}, None, None)),
+        ("tags = 'A' OR queue_id = 3", (None, None, None)),
+        ("(tags = 'A' AND queue_id = 1) OR tags = 'B'", ({"A", "B"}, None, None)),
+        ("broker_name = 'broker-a' AND flag = 0", (None, None, {"broker-a"})),
+        ("NOT tags = 'A'", (None, None, None)),
+        ("tags <> 'A'", (None, None, None)),
+        ("tags NOT IN ('A')", (None, None, None)),
+        ("tags = 5", (None, None, None)),
+        ("queue_id = '3'", (None, None, None)),
+        ("queue_id = 3.0", (None, None, None)),
+        ("queue_id BETWEEN 1 AND 2", (None, None, None)),
+        ("tags = keys", (None, None, None)),
+        ("tags = 'A' OR TRUE", (None, None, None)),
+        ("tags = 'A' AND tags = 'B'", (set(), None, None)),
+    ],
+)
+def test_a_condition_says_which_messages_can_match(text, limits):
+    where = parse_where(text)
+    assert (where.tags, where.queue_ids, where.broker_names) == limits
+
+
+LIMITING = st.recursive(
+    st.builds("tags = '{}'".format, st.sampled_from("AB"))
+    | st.builds("queue_id = {}".format, st.sampled_from([0, 1]))
+    | st.builds("broker_name = '{}'".format, st.sampled_from(["a", "b"]))
+    | st.just("flag = 0"),
+    lambda inner: (
+        st.builds("NOT ({})".format, inner)
+        | st.builds("({} AND {})".format, inner, inner)
+        | st.builds("({} OR {})".format, inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    text=LIMITING,
+    tag=st.sampled_from(["A", "B", "C"]),
+    queue_id=st.sampled_from([0, 1, 2]),
+    broker_name=st.sampled_from(["a", "b", "c"]),
+)
+def test_no_message_that_matches_is_left_out(text, tag, queue_id, broker_name):
+    fields = MessageFields(
+        topic="orders", body=b"x", queue_id=queue_id, properties={"TAGS": tag}
+    )
+    where = parse_where(text)
+    if where.matches(decoded(fields), broker_name):
+        assert where.tags is None or tag in where.tags
+        assert where.may_match_in(MessageQueue("orders", broker_name, queue_id))
 
 
 # --- the same as an evaluation in plain Python

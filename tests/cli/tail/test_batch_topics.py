@@ -46,6 +46,12 @@ def test_a_tag_finds_the_messages_of_a_batch(tail):
     assert "2 shown, 4 read, nothing missing" in err
 
 
+def test_a_condition_on_tags_finds_the_messages_of_a_batch(tail):
+    code, bodies, err = tail("--where", "tags = 'tag-b'")
+    assert (code, bodies) == (0, ["b", "b"])
+    assert "2 shown, 4 read, nothing missing" in err
+
+
 def test_the_last_messages_with_a_tag_are_those_of_batches_too(
     rmq_cluster, topic, capfd
 ):

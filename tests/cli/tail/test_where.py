@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from rmqcli import Admin
+from rmqcli.admin.tail.where import parse_where
 from rmqcli.cli.main import run
+from rmqcli.model import MessageQueue
 from rmqcli.testing import Seed
 from tests.kit.records import checked_records
 
@@ -76,6 +79,46 @@ def test_a_condition_adds_to_other_filters_and_is_not_inverted(rmq, orders):
     last = ["--last", "2", "--no-follow", "-o", "jsonl"]
     out, _ = rmq("tail", orders, *last, "--where", "tags = 'Paid'")
     assert offsets(out) == [3, 5]
+
+
+def test_the_broker_leaves_out_what_cannot_match(rmq, rmq_cluster, orders):
+    out, err = rmq("tail", orders, *WHOLE, "--where", "tags = 'Paid'")
+    assert offsets(out) == [1, 3, 5]
+    assert "3 shown, 3 read, nothing missing" in err
+    rmq_cluster.create_topic("several", queues=4)
+    for queue_id in range(4):
+        rmq_cluster.send("several", ["x"] * 2, queue_id=queue_id)
+    condition = "queue_id IN (1, 2) AND queue_offset = 1"
+    out, err = rmq("tail", "several", *WHOLE, "--where", condition)
+    assert offsets(out) == [1, 1]
+    assert "2 shown, 4 read, nothing missing" in err
+    assert "several@broker-a:1-2: each 0 to 2" in err
+    out, err = rmq("tail", "several", *WHOLE, "--where", "queue_id = 7")
+    assert (out, "0 shown, 8 read, nothing missing" in err) == ("", True)
+
+
+def test_a_queue_that_appears_is_followed_only_if_the_condition_can_be_true_there():
+    where = parse_where("queue_id = 1 AND broker_name = 'broker-a'")
+    assert [
+        where.may_match_in(MessageQueue("orders", *place))
+        for place in (("broker-a", 1), ("broker-a", 2), ("broker-b", 1))
+    ] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--tag", "Late"], ["--where", "tags = 'Late'"]], ids=["tag", "where"]
+)
+def test_tags_are_found_among_delayed_messages(rmq, rmq_cluster, flags):
+    """A broker stores their time of delivery in place of the tag's hash: none came."""
+    rmq_cluster.create_topic("orders")
+    for tag in ("Late", "Later"):
+        rmq("send", "orders", tag, "--tag", tag, "--delay", "9")
+    out, err = rmq("tail", "SCHEDULE_TOPIC_XXXX", *WHOLE, *flags)
+    assert [json.loads(line)["body"] for line in out.splitlines()] == ["Late"]
+    assert "1 shown, 2 read, nothing missing" in err
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        found = admin.read("SCHEDULE_TOPIC_XXXX", sub_expression="Late")
+        assert [each.body for each in found] == [b"Late"]
 
 
 def test_an_error_in_a_condition_is_shown_in_its_place(rmq, orders):
