@@ -76,6 +76,7 @@ MAY_IMPORT = {
         "producer",
     },
     "redrive": {"wire", "transport", "api", "admin", "producer"},
+    "bundle": set[str](),
     "testing": {"broker"},
     "demo": {"wire", "api", "engine", "consumer", "producer", "broker"},
     "cli": {
@@ -93,6 +94,7 @@ MAY_IMPORT = {
         "producer",
         "admin",
         "redrive",
+        "bundle",
         "spark",
         "demo",
     },

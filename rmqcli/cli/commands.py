@@ -398,6 +398,14 @@ COMMANDS = (
         "monitoring",
     ),
     CommandEntry(
+        "bundle",
+        "rmqcli.cli.bundle.command",
+        "bundle",
+        "Write one archive for a support case, without secrets.",
+        "Cluster",
+        "troubleshooting",
+    ),
+    CommandEntry(
         "serve",
         "rmqcli.cli.serve",
         "serve",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
+from rmqcli.wire.bodies.config import parse_properties_text
 from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_route
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
@@ -54,6 +55,15 @@ def get_all_topic_list() -> Call[list[str]]:
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         lambda answer: decode_body(TopicList, answer.body).topic_list,
         what="topic list",
+    )
+
+
+def get_namesrv_config() -> Call[dict[str, str]]:
+    """The name server's settings, all as text."""
+    return make_call(
+        RequestCode.GET_NAMESRV_CONFIG,
+        lambda answer: parse_properties_text(answer.body),
+        what="settings of the name server",
     )
 
 

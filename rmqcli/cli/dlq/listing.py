@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, command_options, duration_option, option
 from rmqcli.cli.ui.output import Column
 from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from rmqcli.admin.dlq.listing import GroupLetters
 
 COLUMNS = (
     Column("group", "the group", shorten=True),
@@ -73,16 +76,10 @@ def list_(
     then = {each.group: each for each in before.groups}
     elapsed_ms = None if sample is None else found.at_ms - before.at_ms
     rows = [
-        {
-            "group": each.group,
-            "state": "OK" if each.count is not None else "UNKNOWN",
-            "count": each.count,
-            "known_count": each.known_count,
-            "oldest": each.oldest_ms and format_rfc3339(each.oldest_ms),
-            "newest": each.newest_ms and format_rfc3339(each.newest_ms),
+        letters_row(each)
+        | {
             "growth": None if sample is None else growth(then.get(each.group), each),
             "sample_ms": elapsed_ms,
-            "brokers": list(each.brokers),
             "reason": each.reason or (_NO_SAMPLE if sample is None else None),
         }
         for each in found.groups
@@ -114,6 +111,22 @@ def list_(
             f"the dead letters of {counted(len(unknown), 'group')} are unknown:"
             f" {unknown[0].reason}"
         )
+
+
+def letters_row(found: GroupLetters) -> dict[str, Any]:
+    """Return the row of a group, as one look tells it."""
+    return {
+        "group": found.group,
+        "state": "OK" if found.count is not None else "UNKNOWN",
+        "count": found.count,
+        "known_count": found.known_count,
+        "oldest": found.oldest_ms and format_rfc3339(found.oldest_ms),
+        "newest": found.newest_ms and format_rfc3339(found.newest_ms),
+        "growth": None,
+        "sample_ms": None,
+        "brokers": list(found.brokers),
+        "reason": found.reason or _NO_SAMPLE,
+    }
 
 
 def _shown(*, has_sample: bool) -> tuple[Column, ...]:

@@ -91,7 +91,7 @@ def cluster(common: Common) -> None:
         now_ms = client.clock.epoch_ms()
     rows = [broker_row(each, now_ms) for each in found.brokers]
     if common.output == "json":
-        emit_json(_json(found, rows))
+        emit_json(summary_json(found, rows))
     elif common.output == "table":
         _write(common, found, rows)
     else:
@@ -99,7 +99,8 @@ def cluster(common: Common) -> None:
     raise_if_silent(found.errors)
 
 
-def _json(found: ClusterSummary, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summary_json(found: ClusterSummary, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a cluster for JSON; `rows` are those of its brokers."""
     return {
         "status": str(found.diagnosis.status),
         "at": format_rfc3339(found.at_ms),

@@ -57,7 +57,7 @@ def list_(common: Common) -> None:
         row: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS)
         row |= {"name": name, "in_use": name == used}
         try:
-            found = _fields(config.profile(name))
+            found = shown_fields(config.profile(name))
         except ConfigError as error:
             row["error"] = error.message
         else:
@@ -106,7 +106,7 @@ def show(
         profile, by = chosen.profile, chosen.by
     else:
         profile = read_config(os.environ).profile(name)
-    data = {**_fields(profile), "chosen_by": by}
+    data = {**shown_fields(profile), "chosen_by": by}
     row = {column.name: data[column.name] for column in SHOW_COLUMNS}
     if common.output == "json":
         emit_json(row)
@@ -124,7 +124,7 @@ def show(
 _TABLE = (Column("setting"), Column("value"))
 
 
-def _fields(profile: Profile) -> dict[str, Any]:
+def shown_fields(profile: Profile) -> dict[str, Any]:
     """Return what is shown of a profile: all settings, without secrets."""
     found = {name: getattr(profile, name) for name in Profile.__annotations__}
     source = profile.credentials

@@ -24,6 +24,7 @@ READING = {
     "broker list",
     "broker show",
     "brokers",
+    "bundle",
     "cluster",
     "delayed",
     "dlq export",

@@ -1,0 +1,1 @@
+"""Archives for support cases: removes secrets from values, and writes the files."""

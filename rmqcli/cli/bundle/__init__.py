@@ -1,0 +1,1 @@
+"""`rmq bundle`: one archive for a support case."""

@@ -1,0 +1,411 @@
+"""Reads what goes into a bundle: the cluster once, and what rmq knows of itself.
+
+Values have the form of `-o json` of the command that shows the same, or RocketMQ's own
+names. Nothing has the name of a topic, group or server for its key: such a name may be
+like that of a secret. A server that does not answer is noted in the parts that it is
+missing from, and costs one timeout.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli import __version__
+from rmqcli.bundle.archive import BundlePart
+from rmqcli.errors import RmqError
+from rmqcli.wire.body import encode_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rmqcli.admin.doctor.facts import Facts
+    from rmqcli.api.client import Client
+    from rmqcli.cli.options import Common
+    from rmqcli.model import MessageQueue, TopicRoute
+
+#: More topics than this have no statistics in a bundle.
+STATISTICS_TOPICS_MAX: Final = 1_000
+#: The newest messages of a topic that are in a bundle, if asked for.
+MESSAGES_PER_TOPIC: Final = 10
+#: The packages whose versions matter.
+_PACKAGES: Final = (
+    "grpcio",
+    "protobuf",
+    "rich",
+    "typer",
+    "lz4",
+    "pyspark",
+    "pyarrow",
+    "fastavro",
+)
+
+
+def read_parts(
+    common: Common,
+    client: Client,
+    *,
+    messages: Sequence[str] = (),
+    on_part: Callable[[str], None],
+) -> Iterator[BundlePart]:
+    """Yield the parts; `on_part` is told what is read next.
+
+    Nothing is raised for a server that does not answer.
+    """
+    yield _of_rmq(common)
+    on_part("name servers")
+    yield _of_namesrvs(client)
+    on_part("brokers, topics and groups")
+    yield from _of_cluster(client)
+    on_part("producers")
+    yield _of_producers(client)
+    on_part("statistics")
+    yield _of_statistics(client)
+    for topic in messages:
+        on_part(f"messages of {topic}")
+    if messages:
+        yield _of_messages(client, messages)
+
+
+def _of_rmq(common: Common) -> BundlePart:
+    profile: dict[str, Any] | None = None
+    if common.profile is not None:
+        from rmqcli.cli.profile.show import shown_fields
+
+        profile = shown_fields(common.profile)
+        # Under this name, because it is no secret: it says where they come from.
+        profile["login_from"] = profile.pop("credentials")
+    tls = common.tls
+    return BundlePart(
+        file="rmq.json",
+        title="rmq itself: versions and settings",
+        source="rmq version, rmq profile show",
+        data={
+            "rmq": __version__,
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "packages": {name: _version_of(name) for name in _PACKAGES},
+            "namesrv": list(common.namesrv),
+            "timeout_ms": common.timeout_ms,
+            "address_map": dict(common.address_map),
+            "tls": None
+            if tls is None
+            else {
+                "ca_file": tls.ca_file,
+                "cert_file": tls.cert_file,
+                "key_file": tls.key_file,
+                "server_hostname": tls.server_hostname,
+                "insecure": tls.insecure,
+            },
+            "profile": profile,
+        },
+    )
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _of_namesrvs(client: Client) -> BundlePart:
+    from rmqcli.admin.brokers import ask_many
+    from rmqcli.api.calls.namesrv import get_namesrv_config
+
+    addresses = list(dict.fromkeys(client.config.namesrv))
+    answers = ask_many(
+        client, {address: (address, get_namesrv_config()) for address in addresses}
+    )
+    errors = {n: e.message for n, e in answers.items() if isinstance(e, RmqError)}
+    found = [
+        {"address": address, "settings": answer}
+        for address, answer in answers.items()
+        if not isinstance(answer, RmqError)
+    ]
+    return BundlePart(
+        file="name-servers.json",
+        title="settings of the name servers",
+        source="GET_NAMESRV_CONFIG",
+        data=found or None,
+        errors=errors,
+        error=None if found else "no name server answered",
+    )
+
+
+def _of_cluster(client: Client) -> Iterator[BundlePart]:
+    """Yield what the facts of the doctor tell: nearly all, read once."""
+    from rmqcli.admin.doctor.diagnose import CHECKS, needs_of
+    from rmqcli.admin.doctor.facts import (
+        GROUPS,
+        LAGS,
+        LETTERS,
+        ROUTES,
+        TOPICS,
+        gather_facts,
+    )
+
+    parts = needs_of(CHECKS) | {TOPICS, GROUPS, ROUTES, LAGS, LETTERS}
+    try:
+        facts = gather_facts(client, parts)
+    except RmqError as error:
+        for file, (title, source, _) in _OF_FACTS.items():
+            yield BundlePart(file=file, title=title, source=source, error=error.message)
+        return
+    silent = {name: error.message for name, error in facts.silent().items()}
+    for file, (title, source, read) in _OF_FACTS.items():
+        more: dict[str, str] = {}
+        data = read(facts, more)
+        yield BundlePart(
+            file=file, title=title, source=source, data=data, errors={**more, **silent}
+        )
+
+
+def _cluster(facts: Facts, errors: dict[str, str]) -> Any:
+    from rmqcli.admin.cluster import summarize
+    from rmqcli.cli.broker import broker_row
+    from rmqcli.cli.monitoring.cluster import summary_json
+
+    found = summarize(facts)
+    return summary_json(found, [broker_row(b, facts.at_ms) for b in found.brokers])
+
+
+def _doctor(facts: Facts, errors: dict[str, str]) -> Any:
+    from rmqcli.admin.doctor.diagnose import CHECKS, judge
+    from rmqcli.cli.monitoring.doctor import diagnosis_json
+
+    return diagnosis_json(judge(CHECKS, facts))
+
+
+def _brokers(facts: Facts, errors: dict[str, str]) -> Any:
+    from rmqcli.admin.doctor.facts import process_name
+    from rmqcli.cli.broker import broker_row
+
+    rows = []
+    for each in facts.brokers:
+        if each.settings_error is not None and each.row.error is None:
+            errors[process_name(each)] = each.settings_error.message
+        rows.append(
+            {
+                **broker_row(each.row, facts.at_ms),
+                "runtime": each.runtime,
+                "settings": each.settings,
+                "settings_error": each.settings_error and each.settings_error.message,
+            }
+        )
+    return rows
+
+
+def _tables(tables: Mapping[str, Any], errors: dict[str, str]) -> Any:
+    """Return the rows of tables of settings, with RocketMQ's own names."""
+    found = []
+    for broker, table in tables.items():
+        if isinstance(table, RmqError):
+            errors[broker] = table.message
+            continue
+        for _, config in sorted(table.items()):
+            row = json.loads(encode_body(config))
+            found.append({"broker_name": broker, **row})
+    return found
+
+
+def _topics(facts: Facts, errors: dict[str, str]) -> Any:
+    return _tables(facts.topics, errors)
+
+
+def _groups(facts: Facts, errors: dict[str, str]) -> Any:
+    return _tables(facts.groups, errors)
+
+
+def _routes(facts: Facts, errors: dict[str, str]) -> Any:
+    found = []
+    for topic, route in sorted(facts.routes.items()):
+        if isinstance(route, RmqError):
+            errors[f"topic {topic}"] = route.message
+        else:
+            found.append(_route(route))
+    return found
+
+
+def _route(route: TopicRoute) -> dict[str, Any]:
+    return {
+        "topic": route.topic,
+        "brokers": [
+            {"broker_name": each.broker_name, "addresses": each.addresses}
+            for each in route.brokers
+        ],
+        "queues": [
+            {
+                "broker_name": each.broker_name,
+                "read_queue_nums": each.read_queue_nums,
+                "write_queue_nums": each.write_queue_nums,
+                "perm": each.perm,
+            }
+            for each in route.queues
+        ],
+    }
+
+
+def _lag(facts: Facts, errors: dict[str, str]) -> Any:
+    from rmqcli.cli.lag.view import LagView
+
+    if facts.lag_error is not None:
+        errors["groups"] = facts.lag_error.message
+    for lag in facts.lags:
+        for failure in lag.reading.failures:
+            errors[failure.broker_name] = failure.message
+    view = LagView(groups=facts.lags, process_queues=True)
+    return [view.group_json(lag) for lag in facts.lags]
+
+
+def _letters(facts: Facts, errors: dict[str, str]) -> Any:
+    from rmqcli.cli.dlq.listing import letters_row
+
+    if facts.letters is None:
+        error = facts.letters_error
+        errors["dead letters"] = "not read" if error is None else error.message
+        return []
+    errors |= {n: error.message for n, error in facts.letters.errors.items()}
+    return [
+        {**letters_row(each), "new_in_last_hour": facts.new_letters.get(each.group)}
+        for each in facts.letters.groups
+    ]
+
+
+#: File -> what it is, the command that shows the same, and what reads it.
+_OF_FACTS: Final[dict[str, tuple[str, str, Callable[[Facts, dict[str, str]], Any]]]] = {
+    "cluster.json": ("the cluster at a glance", "rmq cluster", _cluster),
+    "doctor.json": ("what is wrong", "rmq doctor", _doctor),
+    "brokers.json": (
+        "brokers with their runtime values and settings",
+        "rmq broker show",
+        _brokers,
+    ),
+    "topics.json": ("settings of topics", "rmq topic show", _topics),
+    "routes.json": ("routes of topics", "GET_ROUTEINFO_BY_TOPIC", _routes),
+    "groups.json": ("settings of groups", "rmq group show", _groups),
+    "lag.json": (
+        "lag of groups, with what members have cached",
+        "rmq lag --process-queues",
+        _lag,
+    ),
+    "dead-letters.json": ("dead letters of groups", "rmq dlq list --all", _letters),
+}
+
+
+def _of_producers(client: Client) -> BundlePart:
+    from rmqcli.admin.producers import list_producers
+    from rmqcli.cli.producers import COLUMNS
+    from rmqcli.cli.ui.output import row_of
+
+    part = BundlePart(
+        file="producers.json",
+        title="producers that are online",
+        source="rmq producers",
+    )
+    try:
+        found = list_producers(client)
+    except RmqError as error:
+        return replace(part, error=error.message)
+    return replace(
+        part,
+        data=[row_of(COLUMNS, each) for each in found.producers],
+        errors={name: error.message for name, error in found.errors.items()},
+    )
+
+
+def _of_statistics(client: Client) -> BundlePart:
+    """Return how many messages topics have in each queue, and since when."""
+    from rmqcli.admin.brokers import ask_many, reader_addresses
+    from rmqcli.admin.topics import list_topics
+    from rmqcli.api.calls.stats import get_topic_stats_info
+    from rmqcli.units import format_rfc3339
+
+    part = BundlePart(
+        file="statistics.json",
+        title="offsets of topics, and when a message was last stored",
+        source="rmq topic show",
+    )
+    try:
+        topics = [t for t in list_topics(client).topics if t.kind == "normal"]
+    except RmqError as error:
+        return replace(part, error=error.message)
+    addresses = reader_addresses(client.cluster_info().brokers.values())
+    questions = {
+        (topic.topic, broker): (addresses[broker], get_topic_stats_info(topic.topic))
+        for topic in topics[:STATISTICS_TOPICS_MAX]
+        for broker in topic.brokers
+        if broker in addresses
+    }
+    found: list[dict[str, Any]] = []
+    errors: dict[str, str] = {}
+    for (name, broker), answer in ask_many(client, questions).items():
+        if isinstance(answer, RmqError):
+            errors[broker] = answer.message
+            continue
+        for queue, offset in sorted(answer.items()):
+            stored_ms = offset.last_update_timestamp
+            found.append(
+                {
+                    "topic": name,
+                    "broker_name": queue.broker_name,
+                    "queue_id": queue.queue_id,
+                    "min_offset": offset.min_offset,
+                    "max_offset": offset.max_offset,
+                    "stored": format_rfc3339(stored_ms) if stored_ms > 0 else None,
+                }
+            )
+    left = len(topics) - STATISTICS_TOPICS_MAX
+    if left > 0:
+        errors["topics"] = f"{left:,} more topics were not asked about"
+    return replace(part, data=found, errors=errors)
+
+
+def _of_messages(client: Client, topics: Sequence[str]) -> BundlePart:
+    """Return the newest messages of some topics, with their bodies."""
+    found: list[dict[str, Any]] = []
+    errors: dict[str, str] = {}
+    for topic in dict.fromkeys(topics):
+        try:
+            queues = client.route(topic).read_queues()
+        except RmqError as error:
+            errors[f"topic {topic}"] = error.message
+            continue
+        records: list[dict[str, Any]] = []
+        for queue in queues:
+            try:
+                records += _newest(client, queue)
+            except RmqError as error:
+                errors[str(queue)] = error.message
+        records.sort(key=_stored)
+        found += records[-MESSAGES_PER_TOPIC:]
+    return BundlePart(
+        file="messages.json",
+        title=f"the newest {MESSAGES_PER_TOPIC} messages of topics, with bodies",
+        source=f"rmq tail --last {MESSAGES_PER_TOPIC} {' '.join(topics)}",
+        data=found,
+        errors=errors,
+    )
+
+
+def _stored(record: Mapping[str, Any]) -> tuple[str, int]:
+    return str(record["store_timestamp"]), record["commit_log_offset"] or 0
+
+
+def _newest(client: Client, queue: MessageQueue) -> Iterator[dict[str, Any]]:
+    from rmqcli.admin.positions import resolve
+    from rmqcli.api.calls.pull import pull_message
+    from rmqcli.position import LastN
+    from rmqcli.wire.message.decode import decode_messages
+    from rmqcli.wire.message.json import JsonWriter
+
+    (at,) = resolve(client, [queue], LastN(MESSAGES_PER_TOPIC)).values()
+    if at.offset is None:
+        return
+    call = pull_message(queue, at.offset, max_msg_nums=MESSAGES_PER_TOPIC)
+    answer = client.invoke(client.reader_of(queue), call)
+    for line in JsonWriter(None).lines(queue, list(decode_messages(answer.body))):
+        yield json.loads(line)

@@ -1,0 +1,222 @@
+"""No secret leaves: those that have a name, those that are known, and encoded ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.bundle.redact import Redactor
+
+SECRET = "x7Kq-91_zT/w+Q"
+
+
+def cleaned(value, *secrets):
+    redactor = Redactor(secrets)
+    redactor.learn(value)
+    return redactor.clean(value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "tlsKeyPassword",
+        "tls.server.keyPassword",
+        "secretKey",
+        "secret_key",
+        "accessKey",
+        "objectStoreAccessKeyId",
+        "securityToken",
+        "innerClientAuthenticationCredentials",
+        "initAuthenticationUser",
+        "metricsGrpcExporterHeader",
+        "Authorization",
+        "apiKey",
+        "api-key",
+        "private_key",
+        "passwd",
+        "sasl.jaas.config",
+        "pass\\u0077ord",
+    ],
+)
+def test_a_value_whose_name_says_that_it_is_a_secret_is_removed(name):
+    found = cleaned({name: "hunter2", "other": "before hunter2 after"})
+    assert found == {name: "<removed>", "other": "before <removed> after"}
+
+
+@pytest.mark.parametrize("value", [None, True, False, "", "true", "FALSE", "null"])
+def test_a_setting_that_is_only_on_or_off_stays(value):
+    assert cleaned({"passwordRequired": value}) == {"passwordRequired": value}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "authenticationEnabled",
+        "brokerName",
+        "keys",
+        "key",
+        "passiveMode",
+        "bypassCheck",
+        "tlsKeyPath",
+        "compressedRegister",
+    ],
+)
+def test_a_setting_with_another_name_stays(name):
+    assert cleaned({name: "value"}) == {name: "value"}
+
+
+def test_a_row_with_a_name_and_a_value_is_like_an_entry():
+    row = {"name": "secretKey", "value": "hunter2"}
+    assert cleaned([row]) == [{"name": "secretKey", "value": "<removed>"}]
+
+
+def test_all_that_is_below_a_secret_name_is_removed_and_known():
+    value = {"credentials": {"a": ["hunter2"]}, "note": "is hunter2"}
+    assert cleaned(value) == {"credentials": "<removed>", "note": "is <removed>"}
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("jdbc:mysql://u:hunter2@db/x", "jdbc:mysql://<removed>@db/x"),
+        ("https://hunter2@host", "https://<removed>@host"),
+        ("http://u:p@hunter2/w@host:1/p", "http://<removed>@host:1/p"),
+        ("a=1 password=hunter2 b=2", "a=1 password=<removed> b=2"),
+        ("--secret-key hunter2 -n x", "--secret-key <removed> -n x"),
+        ('{"secretKey": "hunt er2", "a": 1}', '{"secretKey": <removed>, "a": 1}'),
+        ("Authorization: Bearer hunter2x", "Authorization: <removed>"),
+        ("got Bearer hunter2x", "got Bearer <removed>"),
+        ("<password>hunter2</password>", "<password><removed></password>"),
+        ("key AKIAIOSFODNN7EXAMPLE.", "key <removed>."),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+            "-----BEGIN RSA PRIVATE KEY-----<removed>-----END RSA PRIVATE KEY-----",
+        ),
+        ("eyJhbGciOiJI.eyJzdWIi.c2ln", "<removed>"),
+    ],
+)
+def test_a_secret_in_a_text_is_removed_and_the_rest_stays(text, left):
+    assert cleaned(text) == left
+
+
+ENCODINGS = {
+    "plain": lambda s: s,
+    "escapes of JSON": lambda s: "".join(f"\\u{ord(c):04x}" for c in s),
+    "some escapes of JSON": lambda s: s[:3] + f"\\u{ord(s[3]):04X}" + s[4:],
+    "slashes of JSON": lambda s: json.dumps(s).replace("/", "\\/"),
+    "JSON in JSON": lambda s: json.dumps(json.dumps({"k": s + "ü"})),
+    "percent signs": lambda s: quote(s, safe=""),
+    "base64": lambda s: base64.b64encode(s.encode()).decode(),
+    "base64 for URLs": lambda s: base64.urlsafe_b64encode(s.encode()).decode(),
+    "base64 without padding": lambda s: (
+        base64.b64encode(s.encode()).decode().strip("=")
+    ),
+    "base64 of more": lambda s: base64.b64encode(f"user:{s}:x".encode()).decode(),
+    "base64 twice": lambda s: base64.b64encode(base64.b64encode(s.encode())).decode(),
+    "base64 with a prefix": lambda s: "key" + base64.b64encode(s.encode()).decode(),
+    "base64 in lines": lambda s: "\n".join(
+        base64.b64encode(s.encode()).decode()[i : i + 7] for i in range(0, 30, 7)
+    ),
+    "base64 of escapes": lambda s: base64.b64encode(
+        "".join(f"\\u{ord(c):04x}" for c in s).encode()
+    ).decode(),
+    "base64 behind escapes": lambda s: (
+        base64.b64encode(s.encode()).decode().replace("=", "\\u003d")
+    ),
+    "base64 among bytes": lambda s: base64.b64encode(
+        bytes(range(128, 228)) + s.encode() + b"\xff" * 50
+    ).decode(),
+    "digits": lambda s: s.encode().hex(),
+    "entities": lambda s: "".join(f"&#{ord(c)};" for c in s),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_known_secret_is_found_behind_its_encoding(encoding):
+    text = ENCODINGS[encoding](SECRET)
+    found = cleaned({"a": f"before {text} after", text: [text]}, SECRET)
+    assert "<removed>" in found["a"]
+    shown = json.dumps(found)
+    assert text not in shown
+    assert SECRET not in shown
+
+
+@given(
+    secret=st.text(
+        st.characters(max_codepoint=0xFFFF, exclude_categories=("Cs", "Z", "C")),
+        min_size=6,
+        max_size=40,
+    ).filter(lambda s: s.strip().lower() not in ("rocketmq", "default", "unknown")),
+    steps=st.lists(st.sampled_from(sorted(ENCODINGS)), max_size=2),
+    around=st.tuples(st.text(max_size=10), st.text(max_size=10)),
+)
+def test_no_known_secret_is_left_in_any_text(secret, steps, around):
+    text = secret
+    for step in steps:
+        if step != "base64 in lines":  # of this length only
+            text = ENCODINGS[step](text) if len(text) > 4 else text
+    shown = cleaned(f"{around[0]} {text} {around[1]}", secret)
+    assert secret not in shown
+    assert text not in shown
+
+
+def test_a_password_hidden_in_a_text_takes_the_whole_text_with_it():
+    text = base64.b64encode(b'{"secretKey": "hunter2x"}').decode()
+    assert cleaned(["before " + text, "and hunter2x"]) == [
+        "<removed>",
+        "and <removed>",
+    ]
+
+
+def test_short_secrets_are_counted_and_ordinary_words_stay():
+    redactor = Redactor(["abc", "", "RocketMQ", "long-enough"])
+    assert redactor.short == 1
+    assert redactor.clean("abc RocketMQ long-enough") == "abc RocketMQ <removed>"
+
+
+def test_a_number_is_removed_if_it_is_a_secret():
+    assert cleaned({"secretKey": 12345678, "at": 12345678, "n": 5}) == {
+        "secretKey": "<removed>",
+        "at": "<removed>",
+        "n": 5,
+    }
+
+
+def test_keys_that_become_alike_are_kept_apart():
+    assert cleaned({"of-hunter2": 1, "OF": "hunter2"}, "of-hunter2", "hunter2") == {
+        "<removed>": 1,
+        "OF": "<removed>",
+    }
+    assert cleaned({"hunter21": 1, "hunter22": 2}, "hunter21", "hunter22") == {
+        "<removed>": 1,
+        "<removed> (2)": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "orders",
+        "127.0.0.1:10911",
+        "%RETRY%billing",
+        "2026-11-27T18:40:57.123Z",
+        "its disk is 83 % full",
+        "broker-a@DefaultCluster",
+        "192.168.0.1@1234#5678",
+        "cannot connect to 127.0.0.1:1: connection refused",
+        "a" * 2_000,
+        "AC11000100001F89AB83270A4C0E0000",
+    ],
+)
+def test_ordinary_texts_stay_as_they_are(text):
+    assert cleaned(text, SECRET) == text
+
+
+def test_a_text_that_is_too_long_to_look_at_is_removed():
+    assert cleaned("x" * (1 << 21)) == "<removed>"

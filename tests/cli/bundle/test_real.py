@@ -1,0 +1,38 @@
+"""`rmq bundle` of a real cluster: it is complete, with settings of all servers."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+
+import pytest
+
+from rmqcli.cli.main import run
+
+pytestmark = pytest.mark.java
+
+
+def test_the_archive_is_complete(real_cluster, tmp_path, capsys):
+    real_cluster.create_topic("bundled", queues=2)
+    path = tmp_path / "b.tar.gz"
+    words = ["bundle", "--out", str(path), "-n", real_cluster.namesrv, "-o", "json"]
+    code = run(words)
+    shown = json.loads(capsys.readouterr().out)
+    # 4.6.0 lists producers of a given group only.
+    is_old = real_cluster.version == "4.6.0"
+    partial = [each["file"] for each in shown["files"] if each["status"] != "ok"]
+    assert partial == (["producers.json"] if is_old else [])
+    assert code == (6 if is_old else 0)
+    with tarfile.open(path) as archive:
+        read = {}
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            assert file is not None
+            read[member.name.partition("/")[2]] = json.load(file)
+    (server,) = read["name-servers.json"]
+    assert server["settings"]["listenPort"] == real_cluster.namesrv.partition(":")[2]
+    (broker,) = read["brokers.json"]
+    assert broker["settings"]["brokerName"] == broker["broker_name"]
+    assert "bundled" in [each["topicName"] for each in read["topics.json"]]
+    routes = {each["topic"]: each for each in read["routes.json"]}
+    assert routes["bundled"]["queues"][0]["read_queue_nums"] == 2
