@@ -7,10 +7,14 @@ silently checks less than it was told to is worse than none.
 
 So the record of `rmq lag` is used, and kept: a broker that has died leaves the route
 after two minutes, and what it had would be gone from every value.
+
+`measure_behaviour` needs no thresholds: it keeps what it reads, and judges each group
+by a window of such samples (`rmqcli.admin.lag.behaviour`).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatchcase
@@ -18,7 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, read_brokers, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
+from rmqcli.admin.lag.behaviour import History, observe
 from rmqcli.admin.lag.gather import LagGatherer
+from rmqcli.admin.lag.history import HistoryFolder, history_directory
 from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.lag.model import GroupState, compute_lag
 from rmqcli.api.broker_errors import not_found
@@ -28,13 +34,16 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MASTER_ID, is_system_group
-from rmqcli.units import HOUR_MS, counted
+from rmqcli.units import HOUR_MS, MINUTE_MS, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.api.client import Client
+
+#: What decides how soon a stall is found, and how slow a message may be.
+BEHAVIOUR_WINDOW_MS: Final = 10 * MINUTE_MS
 
 _GLOB = frozenset("*?[")
 _NO_MESSAGE: Final = "no message is stored"
@@ -59,9 +68,24 @@ _ORDER = (
 )
 
 
+#: Of what is not here, such as BROADCAST, nothing is known.
+_STATUS_OF_VERDICT: Final = {
+    GroupState.OK: MonitorStatus.OK,
+    GroupState.BEHIND: MonitorStatus.OK,
+    GroupState.GROWING: MonitorStatus.WARNING,
+    GroupState.AHEAD: MonitorStatus.WARNING,
+    GroupState.STOPPED: MonitorStatus.CRITICAL,
+    GroupState.STALLED: MonitorStatus.CRITICAL,
+    GroupState.REWOUND: MonitorStatus.CRITICAL,
+    GroupState.EXPIRED: MonitorStatus.CRITICAL,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """The value of one subject: messages, milliseconds or per cent.
+
+    With a `verdict` the status follows from that, and not from thresholds.
 
     `value` is None if it is not known, and `reason` says why; `at_least` is what it is
     at least, if that is known. `is_lost` means that the worst has happened already,
@@ -76,6 +100,7 @@ class Measurement:
     at_least: float | None = None
     is_lost: bool = False
     is_left_out: bool = False
+    verdict: GroupState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +116,8 @@ class Thresholds:
 
     def status(self, measured: Measurement) -> MonitorStatus:
         """Return the status of one measurement. Pure."""
+        if measured.verdict is not None:
+            return _STATUS_OF_VERDICT.get(measured.verdict, MonitorStatus.UNKNOWN)
         known = measured.at_least if measured.value is None else measured.value
         reached = MonitorStatus.OK
         if measured.is_lost or self._is_reached(self.critical, known):
@@ -120,6 +147,52 @@ def severity(status: MonitorStatus) -> int:
 def measure_lag(client: Client, patterns: Sequence[str]) -> list[Measurement]:
     """Measure how many messages wait for each group."""
     return _of_groups(client, patterns, _lag)
+
+
+def measure_behaviour(
+    client: Client, patterns: Sequence[str], *, window_ms: int = BEHAVIOUR_WINDOW_MS
+) -> list[Measurement]:
+    """Judge each group by a window of samples, of which this call adds one.
+
+    The value is the group's lag. Samples are kept in the user's state folder. Where
+    that is impossible, nothing is known of a group that is not already known to be bad.
+    """
+    directory = history_directory(os.environ)
+    folder = None
+    if directory is not None:
+        folder = HistoryFolder(directory, client.config.namesrv, window_ms=window_ms)
+
+    def judge(lag: GroupLag) -> Measurement:
+        history, unusable = History(), None
+        if folder is not None:
+            history, unusable = folder.load(lag.group)
+        history, behaviour = observe(
+            history, lag, at_ms=client.clock.epoch_ms(), window_ms=window_ms
+        )
+        fault: str | None = "the history cannot be kept: there is no home directory"
+        if folder is not None:
+            fault = folder.save(lag.group, history)
+        verdict, reasons = behaviour.verdict, [behaviour.reason]
+        status = _STATUS_OF_VERDICT.get(verdict, MonitorStatus.UNKNOWN)
+        if fault is not None and severity(status) < severity(MonitorStatus.UNKNOWN):
+            verdict, reasons = GroupState.UNKNOWN, []
+        elif verdict is GroupState.UNKNOWN and unusable is not None:
+            reasons.append(f"the history begins anew, because {unusable}")
+        reasons.append(fault)
+        if not any(reasons) and lag.total_lag is None:
+            reasons.append(lag.reason)
+        return Measurement(
+            subject=lag.group,
+            value=lag.total_lag,
+            reason="; ".join(filter(None, reasons)) or None,
+            at_least=lag.known_lag,
+            verdict=verdict,
+        )
+
+    measured = _of_groups(client, patterns, judge)
+    if folder is not None:
+        folder.clean(now_ms=client.clock.epoch_ms())
+    return measured
 
 
 def measure_age(client: Client, patterns: Sequence[str]) -> list[Measurement]:

@@ -353,7 +353,7 @@ COMMANDS = (
         "check lag",
         "rmqcli.cli.monitoring.check",
         "lag",
-        "Check how many messages wait for groups.",
+        "Check how many messages wait for groups, or how groups behave.",
         "Cluster",
         "monitoring",
     ),

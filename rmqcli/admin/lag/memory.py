@@ -123,7 +123,7 @@ class LagMemory:
         """Forget everything about the cluster, and remove the file."""
         self.brokers, self._groups = {}, {}
         try:
-            _remove(self.path)
+            remove_file(self.path)
         except OSError as error:
             logger.debug("%s cannot be removed: %s", self.path, error)
 
@@ -231,7 +231,7 @@ class LagMemory:
             return
         self._saved_ms = now_ms
         try:
-            _make_folder(self._directory)
+            make_folder(self._directory)
             self._make_room()
             replace_file(self.path, self._encoded(), mode=0o600, is_synced=False)
         except OSError as error:
@@ -267,7 +267,7 @@ class LagMemory:
             ]
         others.sort()
         for _, path in others[: max(0, len(others) - _FILES_MAX + 1)]:
-            _remove(path)
+            remove_file(path)
 
     def _load(self, now_ms: int) -> None:
         try:
@@ -301,14 +301,14 @@ class LagMemory:
         }
 
 
-def _make_folder(path: str) -> None:
+def make_folder(path: str) -> None:
     """Create a folder for its owner only; its parents have the usual permissions."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
 
 
-def _remove(path: str) -> None:
+def remove_file(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 

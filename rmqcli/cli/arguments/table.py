@@ -846,6 +846,8 @@ COMMANDS: dict[str, Any] = {
         (('groups', True, 'text'),),
         {'--warn': ('warn', 'store', ('int', 1, None)),
          '--crit': ('crit', 'store', ('int', 1, None)),
+         '--behaviour': ('behaviour', 'true', 'text'),
+         '--window': ('window', 'store', 'rmqcli.units:parse_duration_ms'),
          '--output': ('output',
                       'store',
                       ('choice', 'nagios', 'json', 'prometheus')),

@@ -23,7 +23,7 @@ from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import RmqError, UsageError
-from rmqcli.units import counted, format_duration
+from rmqcli.units import DAY_MS, MINUTE_MS, counted, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +41,7 @@ FIELDS = (
     Column("value", "what was measured; null if it is not known"),
     Column("at_least", "the part of an unknown value that is known"),
     Column("reason", "why the value is not known, or what is lost"),
+    Column("verdict", "with --behaviour: OK, BEHIND, GROWING, STALLED, ..."),
 )
 
 _GROUPS = argument(metavar="GROUP...", help="Groups, or globs such as 'pay*'.")
@@ -48,6 +49,13 @@ _TOPICS = argument(metavar="TOPIC...", help="Topics, or globs such as 'pay*'.")
 _BROKERS = argument(metavar="BROKER...", help="Brokers, or globs such as '*'.")
 _COUNT_WARN = option("--warn", min=1, metavar="N", help="Warning from here on.")
 _COUNT_CRIT = option("--crit", min=1, metavar="N", help="Critical from here on.")
+_BEHAVIOUR = option(
+    "--behaviour", help="Judge by a history of samples, without thresholds."
+)
+_WINDOW = duration_option(
+    "--window",
+    help="With --behaviour: how long a queue may stand still. Default: 10m.",
+)
 _PERCENT_WARN = option(
     "--warn", min=1, max=100, metavar="N", help="Warning from this per cent on."
 )
@@ -108,17 +116,41 @@ def lag(
     groups: Annotated[list[str], _GROUPS],
     warn: Annotated[int | None, _COUNT_WARN] = None,
     crit: Annotated[int | None, _COUNT_CRIT] = None,
+    behaviour: Annotated[bool, _BEHAVIOUR] = False,
+    window: Annotated[Any, _WINDOW] = None,
 ) -> int:
-    """Check how many messages wait for groups.
+    """Check how many messages wait for groups, or how groups behave.
 
     Example: rmq check lag billing --warn 1000 --crit 10000
 
-    The value is the lag of rmq lag. Exit code 0: ok; 1: warning; 2: critical; 3: not
-    known, or the group does not exist.
+    The value is the lag of rmq lag. With --behaviour no thresholds are needed: each run
+    adds a sample to a history, and a verdict follows from the samples of the window. It
+    is critical if a group has stalled, stopped or gone back, and a warning if its lag
+    does not shrink. Run it every minute. Exit code 0: ok; 1: warning; 2: critical; 3:
+    not known, the group does not exist, or the history is too short.
     """
-    from rmqcli.admin.check import measure_lag
+    from rmqcli.admin.check import BEHAVIOUR_WINDOW_MS, measure_behaviour, measure_lag
 
-    return _run(common, "lag", "group", groups, (warn, crit), measure_lag, _MESSAGES)
+    bounds = (warn, crit)
+    if not behaviour:
+        if window is not None:
+            raise UsageError("--window needs --behaviour")
+        return _run(common, "lag", "group", groups, bounds, measure_lag, _MESSAGES)
+    if warn is not None or crit is not None:
+        raise UsageError("--behaviour needs no --warn or --crit; use one or the other")
+    window_ms = BEHAVIOUR_WINDOW_MS if window is None else window
+    if not MINUTE_MS <= window_ms <= DAY_MS:
+        raise UsageError("--window must be between 1m and 1d")
+    return _run(
+        common,
+        "lag",
+        "group",
+        groups,
+        bounds,
+        lambda client, names: measure_behaviour(client, names, window_ms=window_ms),
+        _MESSAGES,
+        is_bounded=False,
+    )
 
 
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
@@ -221,7 +253,14 @@ def broker(
     from rmqcli.admin.check import measure_brokers
 
     return _run(
-        common, "broker", "broker", brokers, (warn, crit), measure_brokers, _PERCENT
+        common,
+        "broker",
+        "broker",
+        brokers,
+        (warn, crit),
+        measure_brokers,
+        _PERCENT,
+        is_bounded=False,
     )
 
 
@@ -235,12 +274,14 @@ def _run(
     unit: _Unit,
     *,
     is_low_bad: bool = False,
+    is_bounded: bool = True,
 ) -> int:
     from rmqcli.admin.check import Thresholds, worst_status
 
     warn, crit = bounds
-    if warn is None and crit is None and check != "broker":
-        raise UsageError("--warn, --crit or both are needed")
+    if warn is None and crit is None and is_bounded:
+        other = ", or --behaviour" if check == "lag" else ""
+        raise UsageError(f"--warn, --crit or both are needed{other}")
     if (
         warn is not None
         and crit is not None
@@ -333,6 +374,8 @@ class _Report:
         }.get(status)
         if reached is not None and not measured.is_lost:
             text += f" ({status.name.lower()} from {self._threshold_text(reached)})"
+        if measured.verdict is not None and measured.verdict not in ("OK", "UNKNOWN"):
+            text += f", {measured.verdict}"
         if measured.reason:
             text = f"{text.rstrip()}{', ' if text[-1] != ' ' else ' '}"
             text += with_flags(measured.reason)
@@ -374,6 +417,7 @@ class _Report:
                     "value": _finite(each.value),
                     "at_least": _finite(each.at_least),
                     "reason": each.reason and with_flags(each.reason),
+                    "verdict": each.verdict,
                 }
                 for each in self.measured
             ],

@@ -7,7 +7,11 @@ import shlex
 
 import pytest
 
+from rmqcli.admin.check import measure_behaviour
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
 from rmqcli.testing import ManualClock
 from tests.admin.doctor.planting import plant_settings
 
@@ -268,7 +272,12 @@ rmq_check_lag_messages{group="billing"} 1
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("lag billing", "--warn, --crit or both are needed"),
+        ("lag billing", "--warn, --crit or both are needed, or --behaviour"),
+        ("age billing", "--warn, --crit or both are needed"),
+        ("lag billing --behaviour --crit 2", "--behaviour needs no --warn or --crit"),
+        ("lag billing --crit 2 --window 5m", "--window needs --behaviour"),
+        ("lag billing --behaviour --window 5s", "--window must be between 1m and 1d"),
+        ("lag billing --behaviour --window 2d", "--window must be between 1m and 1d"),
         ("lag billing --warn 3 --crit 2", "--warn has to be below --crit"),
         ("retention billing --warn 1h --crit 2h", "--warn has to be above --crit"),
     ],
@@ -276,3 +285,100 @@ rmq_check_lag_messages{group="billing"} 1
 def test_thresholds_that_make_no_sense_are_refused(capfd, line, words):
     assert run(["check", *shlex.split(line), "-n", "127.0.0.1:9"]) == 2
     assert words in capfd.readouterr().err
+
+
+@pytest.fixture
+def look_before(cluster):
+    """Add a sample to the histories, as a run of the check some minutes ago did."""
+
+    def look(minutes):
+        clock = ManualClock(SYSTEM_CLOCK.epoch_ms() - minutes * 60_000)
+        config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=30_000)
+        with Client(config, clock=clock) as client:
+            measure_behaviour(client, ["*"])
+
+    return look
+
+
+def test_a_check_by_behaviour_without_history_says_so(check):
+    assert check("lag billing --behaviour") == (
+        3,
+        (
+            "LAG UNKNOWN: billing: 1 message, a verdict needs 10m of history in 3"
+            " samples or more; so far there is 0ms in 1 sample | 'billing'=1;;\n"
+        ),
+    )
+    assert check("lag idle --behaviour") == (
+        0,
+        "LAG OK: idle: 0 messages | 'idle'=0;;\n",
+    )
+    assert check("lag nobody --behaviour")[0] == 3
+
+
+def test_a_group_that_stands_still_is_found_without_thresholds(
+    cluster, check, look_before
+):
+    for minutes in (11, 6, 1):
+        look_before(minutes)
+    assert check("lag '*' --behaviour") == (
+        2,
+        (
+            "LAG CRITICAL: billing: 1 message, STOPPED, orders@broker-a:0: nothing"
+            " consumed at offset 1 for 11m or more, and brokers know no member; 1 other"
+            " ok | 'billing'=1;; 'idle'=0;;\n"
+        ),
+    )
+    code, out = check("lag billing --behaviour -o json")
+    assert code == 2
+    assert json.loads(out)["measurements"][0]["verdict"] == "STOPPED"
+    # Another window has a history of its own.
+    assert check("lag billing --behaviour --window 5m")[0] == 3
+    commit(cluster, "billing", {0: 2})
+    assert check("lag billing --behaviour")[0] == 0
+
+
+def test_a_group_that_went_back_is_critical(cluster, check, look_before):
+    cluster.send("orders", ["x"] * 50, queue_id=0)
+    commit(cluster, "billing", {0: 52})
+    look_before(1)
+    commit(cluster, "billing", {0: 0})
+    code, out = check("lag billing --behaviour")
+    assert code == 2
+    assert "REWOUND, orders@broker-a:0 went back from offset 52 to 0 |" in out
+
+
+def test_a_broker_that_does_not_answer_is_unknown_whatever_the_history(
+    rmq_cluster_factory, capfd
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    for name in ("broker-a", "broker-b"):
+        offsets = cluster.broker(name).state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+    words = ["check", "lag", "billing", "--behaviour", "-n", cluster.namesrv]
+    assert run(words) == 0
+    cluster.broker("broker-b").kill()
+    assert run(words) == 3
+    assert "broker-b" in capfd.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', "null"])
+def test_a_history_that_cannot_be_used_begins_anew_and_says_so(
+    tmp_path, check, look_before, text
+):
+    for minutes in (11, 6, 1):
+        look_before(minutes)
+    for path in (tmp_path / "state/rmqcli/behaviour").iterdir():
+        path.write_text(text)
+    code, out = check("lag billing --behaviour")
+    assert code == 3
+    assert "the history begins anew, because " in out
+    assert check("lag billing --behaviour")[1].count("begins anew") == 0
+
+
+def test_without_a_place_for_the_history_nothing_is_known(tmp_path, check):
+    (tmp_path / "state").write_text("not a folder")
+    code, out = check("lag idle --behaviour")
+    assert code == 3
+    assert "idle: 0 messages, the history cannot be kept: " in out

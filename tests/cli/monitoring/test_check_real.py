@@ -8,12 +8,34 @@ import uuid
 import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
+from rmqcli.admin.check import measure_behaviour
 from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
+from rmqcli.testing import ManualClock
 from tests.admin.dlq.letters import client_of
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.java
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def check_by_behaviour(cluster, group, *, minutes):
+    """Judge a group as runs some minutes ago did; return the last verdict."""
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=30_000)
+    verdicts = []
+    for ago in minutes:
+        clock = ManualClock(SYSTEM_CLOCK.epoch_ms() - ago * 60_000)
+        with Client(config, clock=clock) as client:
+            (measured,) = measure_behaviour(client, [group])
+        verdicts.append(measured.verdict)
+    return verdicts[-1]
 
 
 def test_each_check_knows_its_value(real_cluster, capsys):
@@ -56,3 +78,31 @@ def test_each_check_knows_its_value(real_cluster, capsys):
     code, percent = check("broker", "broker-a", "--crit", "100")
     assert code == 0
     assert 0 <= percent < 100
+
+
+def test_a_group_that_stands_still_and_one_that_went_back(real_cluster):
+    topic, group = (f"{kind}-{uuid.uuid4().hex[:12]}" for kind in "tg")
+    real_cluster.create_topic(topic, queues=1)
+    with Admin(namesrv=real_cluster.namesrv) as admin:
+        admin.create_group(group)
+    with Producer(namesrv=real_cluster.namesrv) as producer:
+        for number in range(30):
+            producer.send(ProducerMessage(topic, f"{number}".encode()))
+
+    def commit(offset):
+        with client_of(real_cluster, timeout_ms=30_000) as client:
+            call = update_consumer_offset(group, topic, 0, commit_offset=offset)
+            client.invoke(real_cluster.broker_address(), call)
+
+    def is_dispatched():
+        with Admin(namesrv=real_cluster.namesrv) as admin:
+            return admin.lag(group).total_lag == 29
+
+    commit(1)
+    wait_until(is_dispatched)
+    assert check_by_behaviour(real_cluster, group, minutes=(16,)) == "UNKNOWN"
+    assert check_by_behaviour(real_cluster, group, minutes=(11, 6)) == "STOPPED"
+    commit(30)
+    assert check_by_behaviour(real_cluster, group, minutes=(5,)) == "OK"
+    commit(0)
+    assert check_by_behaviour(real_cluster, group, minutes=(4,)) == "REWOUND"
