@@ -96,6 +96,30 @@ def departed_brokers(
     return departed
 
 
+def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, SeenBroker]:
+    """Return those of them on which groups had queues of one of these topics.
+
+    Name servers are asked for their brokers only if a broker is not in a topic's route.
+    """
+    memory = open_memory(client)
+    if memory is None:
+        return {}
+    routed = {
+        topic: {broker.broker_name for broker in client.route(topic).brokers}
+        for topic in topics
+    }
+    absent = [
+        name
+        for name in memory.brokers
+        for there in memory.topics_on([name]).values()
+        if any(name not in routed[topic] for topic in there & routed.keys())
+    ]
+    if not absent:
+        return {}
+    departed = departed_brokers(client, client.cluster_info(refresh=True).brokers)
+    return {name: seen for name, seen in departed.items() if name in absent}
+
+
 class LagMemory:
     """The record of one cluster, read on construction. Not thread-safe."""
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import TIMER_TOPIC
+from rmqcli.admin.lag.memory import departed_brokers, departed_brokers_of
 from rmqcli.admin.message.records import count_records, decode_found, has_key
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.topics import list_topics, topic_configs
@@ -423,13 +424,16 @@ def find_by_index(
     """Look a key or UNIQ_KEY up in the index of each broker of the topics.
 
     `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time, both
-    inclusive. Each broker returns its newest `found_max` messages. Raises NotFoundError
+    inclusive. Each broker returns its newest `found_max` messages. A broker that has
+    left the route counts as one that did not answer: for a key if it had queues of the
+    topics, and otherwise if nothing is found. Raises NotFoundError
     for an unknown topic, and UsageError for a key without a word.
     """
     if not key.strip(" "):
         raise UsageError("no message has a key that consists of blanks")
     if end_ms is None:
         end_ms = client.clock.epoch_ms() + DAY_MS  # a broker's clock may be ahead
+    topics = list(topics)
     found = FoundMessages()
     places: list[tuple[str, str, str]] = []
     answered: dict[str, str] = {}
@@ -460,6 +464,12 @@ def find_by_index(
             found.more_on.append(broker_name)
         if outcome.is_without_index and broker_name not in found.without_index:
             found.without_index.append(broker_name)
+    departed = {}
+    if not found.messages:
+        departed = departed_brokers(client, client.cluster_info().brokers)
+    elif not is_id(key):
+        departed = departed_brokers_of(client, topics)
+    found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
     found.messages.sort(key=lambda each: each.store_timestamp_ms)
     if found.messages and len({each[0] for each in places}) == 1:
         _note_batches(client, places[0][0], answered, found)

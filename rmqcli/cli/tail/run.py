@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.admin.lag.memory import departed_brokers_of
 from rmqcli.admin.positions import (
     check_groups,
     format_range,
@@ -40,7 +41,7 @@ from rmqcli.position import (
     Latest,
 )
 from rmqcli.queue_selector import select_queues
-from rmqcli.units import counted
+from rmqcli.units import counted, format_duration
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription
 
@@ -87,6 +88,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
         started_epoch_ms = client.clock.epoch_ms()
         where = tail_filter.where
         ranges, lost = _find_ranges(common, client, options, where)
+        departed = _departed(common, client, options, where)
         has_end = options.count is not None and not options.follow
         plan = TailPlan(
             ranges=tuple(ranges),
@@ -118,15 +120,15 @@ def run_tail(common: Common, options: TailOptions) -> int:
         try:
             _write_all(tail, writer, progress)
         except KeyboardInterrupt:
-            _summarise(common, tail, tail_filter)
+            _summarise(common, tail, tail_filter, departed)
             command = _resume_command(tail, options, started_epoch_ms)
             common.messages.info(f"resume with: {command}")
             raise
     abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
         raise explain_sql(next(iter(abandoned.values())))
-    _summarise(common, tail, tail_filter)
-    if abandoned:
+    _summarise(common, tail, tail_filter, departed)
+    if abandoned or departed:
         return ExitCode.PARTIAL
     if options.fail_if_empty and not tail.counts.matched:
         return ExitCode.EMPTY
@@ -215,6 +217,32 @@ def _find_ranges(
         client.raise_if_none_answers(lost.values())
         raise next(iter(lost.values()))
     return ranges, lost
+
+
+def _departed(
+    common: Common, client: Client, options: TailOptions, where: Where | None
+) -> list[str]:
+    """Return the brokers with queues of the topics that have left the route; warn."""
+    found = departed_brokers_of(client, options.topics)
+    names = None if where is None else where.broker_names
+    now_ms = client.clock.epoch_ms()
+    chosen = {
+        name: seen
+        for name, seen in sorted(found.items())
+        if (names is None or name in names)
+        and (
+            not options.selectors
+            or any(s.broker_name in (None, name) for s in options.selectors)
+        )
+    }
+    for name, seen in chosen.items():
+        ago = format_duration(max(0, now_ms - seen.seen_ms))
+        common.messages.warn(
+            f"{name} is no longer in the route (last seen {ago} ago), and groups had"
+            " queues of the topic there: they are not read; if it was removed for"
+            " good: rmq lag --forget"
+        )
+    return list(chosen)
 
 
 def _errors_of(found: Mapping[MessageQueue, OffsetRange | RmqError]) -> list[RmqError]:
@@ -306,7 +334,9 @@ def _for_brokers(
     return tail_filter
 
 
-def _summarise(common: Common, tail: Tail[Any], tail_filter: TailFilter) -> None:
+def _summarise(
+    common: Common, tail: Tail[Any], tail_filter: TailFilter, departed: Iterable[str]
+) -> None:
     """Show on stderr what was read, and what could not be read."""
     counts = tail.counts
     missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
@@ -320,7 +350,8 @@ def _summarise(common: Common, tail: Tail[Any], tail_filter: TailFilter) -> None
         words.append(f"{missing:,} missing")
     if abandoned:
         words.append(f"{counted(len(abandoned), 'queue')} abandoned")
-    if not missing and not abandoned:
+    words += [f"{name} not read" for name in departed]
+    if not missing and not abandoned and not departed:
         words.append("nothing missing")
     messages = common.messages
     for queue, spans in sorted(tail.gaps.items()):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rmqcli.cli.main import run
-from rmqcli.testing import faults
+from rmqcli.testing import Seed, faults
 from tests.admin.lag.test_embedded import commit, lag, pick
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
@@ -266,3 +266,66 @@ def test_queues_that_members_still_hold_are_missed(pair, lag):
     assert lost[0]["reason"].startswith("broker-b is no longer in the route, but ")
     assert lost[0]["reason"].endswith(" still holds the queue")
     assert code == 6
+
+
+@pytest.fixture
+def half_gone(pair, capfd):
+    """The pair of brokers after `rmq lag`, without broker-b."""
+    run(["lag", "billing", "-n", pair.namesrv])
+    pair.broker("broker-b").kill()
+    capfd.readouterr()
+    return pair
+
+
+@pytest.mark.parametrize(
+    ("flags", "misses"),
+    [
+        ([], True),
+        (["--queue", "0"], True),
+        (["--queue", "broker-a:0"], False),
+        (["--where", "broker_name = 'broker-a'"], False),
+    ],
+)
+def test_tail_misses_queues_that_groups_had_on_a_broker_that_left(
+    half_gone, capfd, flags, misses
+):
+    """It said that nothing was missing, although half of the topic was not read."""
+    words = ["tail", "orders", "--from", "earliest", "--to", "latest", *flags]
+    code = run([*words, "-n", half_gone.namesrv])
+    err = capfd.readouterr().err
+    assert code == (6 if misses else 0), err
+    assert ("28 read, broker-b not read" in err) == (misses and not flags)
+    assert ("broker-b is no longer in the route (last seen " in err) == misses
+    assert ("nothing missing" in err) == (not misses)
+
+
+def test_a_topic_without_queues_there_is_whole(half_gone, capfd):
+    half_gone.create_topic("payments")
+    words = ["tail", "payments", "--from", "earliest", "--to", "latest"]
+    assert run([*words, "-n", half_gone.namesrv]) == 0
+    assert "nothing missing" in capfd.readouterr().err
+
+
+def test_a_message_that_may_be_on_a_broker_that_left_is_not_called_unknown(
+    half_gone, capfd
+):
+    """It said that no broker has such a message (3)."""
+    gone = "7F0000010000000000000000000000AB"
+    words = ["message", "show", gone, "--topic", "orders"]
+    assert run([*words, "-n", half_gone.namesrv]) == 6
+    err = capfd.readouterr().err
+    assert "broker-b did not answer: it is no longer in the route" in err
+
+
+def test_a_key_may_have_more_messages_on_a_broker_that_left_and_an_id_has_not(
+    half_gone, capfd
+):
+    seed = Seed(body=b"x", keys=["order-4"])
+    (sent,) = half_gone.send("orders", [seed], broker="broker-a")
+    words = ["message", "find", "orders", "--key", "order-4"]
+    assert run([*words, "-n", half_gone.namesrv]) == 6
+    err = capfd.readouterr().err
+    assert "1 found by the index" in err
+    assert "broker-b did not answer: it is no longer in the route" in err
+    words = ["message", "show", sent.msg_id, "--topic", "orders"]
+    assert run([*words, "-n", half_gone.namesrv]) == 0, capfd.readouterr().err
