@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.engine.queue_lag import QueueReading
-from rmqcli.errors import NoBrokerError
+from rmqcli.errors import NoBrokerError, PartialError
 from rmqcli.files import read_regular, replace_file, state_folder
+from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.units import format_duration
 
@@ -118,6 +119,15 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
         return {}
     departed = departed_brokers(client, client.cluster_info(refresh=True).brokers)
     return {name: seen for name, seen in departed.items() if name in absent}
+
+
+def check_complete(client: Client, topic: str) -> None:
+    """Raise PartialError if groups had queues of a topic on a broker that has left."""
+    for name in departed_brokers_of(client, [topic]):
+        raise PartialError(
+            f"groups had queues of {topic} on {name}, which is no longer in the route",
+            hint=Hint("for what is left, use ", Setting("allow_gaps", True)),
+        )
 
 
 class LagMemory:

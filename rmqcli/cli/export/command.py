@@ -482,6 +482,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
         cluster = BrokerCluster(
             config=client_config,
             allow_unencrypted=is_allowed,
+            allow_gaps=options.allow_gaps,
             start=options.from_ or Earliest(),
             end=options.to or Latest(),
             note=common.messages.info,

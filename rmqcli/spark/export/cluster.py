@@ -79,13 +79,18 @@ class _BrokerReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCluster:
-    """A cluster behind its name servers. `note` is called with notes about queues."""
+    """A cluster behind its name servers. `note` is called with notes about queues.
+
+    Unless `allow_gaps`, a topic of which a broker has left the route is not exported as
+    if it were whole; runs that continue others know their queues themselves.
+    """
 
     config: ClientConfig
     start: Position
     end: Position
     note: Callable[[str], None]
     allow_unencrypted: bool = False
+    allow_gaps: bool = False
 
     @property
     def source(self) -> BrokerSource:
@@ -108,8 +113,10 @@ class BrokerCluster:
         The queues are taken from the request, which may be that of an earlier run.
         Raises NotFoundError for an unknown topic or group, and for a queue that the
         topic does not have. When positions cannot be resolved, raises the
-        error of the first such queue.
+        error of the first such queue. Raises PartialError when groups had queues of the
+        topic on a broker that has left the route.
         """
+        from rmqcli.admin.lag.memory import check_complete
         from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.api.client import Client  # workers and driver load it late
         from rmqcli.queue_selector import parse_queue_selector, select_queues
@@ -119,6 +126,8 @@ class BrokerCluster:
         selectors = [parse_queue_selector(text) for text in request.queues]
         with Client(self.config) as client:
             queues = client.route(request.topic).read_queues()
+            if not (selectors or since_last or self.allow_gaps):
+                check_complete(client, request.topic)
             chosen = select_queues(queues, selectors)
             check_groups(client, chosen, [start, self.end])
             ranges = resolve_ranges(client, chosen, start, self.end)

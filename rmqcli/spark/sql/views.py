@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.admin.lag.memory import check_complete
 from rmqcli.position import Earliest
 from rmqcli.spark.options import ClusterConnection
 from rmqcli.spark.session import cores
@@ -67,7 +68,8 @@ def pin_topic(
 
     Raises NotFoundError for an unknown topic or group, UsageError for a range that ends
     before it starts, and, unless `allow_gaps`, PartialError for a range of which the
-    broker has already deleted a part.
+    broker has already deleted a part, and for a topic of which a broker has left the
+    route.
     """
     options = SourceOptions(
         given=frozenset(),
@@ -90,6 +92,7 @@ def pin_topic(
     plans = pin(client, options, start=Earliest()).of_batch()
     if not allow_gaps:
         check_trimmed(plans)
+        check_complete(client, topic)
     return TopicView(options, plans)
 
 

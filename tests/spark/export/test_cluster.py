@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from rmqcli.errors import PartialError
 from rmqcli.position import Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.export import SINCE_LAST
@@ -59,3 +63,33 @@ def test_the_queues_are_those_of_the_request(rmq_cluster):
     for position in ("earliest", SINCE_LAST):
         request = replace(REQUEST, queues=("1", "broker-a:3"), from_position=position)
         assert [each.queue.queue_id for each in cluster.resolve(request)] == [1, 3]
+
+
+def test_a_topic_of_which_a_broker_has_left_is_not_exported_as_if_it_were_whole(
+    rmq_cluster_factory, monkeypatch, tmp_path, capsys
+):
+    """The manifest said that the rest was complete."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("T", queues=1)
+    both.create_group("billing")
+    for each in both.brokers:
+        both.send("T", ["x"] * 2, broker=each.name)
+        offsets = each.state.offsets
+        both.call(lambda at=offsets: at.commit("billing", "T", 0, 0))
+    assert run(["lag", "billing", "-n", both.namesrv]) == 0
+    cluster = cluster_at(both.namesrv)
+    assert len(cluster.resolve(REQUEST)) == 2
+    both.broker("broker-b").kill()
+    with pytest.raises(PartialError, match="which is no longer in the route") as caught:
+        cluster.resolve(REQUEST)
+    assert caught.value.message.startswith("groups had queues of T on broker-b, ")
+    for accepted, request in (
+        (replace(cluster, allow_gaps=True), REQUEST),
+        (cluster, replace(REQUEST, queues=("0",))),
+    ):
+        (extent,) = accepted.resolve(request)
+        assert extent.queue.broker_name == "broker-a"
+    words = ["sql", "select count(*) from T", "-n", both.namesrv]
+    assert run(words) == 6
+    assert "for what is left, use --allow-gaps" in capsys.readouterr().err
