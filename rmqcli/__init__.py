@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         GroupRow,
         GroupSettings,
     )
+    from rmqcli.admin.kv import KVResult, KVValues
     from rmqcli.admin.lag.model import GroupLag, GroupState, PopLag, TopicLag
     from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.admin.message.find import FoundMessages
@@ -61,6 +62,13 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
     from rmqcli.admin.reset.result import QueueOutcome, QueueResult
+    from rmqcli.admin.settings import (
+        SettingResult,
+        SettingsDiff,
+        SettingsPlan,
+        SettingValue,
+        ShownSettings,
+    )
     from rmqcli.admin.stacks import MemberStacks, StackGroup
     from rmqcli.admin.topics import (
         TopicBroker,
@@ -188,6 +196,7 @@ _NAMES = {
         "GroupSettings",
         "GroupRow",
     ),
+    "rmqcli.admin.kv": ("KVResult", "KVValues"),
     "rmqcli.admin.lag.model": ("GroupLag", "GroupState", "PopLag", "TopicLag"),
     "rmqcli.admin.message.by_time": ("TimeSearch",),
     "rmqcli.admin.message.find": ("FoundMessages",),
@@ -203,6 +212,13 @@ _NAMES = {
     "rmqcli.admin.dlq.listing": ("GroupLetters", "LetterList"),
     "rmqcli.admin.dlq.read": ("DeadLetter", "DeadLetters"),
     "rmqcli.admin.dlq.retries": ("WaitingMessage", "WaitingMessages"),
+    "rmqcli.admin.settings": (
+        "SettingResult",
+        "SettingValue",
+        "SettingsDiff",
+        "SettingsPlan",
+        "ShownSettings",
+    ),
     "rmqcli.admin.transactions": ("OpenTransaction", "OpenTransactions"),
     "rmqcli.admin.producers": ("ProducerList", "ProducerRow"),
     "rmqcli.admin.recall": ("RecallPlan",),
@@ -388,6 +404,8 @@ __all__ = [
     "GroupVerdict",
     "HeaderError",
     "Hint",
+    "KVResult",
+    "KVValues",
     "LagState",
     "LastN",
     "Latest",
@@ -442,6 +460,11 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SendUnknownError",
+    "SettingResult",
+    "SettingValue",
+    "SettingsDiff",
+    "SettingsPlan",
+    "ShownSettings",
     "SimpleConsumer",
     "StackGroup",
     "Start",

@@ -168,7 +168,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "admin": [
         ("brokers", "lag", "positions", "read"),
-        ("delayed", "reset", "tail", "topics"),
+        ("delayed", "kv", "reset", "settings", "tail", "topics"),
         ("dlq", "recall", "transactions"),
         ("message",),
         ("groups",),

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         GroupResult,
         GroupSettings,
     )
+    from rmqcli.admin.kv import KVResult, KVValues
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome
@@ -81,6 +82,12 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.admin.reset.result import QueueOutcome
     from rmqcli.admin.reset.target import Target
+    from rmqcli.admin.settings import (
+        SettingResult,
+        SettingsDiff,
+        SettingsPlan,
+        ShownSettings,
+    )
     from rmqcli.admin.stacks import MemberStacks
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicResult
     from rmqcli.admin.transactions import OpenTransactions
@@ -88,7 +95,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.engine.message import Pulled
 
-ResultT = TypeVar("ResultT", "TopicResult", "GroupResult")
+ResultT = TypeVar("ResultT", "TopicResult", "GroupResult", "SettingResult", "KVResult")
 
 logger = get_logger(__name__)
 
@@ -794,6 +801,111 @@ class Admin:
         NotFoundError for a name that no name server knows.
         """
         return brokers_admin.show_broker(self._client, broker_name)
+
+    # --- settings of servers ---
+
+    @_typed
+    def broker_settings(
+        self, *, brokers: Collection[str] = (), cluster: str | None = None
+    ) -> list[ShownSettings]:
+        """Read the settings of brokers, masters and slaves; of all of them by default.
+
+        Secrets are among them: see `rmqcli.admin.settings.is_secret`. A broker that did
+        not show its settings has an error in its place.
+        """
+        from rmqcli.admin.settings import broker_settings
+
+        return broker_settings(self._client, brokers=brokers, cluster=cluster)
+
+    @_typed
+    def namesrv_settings(self) -> list[ShownSettings]:
+        """Read the settings of each name server; as `broker_settings` otherwise."""
+        from rmqcli.admin.settings import namesrv_settings
+
+        return namesrv_settings(self._client)
+
+    @_typed
+    def compare_broker_settings(
+        self,
+        *,
+        brokers: Collection[str] = (),
+        cluster: str | None = None,
+        with_all: bool = False,
+    ) -> SettingsDiff:
+        """Return the settings in which brokers differ, without values of secrets.
+
+        Those that tell brokers apart, such as ports and folders, are left out unless
+        `with_all` is given. Raises ConfigError when there is only one broker.
+        """
+        from rmqcli.admin.settings import diff_settings
+
+        found = self.broker_settings(brokers=brokers, cluster=cluster)
+        return diff_settings(found, with_all=with_all)
+
+    @_typed
+    def plan_broker_settings(
+        self,
+        settings: Mapping[str, str],
+        *,
+        brokers: Collection[str] = (),
+        cluster: str | None = None,
+    ) -> SettingsPlan:
+        """Plan to change settings of brokers, masters and slaves; nothing is changed.
+
+        Give `brokers`, or a `cluster`. Raises ConfigError for a setting that no broker
+        has, and for a secret.
+        """
+        from rmqcli.admin.settings import plan_settings
+
+        if bool(brokers) == (cluster is not None):
+            raise ConfigError("give either brokers or a cluster")
+        found = self.broker_settings(brokers=brokers, cluster=cluster)
+        return plan_settings(found, settings)
+
+    @_typed
+    def plan_namesrv_settings(self, settings: Mapping[str, str]) -> SettingsPlan:
+        """Plan to change settings of all name servers; nothing is changed."""
+        from rmqcli.admin.settings import plan_settings
+
+        return plan_settings(self.namesrv_settings(), settings)
+
+    @_typed
+    def apply_settings(self, planned: SettingsPlan) -> list[SettingResult]:
+        """Carry out a plan, and read back each setting.
+
+        Raises PartialError when only some servers have the new values, and the first
+        server's error when none has.
+        """
+        from rmqcli.admin.settings import apply_settings
+
+        return _checked(apply_settings(self._client, planned), "settings")
+
+    @_typed
+    def kv_values(self, namespace: str) -> list[KVValues]:
+        """Read the key-value store of each name server, of one namespace."""
+        from rmqcli.admin.kv import kv_values
+
+        return kv_values(self._client, namespace)
+
+    @_typed
+    def put_kv(self, namespace: str, key: str, value: str) -> list[KVResult]:
+        """Set a value on each name server, and read it back.
+
+        Raises PartialError when only some of them have it, and the first error when
+        none has.
+        """
+        from rmqcli.admin.kv import apply_kv, plan_kv
+
+        steps = plan_kv(self._client, namespace, key, value)
+        return _checked(apply_kv(self._client, steps), f"{namespace} {key}")
+
+    @_typed
+    def delete_kv(self, namespace: str, key: str) -> list[KVResult]:
+        """Remove a value from each name server; as `put_kv` otherwise."""
+        from rmqcli.admin.kv import apply_kv, plan_kv
+
+        steps = plan_kv(self._client, namespace, key, None)
+        return _checked(apply_kv(self._client, steps), f"{namespace} {key}")
 
     # --- messages ---
 

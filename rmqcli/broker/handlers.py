@@ -6,6 +6,7 @@ from rmqcli.broker.dispatch import BROKER_REQUESTS
 from rmqcli.broker.requests import (  # noqa: F401  # each registers its handlers
     broker_info,
     call_consumer,
+    clean,
     connections,
     consume_stats,
     end_transaction,

@@ -63,6 +63,7 @@ GUIDES = (
     "resetting",
     "dead-letters",
     "administration",
+    "changes",
     "monitoring",
     "exporting",
     "lakehouse",
@@ -352,7 +353,11 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
     """Return the error for words that name no command."""
     from rmqcli.cli.ui.errors import unknown_name
 
-    first, _, rest = path.partition(" ")
+    words = path.split(" ")
+    depth = max(1, len(words) - 1)
+    while depth > 1 and not entries_below(f"{' '.join(words[:depth])} ", table=table):
+        depth -= 1
+    first, rest = " ".join(words[:depth]), " ".join(words[depth:])
     below = entries_below(f"{first} ", table=table)
     if rest and below:
         word = rest.partition(" ")[0]

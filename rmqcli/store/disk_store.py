@@ -303,6 +303,9 @@ class DiskStore(StoreFiles):
     def delete_topic(self, topic: str) -> None:
         self._queues.delete_topic(topic)
 
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        self._queues.delete_queue(topic, queue_id)
+
     def trim(self, topic: str | None, before: int) -> None:
         if topic is not None:
             for (name, _), queue in self._queues.queues.items():

@@ -173,6 +173,9 @@ class MemoryStore:
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        self._queues.pop((topic, queue_id), None)
+
     def trim(self, topic: str | None, before: int) -> None:
         if topic is not None:
             for (name, _), queue in self._queues.items():

@@ -172,6 +172,9 @@ class MessageStore(StoreReader, Protocol):
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's consume queues; the log keeps the messages."""
 
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Remove a consume queue, which begins at offset 0 again; the log is kept."""
+
     def trim(self, topic: str | None, before: int) -> None:
         """Delete old messages of a topic's queues or, without a topic, of the log.
 

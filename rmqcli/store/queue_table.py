@@ -229,12 +229,28 @@ class QueueTable:
         if file_name_fault(topic) is not None:
             return
         for key in [key for key in self.queues if key[0] == topic]:
-            queue = self.queues.pop(key)
-            queue.close()
-            self._dirty.discard(queue)
-            self._unsynced.discard(queue)
+            self._close(key)
         for parent in (self._directory, self._batch_directory):
             self._delete(parent / topic)
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Remove a queue and delete its files. Raises StoreError."""
+        if file_name_fault(topic) is not None or (topic, queue_id) not in self.queues:
+            return
+        self._close((topic, queue_id))
+        for parent in (self._directory, self._batch_directory):
+            try:
+                shutil.rmtree(parent / topic / str(queue_id))
+            except FileNotFoundError:  # never written out, or of the other kind
+                continue
+            except OSError as error:
+                raise StoreError(f"a queue cannot be deleted: {error}") from error
+
+    def _close(self, key: tuple[str, int]) -> None:
+        queue = self.queues.pop(key)
+        queue.close()
+        self._dirty.discard(queue)
+        self._unsynced.discard(queue)
 
     def _delete(self, directory: Path) -> None:
         try:

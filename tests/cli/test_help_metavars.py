@@ -31,6 +31,7 @@ NOUNS = {
     "LEVEL",
     "N",
     "NAME",
+    "NAMESPACE",
     "POSITION",
     "PORT",
     "PROFILE",

@@ -28,6 +28,8 @@ from rmqcli.wire.headers.config import (
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.api.call import Call
     from rmqcli.wire.bodies.ha import HARuntimeInfo
 
@@ -173,6 +175,34 @@ def get_broker_config() -> Call[dict[str, str]]:
         lambda answer: parse_properties_text(answer.body),
         what="broker settings",
     )
+
+
+def update_broker_config(settings: Mapping[str, str]) -> Call[None]:
+    """Change settings of the broker.
+
+    A broker answers that it has done so even if it has no such setting, or does not
+    accept the value. It writes all its settings into its file.
+    """
+    from rmqcli.wire.bodies.properties import encode_properties  # for few commands
+
+    return make_call(
+        RequestCode.UPDATE_BROKER_CONFIG,
+        nothing,
+        what="change of broker settings",
+        body=encode_properties(settings),
+    )
+
+
+def clean_expired_consume_queue() -> Call[None]:
+    """Remove the queues of which the broker's log has no message any more."""
+    return make_call(
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, nothing, what="clean-up of queues"
+    )
+
+
+def clean_unused_topic() -> Call[None]:
+    """Remove the queues of topics that the broker has no settings for."""
+    return make_call(RequestCode.CLEAN_UNUSED_TOPIC, nothing, what="clean-up of topics")
 
 
 def get_broker_ha_status() -> Call[HARuntimeInfo]:

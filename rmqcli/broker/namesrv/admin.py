@@ -1,19 +1,21 @@
-"""Key-value table, settings and write permission: 100, 101, 102, 205, 219, 319 and 327.
+"""Key-value table, settings, write permission: 100-102, 205, 219, 318, 319, 327.
 
 Imitated: the table that order topics are configured in, wiping and adding a broker's
-write permission.
-Not imitated: changing the settings (318).
+write permission, and the settings that 5.x does not change.
+Not imitated: settings with an effect. So only productEnvName, which has none, can be
+changed; RocketMQ accepts unknown settings and ignores them.
 
 Source: `DefaultRequestProcessor` in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.wire.bodies.config import KVTable
+from rmqcli.wire.bodies.properties import decode_properties
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.namesrv_config import (
@@ -27,12 +29,16 @@ from rmqcli.wire.headers.namesrv_config import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rmqcli.wire.version import V4_9_2
 
 if TYPE_CHECKING:
     from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.request import BrokerRequest
 
-_CONFIG = b"orderMessageEnable=false\nneedWaitForService=false\nclusterTest=false\n"
+#: NamesrvConfig.configBlackList
+_BLACK_LIST: Final = frozenset(("configBlackList", "configStorePath", "kvConfigPath"))
+_CHANGEABLE: Final = frozenset(("productEnvName",))
+_CONFIG_BYTES_MAX: Final = 256 * 1024
 
 
 @handles(RequestCode.PUT_KV_CONFIG)
@@ -78,8 +84,35 @@ def get_kv_list(server: NamesrvState, request: BrokerRequest) -> Reply:
 
 @handles(RequestCode.GET_NAMESRV_CONFIG)
 def get_config(server: NamesrvState, request: BrokerRequest) -> Reply:
-    """Answer with the settings that have an effect here (319)."""
-    return Reply(body=_CONFIG)
+    """Answer with the settings (319)."""
+    lines = [f"{name}={text}\n" for name, text in server.settings.items()]
+    return Reply(body="".join(lines).encode())
+
+
+@handles(RequestCode.UPDATE_NAMESRV_CONFIG)
+def update_config(server: NamesrvState, request: BrokerRequest) -> Reply:
+    """Change all the given settings, or none of them (318)."""
+    body = bytes(request.command.body)
+    if len(body) > _CONFIG_BYTES_MAX:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the configuration has {len(body)} bytes; the maximum is"
+            f" {_CONFIG_BYTES_MAX}",
+        )
+    given = decode_properties(body)
+    if server.profile.has_bodies_of_5 and given.keys() & _BLACK_LIST:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, "Can not update config in black list."
+        )
+    for name, text in given.items():
+        if name not in _CHANGEABLE and server.settings.get(name) != text:
+            raise Refusal(
+                ResponseCode.NO_PERMISSION,
+                f"setting {name[:80]} cannot be changed in an embedded name server; no"
+                " setting was changed",
+            )
+    server.settings.update(given)
+    return Reply()
 
 
 @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
@@ -90,7 +123,7 @@ def wipe_write_perm(server: NamesrvState, request: BrokerRequest) -> Reply:
     return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
 
-@handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
+@handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, since=V4_9_2)
 def add_write_perm(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Give a broker's topics the write permission back (327)."""
     name = request.header(AddWritePermOfBrokerRequestHeader).broker_name

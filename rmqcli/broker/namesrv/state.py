@@ -18,6 +18,13 @@ from rmqcli.wire.codes import ResponseCode
 
 ENTRIES_MAX: Final = 10_000
 ENTRY_CHARS_MAX: Final = 64 * 1024
+#: The settings as GET_NAMESRV_CONFIG shows them, by RocketMQ's name.
+SETTINGS: Final = {
+    "orderMessageEnable": "false",
+    "needWaitForService": "false",
+    "clusterTest": "false",
+    "productEnvName": "center",
+}
 NAMESRV_REQUESTS: Final[HandlerTable[NamesrvState]] = HandlerTable()
 
 
@@ -68,6 +75,7 @@ class NamesrvState:
         self.profile = profile or VersionProfile()
         self.routes = RouteTable()
         self.kv = KVConfig()
+        self.settings = dict(SETTINGS)
 
 
 handles = NAMESRV_REQUESTS.handles

@@ -29,13 +29,14 @@ from rmqcli.wire.bodies.broker import (
     ConsumeQueueData,
     QueryConsumeQueueResponseBody,
 )
-from rmqcli.wire.bodies.config import KVTable, parse_properties_text
+from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
 from rmqcli.wire.bodies.ha import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
+from rmqcli.wire.bodies.properties import decode_properties
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
@@ -56,7 +57,10 @@ _ENTRIES_MAX: Final = 10_000
 
 @handles(RequestCode.UPDATE_BROKER_CONFIG)
 def update_config(broker: BrokerState, request: BrokerRequest) -> Reply:
-    """UPDATE_BROKER_CONFIG (25)."""
+    """UPDATE_BROKER_CONFIG (25).
+
+    With brokerPermission, the broker registers all its topics anew.
+    """
     body = bytes(request.command.body)
     if len(body) > _CONFIG_BYTES_MAX:
         raise Refusal(
@@ -64,7 +68,7 @@ def update_config(broker: BrokerState, request: BrokerRequest) -> Reply:
             f"the configuration has {len(body)} bytes; the maximum is"
             f" {_CONFIG_BYTES_MAX}",
         )
-    properties = parse_properties_text(body)
+    properties = decode_properties(body)
     if broker.profile.has_bodies_of_5 and (
         properties.keys() & {"brokerConfigPath", "configBlackList"}
     ):
@@ -73,6 +77,8 @@ def update_config(broker: BrokerState, request: BrokerRequest) -> Reply:
         )
     if properties:
         broker.configuration.update(properties, request.now)
+    if "brokerPermission" in properties:
+        broker.topics.register_again()
     return Reply()
 
 

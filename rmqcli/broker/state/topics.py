@@ -198,6 +198,10 @@ class TopicTable:
         self.data_version = self.data_version.next()
         self.notify_changed()
 
+    def register_again(self) -> None:
+        """Have the name server store all topics as they are here."""
+        self._changed()
+
     def notify_changed(self) -> None:
         """Report to the name server that topics changed."""
         if self._on_changed is not None:

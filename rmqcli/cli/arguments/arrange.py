@@ -37,7 +37,7 @@ def arrange(arguments: Sequence[str], paths: Iterable[str]) -> list[str]:
     """
     known = frozenset(paths)
     lead, rest = _split_lead(arguments)
-    for length in (2, 1):
+    for length in (3, 2, 1):
         path = " ".join(rest[:length])
         path = habits.COMMANDS.get(path, path) if path not in known else path
         if path in known:

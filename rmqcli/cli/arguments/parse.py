@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Parsed | None
     option of the command stands where the value of another one is missing, which Typer
     would take for that value, and for options of which the last must not count.
     """
-    for length in (1, 2):
+    for length in (1, 2, 3):
         path = " ".join(arguments[:length])
         if path in COMMANDS:
             grammar = Grammar(*COMMANDS[path])

@@ -54,7 +54,7 @@ def _output(piece: Piece) -> str | None:
 def _find(
     words: Sequence[str], table: Sequence[CommandEntry]
 ) -> tuple[CommandEntry | None, list[str]]:
-    for length in (2, 1):
+    for length in (3, 2, 1):
         path = " ".join(words[:length])
         for entry in table:
             if entry.path == path:
@@ -80,7 +80,7 @@ def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> obj
             f"no such option: {words[0]}",
             hint=hint_for_command(words[0]) or "see: rmq --help",
         )
-    if not names or (len(names) == 1 and entries_below(f"{names[0]} ", table=table)):
+    if not names or entries_below(f"{' '.join(names)} ", table=table):
         text = help_of(" ".join(names), table)
         if asks_help:
             show(text)

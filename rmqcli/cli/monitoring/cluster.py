@@ -75,7 +75,7 @@ TABLE_COLUMNS = (
 
 @command_options(fields=BROKER_COLUMNS, changes=False)
 def cluster(common: Common) -> None:
-    """Show what is wrong, and brokers, topics and groups at a glance.
+    """Show what is wrong, then brokers, topics and groups.
 
     Example: rmq cluster
              rmq cluster -o json | jq .groups

@@ -150,7 +150,11 @@ def by_typer(words):
         found.append(completed(command, values, typed))
 
     try:
-        entry = ENTRIES.get(" ".join(words[:2])) or ENTRIES[words[0]]
+        entry = next(
+            entry
+            for length in (3, 2, 1)
+            if (entry := ENTRIES.get(" ".join(words[:length])))
+        )
         run_app(entry, words[len(entry.path.split()) :], act=act)
     except UsageError:
         return None

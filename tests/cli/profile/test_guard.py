@@ -21,6 +21,8 @@ READING = {
     "check lag",
     "check retention",
     "check topic",
+    "broker config diff",
+    "broker config get",
     "broker list",
     "broker show",
     "brokers",
@@ -41,6 +43,9 @@ READING = {
     "message find",
     "message show",
     "message trace",
+    "nameserver config get",
+    "nameserver kv get",
+    "nameserver kv list",
     "producers",
     "retry show",
     "sql",
@@ -64,12 +69,16 @@ SOMETIMES = {
 }
 #: Those that change one whatever their options are, with arguments.
 CHANGING = {
+    "broker config set": ["a=1", "--broker", "b"],
     "consume": ["t", "--group", "g"],
     "group create": ["g"],
     "group delete": ["g"],
     "group update": ["g", "--max-retries", "1"],
     "message recall": ["handle"],
     "message resend": ["id", "--to-group", "g"],
+    "nameserver config set": ["a=1"],
+    "nameserver kv delete": ["n", "k"],
+    "nameserver kv put": ["n", "k", "v"],
     "send": ["t", "body"],
     "topic create": ["t"],
     "topic delete": ["t"],
@@ -128,6 +137,10 @@ def test_only_these_commands_say_that_they_change_nothing():
 def test_these_commands_ask_a_question_that_yes_answers():
     """The hint for a protected profile names `--yes` for them, too."""
     assert {entry.path for entry in COMMANDS if entry.load().asks} == {
+        "broker config set",
+        "nameserver config set",
+        "nameserver kv delete",
+        "nameserver kv put",
         "dlq redrive",
         "group delete",
         "message recall",
@@ -142,6 +155,8 @@ def test_these_commands_ask_a_question_that_yes_answers():
         if re.search(_ASKING, text := source.read_text(encoding="utf-8"))
     }
     assert callers == {
+        "changes/kv.py": 1,
+        "changes/settings.py": 1,
         "dlq/redrive.py": 1,
         "groups.py": 1,
         "message/recall.py": 1,

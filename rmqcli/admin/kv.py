@@ -1,0 +1,163 @@
+"""The key-value store of name servers: texts by namespace and key.
+
+Each name server has a store of its own, so changes go to all of them and are read back.
+RocketMQ itself uses the namespace ORDER_TOPIC_CONFIG; no request lists namespaces.
+
+Source: KVConfigManager, UpdateKvConfigCommand and DeleteKvConfigCommand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.brokers import ask_each
+from rmqcli.api.calls.namesrv import (
+    delete_kv_config,
+    get_kv_config,
+    get_kvlist_by_namespace,
+    put_kv_config,
+)
+from rmqcli.errors import ConfigError, PartialError, RmqError
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVValues:
+    """A namespace on one name server: values by key; None if it did not answer."""
+
+    server: str
+    values: dict[str, str] | None = field(default=None, hash=False)
+    error: RmqError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVResult:
+    """One key on one name server: its value before, now, and what became of it.
+
+    `result` is `changed`, `unchanged`, `deleted` or `failed`, and `planned` before the
+    change; `new` is None without a value.
+    """
+
+    server: str
+    namespace: str
+    key: str
+    old: str | None
+    new: str | None
+    result: str
+    error: RmqError | None = None
+
+
+def kv_values(client: Client, namespace: str) -> list[KVValues]:
+    """Read the values of a namespace from each name server.
+
+    Raises the first error when none of them answers.
+    """
+    _check("namespace", namespace)
+    answers = ask_each(client, _servers(client), get_kvlist_by_namespace(namespace))
+    found = [
+        KVValues(server=server, error=answer)
+        if isinstance(answer, RmqError)
+        else KVValues(server=server, values=answer)
+        for server, answer in answers.items()
+    ]
+    _raise_if_all_failed([each.error for each in found])
+    return found
+
+
+def plan_kv(
+    client: Client, namespace: str, key: str, value: str | None
+) -> list[KVResult]:
+    """Plan to set a value on each name server, or with None to remove it.
+
+    Raises the first error when no name server answers.
+    """
+    _check("namespace", namespace)
+    _check("key", key)
+    if value is not None:
+        _check("value", value)
+    answers = ask_each(client, _servers(client), get_kv_config(namespace, key))
+    steps = []
+    for server, answer in answers.items():
+        failed = isinstance(answer, RmqError)
+        old = None if isinstance(answer, RmqError) else answer
+        steps.append(
+            KVResult(
+                server=server,
+                namespace=namespace,
+                key=key,
+                old=old,
+                new=value,
+                result=(
+                    "failed" if failed else "unchanged" if old == value else "planned"
+                ),
+                error=answer if isinstance(answer, RmqError) else None,
+            )
+        )
+    _raise_if_all_failed([each.error for each in steps])
+    return steps
+
+
+def apply_kv(client: Client, steps: list[KVResult]) -> list[KVResult]:
+    """Carry out what is planned, and read back each value."""
+    planned = {step.server: step for step in steps if step.result == "planned"}
+    if not planned:
+        return steps
+    first = next(iter(planned.values()))
+    call = (
+        delete_kv_config(first.namespace, first.key)
+        if first.new is None
+        else put_kv_config(first.namespace, first.key, first.new)
+    )
+    servers = {server: server for server in planned}
+    written = ask_each(client, servers, call)
+    read = ask_each(client, servers, get_kv_config(first.namespace, first.key))
+    return [
+        _applied(step, written[step.server], read[step.server])
+        if step.server in planned
+        else step
+        for step in steps
+    ]
+
+
+def _applied(
+    step: KVResult, written: RmqError | None, read: str | RmqError | None
+) -> KVResult:
+    def result(word: str, new: str | None, error: RmqError | None = None) -> KVResult:
+        return KVResult(
+            server=step.server,
+            namespace=step.namespace,
+            key=step.key,
+            old=step.old,
+            new=new,
+            result=word,
+            error=error,
+        )
+
+    if isinstance(read, RmqError):
+        unknown = PartialError(
+            f"{step.server} was told to change {step.key}, but did not show it"
+            f" afterwards: {read.message}"
+        )
+        return result("failed", None, written or unknown)
+    if read == step.new:
+        return result("changed" if read is not None else "deleted", read)
+    other = PartialError(f"{step.server} has another value of {step.key} afterwards")
+    return result("failed", read, written or other)
+
+
+def _check(what: str, text: str) -> None:
+    """Raise ConfigError for a text that name servers would store in another form."""
+    if not text or not text.isprintable():
+        raise ConfigError(f"the {what} {text!r} is empty or has a control character")
+
+
+def _servers(client: Client) -> dict[str, str]:
+    return {address: address for address in client.config.namesrv}
+
+
+def _raise_if_all_failed(errors: list[RmqError | None]) -> None:
+    if errors and all(errors) and errors[0] is not None:
+        raise errors[0]

@@ -1,0 +1,1 @@
+"""Commands that change servers: settings, the key-value store, drains, clean-ups."""

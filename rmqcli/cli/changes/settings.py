@@ -1,0 +1,306 @@
+"""`rmq broker config get`, `set` and `diff`, `rmq nameserver config get` and `set`.
+
+A change is shown with the present values, confirmed, made, and read back from each
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import RESULT_COLUMN, raise_if_silent, show_list, show_results
+from rmqcli.cli.confirm import confirm
+from rmqcli.cli.options import Common, argument, brokers_option, command_options, option
+from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.errors import UsageError
+from rmqcli.units import counted
+
+if TYPE_CHECKING:
+    from rmqcli.admin.settings import SettingResult, SettingsPlan, ShownSettings
+    from rmqcli.api.client import Client
+
+#: More changes than this are not listed before they are confirmed.
+_LISTED_MAX = 20
+
+
+def _shown(result: SettingResult, value: str | None) -> str | None:
+    from rmqcli.admin.settings import shown_value
+
+    return shown_value(result.name, value)
+
+
+def _server_columns(of_broker: bool) -> tuple[Column, ...]:
+    name = "broker_name" if of_broker else "server"
+    columns = [
+        Column(
+            name,
+            "broker; a master and its slaves share the name"
+            if of_broker
+            else "address of the name server",
+            title="BROKER" if of_broker else "SERVER",
+            value=lambda found: found.server,
+        )
+    ]
+    if of_broker:
+        columns += [
+            Column("broker_id", "0 is the master", title="ID", align="right"),
+            Column("address", "its address", title=None),
+        ]
+    return tuple(columns)
+
+
+_ERROR = Column(
+    "error",
+    "why it failed",
+    value=lambda found: found.error and found.error.message,
+    priority=1,
+)
+_VALUES = (
+    Column("name", "name of the setting", value=lambda _: None),
+    Column("value", "its value; (hidden) for a secret", value=lambda _: None),
+    _ERROR,
+)
+_RESULTS = (
+    Column("name", "name of the setting"),
+    Column("old", "value before", value=lambda found: _shown(found, found.old)),
+    Column("new", "value now", value=lambda found: _shown(found, found.new)),
+    RESULT_COLUMN,
+    Column(
+        "needs_restart",
+        "whether the server is known to read the setting only when it starts",
+        title=None,
+    ),
+    _ERROR,
+)
+BROKER_VALUES = _server_columns(of_broker=True) + _VALUES
+BROKER_RESULTS = _server_columns(of_broker=True) + _RESULTS
+NAMESRV_VALUES = _server_columns(of_broker=False) + _VALUES
+NAMESRV_RESULTS = _server_columns(of_broker=False) + _RESULTS
+DIFF_COLUMNS = (
+    Column("name", "name of the setting"),
+    Column("value", "(hidden) for a secret; null where a broker does not have it"),
+    Column(
+        "brokers",
+        "brokers with this value, NAME:ID where several have a name",
+        value=lambda found: list(found.servers),
+        shorten=True,
+    ),
+)
+
+
+def _parse_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(
+            f"{text!r} is not NAME=VALUE", hint="for example fileReservedTime=48"
+        )
+    return name, value
+
+
+def _names_argument() -> Any:
+    return argument(metavar="NAME", help="Settings to show (default: all).")
+
+
+def _settings_argument() -> Any:
+    return argument(
+        metavar="NAME=VALUE", parser=_parse_setting, help="Settings with new values."
+    )
+
+
+def _on_cluster() -> Any:
+    return option(
+        "--cluster",
+        metavar="CLUSTER",
+        help="All brokers of this cluster, masters and slaves.",
+    )
+
+
+@command_options(fields=BROKER_VALUES, changes=False)
+def get_broker(
+    common: Common,
+    names: Annotated[list[str] | None, _names_argument()] = None,
+    cluster: Annotated[str | None, _on_cluster()] = None,
+    broker: Annotated[list[str] | None, brokers_option()] = None,
+) -> None:
+    """Show settings of brokers, masters and slaves.
+
+    Example: rmq broker config get fileReservedTime flushDiskType
+
+    Passwords and keys are shown as (hidden). Brokers show settings only to those who
+    may administer the cluster.
+    """
+    from rmqcli.admin.settings import broker_settings
+
+    with common.open_client() as client:
+        found = broker_settings(client, brokers=broker or (), cluster=cluster)
+    _show_values(common, found, names or (), BROKER_VALUES)
+
+
+@command_options(fields=NAMESRV_VALUES, changes=False)
+def get_namesrv(
+    common: Common, names: Annotated[list[str] | None, _names_argument()] = None
+) -> None:
+    """Show settings of name servers.
+
+    Example: rmq nameserver config get orderMessageEnable
+    """
+    from rmqcli.admin.settings import namesrv_settings
+
+    with common.open_client() as client:
+        found = namesrv_settings(client)
+    _show_values(common, found, names or (), NAMESRV_VALUES)
+
+
+def _show_values(
+    common: Common,
+    found: Sequence[ShownSettings],
+    names: Sequence[str],
+    columns: Sequence[Column],
+) -> None:
+    from rmqcli.admin.settings import check_names, shown_value
+
+    check_names(found, names)
+    rows = []
+    for server in found:
+        row = row_of(columns, server)
+        settings = server.settings
+        if settings is None:
+            rows.append(row)
+            continue
+        for name in names or sorted(settings):
+            value = shown_value(name, settings.get(name))
+            rows.append({**row, "name": name, "value": value})
+    show_list(common, rows, columns=columns, none="no settings")
+    raise_if_silent({each.server: each.error for each in found if each.error})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfigOptions:
+    """The options of `rmq broker config set`."""
+
+    settings: Annotated[list[Any], _settings_argument()]
+    cluster: Annotated[str | None, _on_cluster()] = None
+    broker: Annotated[list[str] | None, brokers_option()] = None
+
+
+@command_options(BrokerConfigOptions, fields=BROKER_RESULTS, asks=True)
+def set_broker(common: Common, options: BrokerConfigOptions) -> None:
+    """Change settings of brokers, and read them back.
+
+    Example: rmq broker config set fileReservedTime=48 --cluster DefaultCluster
+
+    The present values are shown first, and the change must be confirmed. A setting that
+    no broker has is refused. Each broker also writes all its settings into its file; it
+    reads some of them only when it starts, which is said where it is known.
+    """
+    from rmqcli.admin.settings import broker_settings
+
+    if bool(options.cluster) == bool(options.broker):
+        raise UsageError(
+            "name either the brokers or a cluster",
+            hint="add --broker BROKER or --cluster CLUSTER",
+        )
+    settings = _given(options.settings)
+    with common.open_client() as client:
+        found = broker_settings(
+            client, brokers=options.broker or (), cluster=options.cluster
+        )
+        _change(common, client, found, settings, BROKER_RESULTS)
+
+
+@command_options(fields=NAMESRV_RESULTS, asks=True)
+def set_namesrv(
+    common: Common, settings: Annotated[list[Any], _settings_argument()]
+) -> None:
+    """Change settings of all name servers, and read them back.
+
+    Example: rmq nameserver config set orderMessageEnable=true
+
+    As rmq broker config set does it for brokers. Only the name servers of --namesrv are
+    known here: name all of them.
+    """
+    from rmqcli.admin.settings import namesrv_settings
+
+    with common.open_client() as client:
+        found = namesrv_settings(client)
+        _change(common, client, found, _given(settings), NAMESRV_RESULTS)
+
+
+def _given(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    given = dict(settings)
+    if len(given) < len(settings):
+        raise UsageError("a setting is given twice")
+    return given
+
+
+def _change(
+    common: Common,
+    client: Client,
+    found: Sequence[ShownSettings],
+    settings: dict[str, str],
+    columns: Sequence[Column],
+) -> None:
+    from rmqcli.admin.settings import apply_settings, plan_settings
+
+    plan = plan_settings(found, settings)
+    if plan.changes:
+        _show_plan(common, plan)
+        confirm(common, f"This changes {counted(len(plan.changes), 'setting')}.")
+    elif all(step.result == "unchanged" for step in plan.steps):
+        common.messages.info("nothing was changed: the settings have these values")
+    results = apply_settings(client, plan)
+    show_results(common, results, columns=columns)
+
+
+def _show_plan(common: Common, plan: SettingsPlan) -> None:
+    for step in plan.changes[:_LISTED_MAX]:
+        old, new = _shown(step, step.old), _shown(step, step.new)
+        title = f"{step.server}:{step.broker_id}" if step.broker_id else step.server
+        common.messages.info(f"{title}: {step.name} is {old}, will be {new}")
+    more = len(plan.changes) - _LISTED_MAX
+    if more > 0:
+        common.messages.info(f"and {counted(more, 'other change')}")
+    for step in plan.steps:
+        if step.error is not None:
+            common.messages.warn(step.error.message)
+    for name in dict.fromkeys(s.name for s in plan.changes if s.needs_restart):
+        common.messages.warn(f"{name} takes effect when the server is restarted")
+
+
+@command_options(fields=DIFF_COLUMNS, changes=False)
+def diff(
+    common: Common,
+    cluster: Annotated[str | None, _on_cluster()] = None,
+    broker: Annotated[list[str] | None, brokers_option()] = None,
+    show_all: Annotated[
+        bool, option("--all", help="Include ports, folders and names of brokers.")
+    ] = False,
+) -> None:
+    """Show in which settings brokers differ.
+
+    Example: rmq broker config diff
+
+    There is a row for each value, with the brokers that have it. Passwords and keys are
+    compared, and shown as (hidden).
+    """
+    from rmqcli.admin.settings import broker_settings, diff_settings
+
+    with common.open_client() as client:
+        found = broker_settings(client, brokers=broker or (), cluster=cluster)
+    result = diff_settings(found, with_all=show_all)
+    rows = [row_of(DIFF_COLUMNS, each) for each in result.values]
+    show_list(
+        common,
+        rows,
+        columns=DIFF_COLUMNS,
+        none=f"no differences between {', '.join(result.servers)}",
+        is_complete=not result.errors,
+    )
+    if result.left_out:
+        common.messages.info(
+            f"not shown: {counted(len(result.left_out), 'setting')} that are different"
+            " for each broker; --all shows them"
+        )
+    raise_if_silent(result.errors)

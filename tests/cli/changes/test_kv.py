@@ -1,0 +1,79 @@
+"""The key-value store of name servers: each has one of its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from rmqcli.errors import ConfigError
+from rmqcli.testing import faults
+
+PUT_KV = 100
+
+
+def test_a_value_is_stored_listed_and_removed(rmq):
+    put = ["nameserver", "kv", "put", "NS", "k", "v 1"]
+    code, rows, err = rmq(*put)
+    assert (code, rows) == (7, None)
+    assert "k has no value, will be v 1" in err
+    code, rows, _ = rmq(*put, "--yes")
+    assert code == 0
+    assert [(row["old"], row["new"], row["result"]) for row in rows] == [
+        (None, "v 1", "changed")
+    ]
+    code, rows, err = rmq(*put)
+    assert (code, rows[0]["result"]) == (0, "unchanged")
+    assert "nothing was changed" in err
+    code, rows, _ = rmq("nameserver", "kv", "list", "NS")
+    assert [(row["key"], row["value"]) for row in rows] == [("k", "v 1")]
+    code, rows, _ = rmq("nameserver", "kv", "get", "NS", "k")
+    assert [(row["key"], row["value"]) for row in rows] == [("k", "v 1")]
+    delete = ["nameserver", "kv", "delete", "NS", "k"]
+    code, rows, err = rmq(*delete)
+    assert (code, rows) == (7, None)
+    assert "k is v 1, will have none" in err
+    code, rows, _ = rmq(*delete, "--yes")
+    assert (code, rows[0]["result"], rows[0]["new"]) == (0, "deleted", None)
+    code, rows, err = rmq(*delete, "--yes")
+    assert (code, rows[0]["result"]) == (0, "unchanged")
+    code, _, err = rmq("nameserver", "kv", "get", "NS", "k")
+    assert code == 3
+    assert "no name server has a value for k in NS" in err
+    assert rmq("nameserver", "kv", "list", "NS")[:2] == (0, [])
+
+
+def test_each_name_server_has_a_row_and_one_that_does_not_answer_is_named(
+    rmq_cluster_factory, capsys
+):
+    one, other = rmq_cluster_factory(), rmq_cluster_factory()
+    both = f"{one.namesrv};{other.namesrv}"
+    put = ["nameserver", "kv", "put", "NS", "k", "v", "--yes", "-o", "json"]
+    other.faults.add(faults.answer(1, "read only"), code=PUT_KV)
+    assert run([*put, "-n", both]) == 6
+    out, err = capsys.readouterr()
+    assert [(r["server"], r["new"], r["result"]) for r in json.loads(out)] == [
+        (one.namesrv, "v", "changed"),
+        (other.namesrv, None, "failed"),
+    ]
+    assert "read only" in err
+    gone = other.namesrv
+    other.close()
+    assert run(["nameserver", "kv", "list", "NS", "-o", "json", "-n", both]) == 6
+    out, err = capsys.readouterr()
+    assert [(r["server"], r["value"]) for r in json.loads(out)] == [
+        (one.namesrv, "v"),
+        (gone, None),
+    ]
+    assert f"{gone} did not answer" in err
+
+
+def test_a_key_that_would_not_be_kept_as_it_is_is_refused(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(ConfigError, match="control character"):
+            admin.put_kv("NS", "k", "a\nb")
+        assert [each.result for each in admin.put_kv("NS", "k", "v")] == ["changed"]
+        assert admin.kv_values("NS")[0].values == {"k": "v"}
+        assert [each.result for each in admin.delete_kv("NS", "k")] == ["deleted"]
