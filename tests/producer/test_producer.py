@@ -724,3 +724,19 @@ def test_each_way_to_send_stores_all_that_a_message_says(rmq_cluster, rmq_topic)
         for each in found
     } == {(b"hello", "größe", "a b", "red", 7)}
     assert {each.msg_id for each in found} > set(ids.values())
+
+
+def test_a_message_whose_route_does_not_come_in_time_is_not_sent(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.faults.add(
+        faults.drop_answer(), code=RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"
+    )
+    with Producer(namesrv=rmq_cluster.namesrv) as producer:
+        with pytest.raises(DeadlineError) as caught:
+            producer.send(ProducerMessage("orders", b"late"), timeout_ms=50)
+        msg_id = caught.value.message.split(" ")[1]
+        assert caught.value.message == (
+            f"message {msg_id} to topic orders was not sent within 50 ms"
+        )
+        assert len(msg_id) == 32
+    assert bodies(rmq_cluster, "orders") == []
