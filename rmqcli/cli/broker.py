@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
+from rmqcli.cli.by_broker import warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import PartialError
@@ -158,6 +159,7 @@ def brokers(common: Common) -> None:
         now_ms = client.clock.epoch_ms()
         rows = [broker_row(broker, now_ms) for broker in found]
         write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+        warn_about_departed(common, client)
         errors = [broker.error for broker in found if broker.error is not None]
         if len(errors) == len(found):
             client.raise_if_none_answers(errors)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
 from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from rmqcli.api.client import Client
     from rmqcli.cli.options import Common
 
 
@@ -120,6 +122,20 @@ def errors_json(errors: Mapping[str, RmqError]) -> list[dict[str, str]]:
     return [
         {"broker_name": name, "error": error.message} for name, error in errors.items()
     ]
+
+
+def warn_about_departed(common: Common, client: Client) -> None:
+    """Warn of brokers that have left the route: a list does not have what was there."""
+    from rmqcli.admin.lag.memory import departed_brokers
+
+    now_ms = client.clock.epoch_ms()
+    found = departed_brokers(client, client.cluster_info().brokers)
+    for name, seen in sorted(found.items()):
+        ago = format_duration(max(0, now_ms - seen.seen_ms))
+        common.messages.warn(
+            f"{name} is no longer in the route (last seen {ago} ago): what was only"
+            " there is not listed; if it was removed for good: rmq lag --forget"
+        )
 
 
 def raise_if_silent(errors: Mapping[str, RmqError]) -> None:

@@ -23,6 +23,7 @@ from rmqcli.cli.by_broker import (
     show_detail,
     show_list,
     show_results,
+    warn_about_departed,
 )
 from rmqcli.cli.confirm import confirm, confirm_by_name
 from rmqcli.cli.offline import read_from
@@ -221,6 +222,8 @@ def topics(
 
     with read_from(common, store) as source, source.open_client() as client:
         found = list_topics(client)
+        if store is None:
+            warn_about_departed(common, client)
     shown = [row for row in found.topics if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
     rows += rows_of_silent(found.errors, columns=COLUMNS)

@@ -329,3 +329,17 @@ def test_a_key_may_have_more_messages_on_a_broker_that_left_and_an_id_has_not(
     assert "broker-b did not answer: it is no longer in the route" in err
     words = ["message", "show", sent.msg_id, "--topic", "orders"]
     assert run([*words, "-n", half_gone.namesrv]) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["topics", "groups", "brokers", "topics --all"])
+def test_lists_say_that_a_broker_has_left_and_how_to_forget_it(half_gone, capfd, words):
+    command = [*words.split(), "-n", half_gone.namesrv]
+    for _ in range(2):
+        assert run(command) == 0
+        err = capfd.readouterr().err
+        assert "warning: broker-b is no longer in the route (last seen " in err
+        assert "rmq lag --forget" in err
+    run(["lag", "--forget", "-n", half_gone.namesrv])
+    capfd.readouterr()
+    assert run(command) == 0
+    assert "broker-b" not in capfd.readouterr().err
