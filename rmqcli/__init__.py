@@ -29,12 +29,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
+    from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
     from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters, LetterList
     from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
     from rmqcli.admin.dlq.retries import WaitingMessage, WaitingMessages
     from rmqcli.admin.doctor.model import CheckResult, CheckStatus, Diagnosis, Finding
+    from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep, UnreadGroup
     from rmqcli.admin.groups import (
         GroupDetail,
         GroupList,
@@ -181,6 +183,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
     "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow", "ThreadPoolQueue"),
+    "rmqcli.admin.clean": ("CleanStep",),
     "rmqcli.admin.cluster": ("ClusterSummary",),
     "rmqcli.admin.doctor.model": (
         "CheckResult",
@@ -188,6 +191,7 @@ _NAMES = {
         "Diagnosis",
         "Finding",
     ),
+    "rmqcli.admin.drain": ("DrainPlan", "DrainProgress", "DrainStep", "UnreadGroup"),
     "rmqcli.admin.groups": (
         "GroupDetail",
         "GroupList",
@@ -359,6 +363,7 @@ __all__ = [
     "BusyError",
     "CheckResult",
     "CheckStatus",
+    "CleanStep",
     "ClientConfig",
     "Cluster",
     "ClusterIdentity",
@@ -384,6 +389,9 @@ __all__ = [
     "DeniedError",
     "Diagnosis",
     "DisconnectedError",
+    "DrainPlan",
+    "DrainProgress",
+    "DrainStep",
     "Earliest",
     "EdgeMessage",
     "FailedDelivery",
@@ -495,6 +503,7 @@ __all__ = [
     "TransactionSendResult",
     "TransportError",
     "UndecodableMessage",
+    "UnreadGroup",
     "UnsupportedError",
     "UsageError",
     "WaitingMessage",

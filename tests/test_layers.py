@@ -172,7 +172,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("dlq", "recall", "transactions"),
         ("message",),
         ("groups",),
-        ("producers", "resend", "stacks", "doctor", "check"),
+        ("clean", "drain", "producers", "resend", "stacks", "doctor", "check"),
         ("cluster",),
         ("admin",),
     ],

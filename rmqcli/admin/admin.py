@@ -59,12 +59,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
+    from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
     from rmqcli.admin.delayed import DelayedMessages
     from rmqcli.admin.dlq.listing import LetterList
     from rmqcli.admin.dlq.read import DeadLetters
     from rmqcli.admin.dlq.retries import WaitingMessages
     from rmqcli.admin.doctor.model import Diagnosis
+    from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep
     from rmqcli.admin.groups import (
         GroupDetail,
         GroupList,
@@ -95,7 +97,15 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.engine.message import Pulled
 
-ResultT = TypeVar("ResultT", "TopicResult", "GroupResult", "SettingResult", "KVResult")
+ResultT = TypeVar(
+    "ResultT",
+    "TopicResult",
+    "GroupResult",
+    "SettingResult",
+    "KVResult",
+    "DrainStep",
+    "CleanStep",
+)
 
 logger = get_logger(__name__)
 
@@ -489,13 +499,15 @@ class Admin:
         perm: int | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str] | None = None,
+        remove_attributes: Collection[str] = (),
         cluster: str | None = None,
         brokers: Collection[str] = (),
         force: bool = False,
     ) -> list[TopicResult]:
         """Change the given settings of a topic on the brokers that have it.
 
-        The arguments are those of `create_topic`. Raises RefusedError when queues with
+        The arguments are those of `create_topic`; `remove_attributes` then have their
+        defaults. The settings are read back. Raises RefusedError when queues with
         messages would be removed, unless `force` is given: consumers cannot read them
         any more.
         """
@@ -508,6 +520,7 @@ class Admin:
             perm=perm,
             order=order,
             attributes=dict(attributes or {}),
+            removed=tuple(remove_attributes),
         )
         lost = topics_admin.queues_lost_by(client, topic, masters, change)
         if lost and not force:
@@ -733,6 +746,41 @@ class Admin:
         return _checked(results, f"group {group}")
 
     @_typed
+    def pause_group(
+        self, group: str, *, cluster: str | None = None, brokers: Collection[str] = ()
+    ) -> list[GroupResult]:
+        """Let the members of a group get no messages until `resume_group`.
+
+        Brokers then refuse their requests for messages; members stay online, keep their
+        queues, and finish what they have. Brokers without settings of the group are
+        left out: they create them, with consumption on, when a member connects. Raises
+        the errors of `update_group`.
+        """
+        return self._set_consumption(group, cluster, brokers, is_on=False)
+
+    @_typed
+    def resume_group(
+        self, group: str, *, cluster: str | None = None, brokers: Collection[str] = ()
+    ) -> list[GroupResult]:
+        """Let the members of a paused group get messages again."""
+        return self._set_consumption(group, cluster, brokers, is_on=True)
+
+    def _set_consumption(
+        self,
+        group: str,
+        cluster: str | None,
+        brokers: Collection[str],
+        *,
+        is_on: bool,
+    ) -> list[GroupResult]:
+        client, masters = self._client, self._masters(cluster, brokers)
+        known = groups_admin.consumption(client, group, masters)
+        there = {n: a for n, a in masters.items() if known[n] is not None}
+        change = groups_admin.GroupChange(consume_enable=is_on)
+        results = groups_admin.update_group(client, group, there, change)
+        return _checked(results, f"group {group}")
+
+    @_typed
     def delete_group(
         self,
         group: str,
@@ -906,6 +954,109 @@ class Admin:
 
         steps = plan_kv(self._client, namespace, key, None)
         return _checked(apply_kv(self._client, steps), f"{namespace} {key}")
+
+    # --- clean-ups ---
+
+    @_typed
+    def clean_expired_queues(
+        self, *, cluster: str | None = None, brokers: Collection[str] = ()
+    ) -> list[CleanStep]:
+        """Remove queues whose messages have all expired; return each with its result.
+
+        Such a queue begins at offset 0 again, and groups keep their offsets. Empty when
+        there is none. Raises PartialError when only some were removed.
+        """
+        from rmqcli.admin import clean
+
+        masters = self._masters(cluster, brokers)
+        steps = clean.plan_clean_expired(self._client, masters)
+        return _checked(clean.apply_clean_expired(self._client, steps), "clean-up")
+
+    @_typed
+    def clean_unused_topics(
+        self, *, cluster: str | None = None, brokers: Collection[str] = ()
+    ) -> list[CleanStep]:
+        """Remove queues of topics that do not exist; return those that were known.
+
+        Brokers do not list such queues, so others may have been removed, too.
+        """
+        from rmqcli.admin import clean
+
+        masters = self._masters(cluster, brokers)
+        steps = clean.plan_clean_unused(self._client, masters)
+        done = clean.apply_clean_unused(self._client, masters, steps)
+        return _checked(done, "clean-up")
+
+    def _masters(self, cluster: str | None, brokers: Collection[str]) -> dict[str, str]:
+        if cluster is not None and brokers:
+            raise ConfigError("cluster and brokers cannot be used together")
+        return topics_admin.choose_masters(
+            self._client, cluster=cluster, brokers=brokers
+        )
+
+    # --- draining brokers ---
+
+    @_typed
+    def plan_drain(self, broker_name: str) -> DrainPlan:
+        """Look at what taking the write permission from a broker would do.
+
+        Nothing is changed. Raises NotFoundError for a broker that no name server knows.
+        """
+        from rmqcli.admin.drain import plan_drain
+
+        return plan_drain(self._client, broker_name)
+
+    @_typed
+    def apply_drain(self, planned: DrainPlan) -> list[DrainStep]:
+        """Take the write permission from the broker's topics, and read back routes.
+
+        Raises PartialError when only some name servers took it, and the first error
+        when none did. `undrain_broker` undoes it.
+        """
+        from rmqcli.admin.drain import apply_drain
+
+        steps = apply_drain(self._client, planned)
+        return _checked(steps, f"broker {planned.broker_name}")
+
+    @_typed
+    def drain_progress(
+        self,
+        broker_name: str,
+        *,
+        since: DrainProgress | None = None,
+        skip_groups: Collection[str] = (),
+        skip_delayed: bool = False,
+        settle_ms: int | None = None,
+    ) -> DrainProgress:
+        """Look at what still arrives at a broker, and who has something left to read.
+
+        Pass the look before as `since`, until `is_safe`: nothing has arrived for
+        `settle_ms` (40 s by default; producers may keep a route for 30 s), and nothing
+        is unread. Groups in `skip_groups` are not waited for, and with `skip_delayed`
+        messages that wait for their delivery time are not.
+        """
+        from rmqcli.admin.drain import SETTLE_MS, drain_progress
+
+        return drain_progress(
+            self._client,
+            broker_name,
+            since=since,
+            skip_groups=skip_groups,
+            skip_delayed=skip_delayed,
+            settle_ms=SETTLE_MS if settle_ms is None else settle_ms,
+        )
+
+    @_typed
+    def undrain_broker(self, broker_name: str) -> list[DrainStep]:
+        """Give a broker's topics the permissions back that the broker has for them.
+
+        Raises the errors of `apply_drain`.
+        """
+        from rmqcli.admin.drain import undrain_broker
+
+        return _checked(
+            undrain_broker(self._client, broker_name), f"broker {broker_name}"
+        )
 
     # --- messages ---
 

@@ -561,7 +561,7 @@ def create_group(
                 ),
             )
             results[name] = _failed(group, name, masters, error)
-    results |= _write(client, group, masters, wanted, done="created")
+    results |= _write(client, group, masters, wanted, change, done="created")
     return [results[name] for name in masters]
 
 
@@ -591,8 +591,29 @@ def update_group(
                 results[name] = _result(group, name, masters, "unchanged", known)
             else:
                 wanted[name] = config
-    results |= _write(client, group, masters, wanted, done="changed")
+    results |= _write(client, group, masters, wanted, change, done="changed")
     return [results[name] for name in masters]
+
+
+def consumption(
+    client: Client, group: str, masters: Mapping[str, str]
+) -> dict[str, bool | RmqError | None]:
+    """Return whether the group may consume, by master; None where it has no settings.
+
+    Raises NotFoundError when all masters answer and none has the group, RefusedError
+    for a system group, and NoBrokerError when no broker answers.
+    """
+    if group_kind(group) == "system":
+        raise RefusedError(f"group {group} is a system group; nothing was changed")
+    configs = _configs(client, group, masters, GroupChange())
+    if all(known is None for known in configs.values()):
+        raise not_found("group", group, hint=_how_to_create(group))
+    return {
+        name: known.consume_enable
+        if isinstance(known, SubscriptionGroupConfig)
+        else known
+        for name, known in configs.items()
+    }
 
 
 def check_may_delete(
@@ -716,9 +737,11 @@ def _write(
     group: str,
     masters: Mapping[str, str],
     wanted: Mapping[str, SubscriptionGroupConfig],
+    change: GroupChange,
     *,
     done: str,
 ) -> dict[str, GroupResult]:
+    """Write the settings `wanted`, and read back those of `change`."""
     # A broker takes changes of attributes (`+name`, `-name`), and keeps those it has.
     calls = {
         name: update_and_create_subscription_group(replace(config, attributes={}))
@@ -727,12 +750,32 @@ def _write(
     answers = ask_many(
         client, {name: (masters[name], call) for name, call in calls.items()}
     )
-    return {
-        name: _result(group, name, masters, done, wanted[name])
-        if error is None
-        else _failed(group, name, masters, error)
-        for name, error in answers.items()
-    }
+    read = ask_each(
+        client,
+        {name: masters[name] for name, error in answers.items() if error is None},
+        get_all_subscription_group_config(),
+    )
+    results = {}
+    for name, error in answers.items():
+        table = read.get(name, {})
+        if error is None and isinstance(table, RmqError):
+            error = PartialError(
+                f"{name} confirmed the settings of group {group}, but did not show them"
+                f" afterwards: {table.message}"
+            )
+        found = None if isinstance(table, RmqError) else table.get(group)
+        if error is None and (
+            found is None or replace(found, **change.given()) != found  # type: ignore[arg-type]  # by name
+        ):
+            error = PartialError(
+                f"{name} confirmed the settings of group {group}, but has others"
+            )
+        results[name] = (
+            _result(group, name, masters, done, found)
+            if error is None
+            else _failed(group, name, masters, error)
+        )
+    return results
 
 
 def _result(

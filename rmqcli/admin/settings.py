@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: What is shown in the place of a secret.
 HIDDEN: Final = "(hidden)"
 _SECRET_NAME: Final = re.compile(
-    r"secret|passw|credential|access_?key|private_?key|token|header|"
+    r"secret|passw|pwd|credential|(access|private|api)_?key|token|header|cookie|jaas|"
     r"initAuthenticationUser",
     re.IGNORECASE,
 )

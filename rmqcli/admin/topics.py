@@ -40,6 +40,7 @@ from rmqcli.errors import (
     BrokerError,
     ConfigError,
     NotFoundError,
+    PartialError,
     RefusedError,
     RmqError,
     UnsupportedError,
@@ -466,6 +467,8 @@ class TopicChange:
     perm: int | None = None
     order: bool | None = None
     attributes: dict[str, str] = field(default_factory=dict, hash=False)
+    #: attributes to remove, which then have their defaults
+    removed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise TypeError or ConfigError for a value that is not possible."""
@@ -548,7 +551,7 @@ def create_topic(
                     "change them with: ", LibraryCall("Admin.update_topic", topic)
                 ),
             )
-    return _write(client, masters, wanted, unchanged, failed, done="created")
+    return _write(client, masters, wanted, unchanged, failed, change, done="created")
 
 
 def update_topic(
@@ -574,7 +577,7 @@ def update_topic(
             unchanged[name] = config
         else:
             wanted[name] = changed
-    return _write(client, masters, wanted, unchanged, failed, done="changed")
+    return _write(client, masters, wanted, unchanged, failed, change, done="changed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,6 +640,17 @@ def queues_lost_by(
     return lost
 
 
+def known_configs(
+    client: Client, topic: str, masters: Mapping[str, str]
+) -> dict[str, TopicConfig | RmqError | None]:
+    """Return the topic's settings by master, None without it, or the master's error.
+
+    Raises NoBrokerError when no broker answers.
+    """
+    known, failed = _known_configs(client, topic, masters, TopicChange())
+    return {name: failed.get(name, known.get(name)) for name in masters}
+
+
 def _known_configs(
     client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
 ) -> tuple[dict[str, TopicConfig | None], dict[str, RmqError]]:
@@ -650,7 +664,7 @@ def _known_configs(
     failed = {n: a for n, a in versions.items() if isinstance(a, RmqError)}
     client.raise_if_none_answers(failed.values())
     answering = {n: a for n, a in masters.items() if n not in failed}
-    if change.attributes:
+    if change.attributes or change.removed:
         _check_attributes(client, answering)
     known: dict[str, TopicConfig | None] = {}
     for name, found in topic_configs(client, topic, answering).items():
@@ -667,10 +681,14 @@ def _write(
     wanted: Mapping[str, TopicConfig],
     unchanged: Mapping[str, TopicConfig],
     failed: Mapping[str, RmqError],
+    change: TopicChange,
     *,
     done: str,
 ) -> list[TopicResult]:
-    """Write the settings `wanted`; return one result for each of `masters`."""
+    """Write the settings `wanted`, and read them back.
+
+    Returns one result for each of `masters`.
+    """
     failed = dict(failed)
     results = {
         name: TopicResult(
@@ -680,23 +698,51 @@ def _write(
     }
     answers = ask_many(
         client,
-        {n: (masters[n], update_and_create_topic(c)) for n, c in wanted.items()},
+        {
+            n: (masters[n], update_and_create_topic(c, removed=change.removed))
+            for n, c in wanted.items()
+        },
     )
+    written = {n: masters[n] for n, a in answers.items() if not isinstance(a, RmqError)}
+    topic = next((each.topic_name for each in wanted.values()), "")
+    read = topic_configs(client, topic, written)
     for name, answer in answers.items():
         if isinstance(answer, RmqError):
             failed[name] = _about_attribute(client, masters, name, wanted[name], answer)
             continue
+        found = read[name]
+        fault = _fault(name, wanted[name], found, change)
+        if fault is not None or not isinstance(found, TopicConfig):
+            failed[name] = fault or PartialError(f"{name} does not show topic {topic}")
+            continue
         results[name] = TopicResult(
-            server=name,
-            address=masters[name],
-            result=done,
-            config=wanted[name],
+            server=name, address=masters[name], result=done, config=found
         )
     for name, error in failed.items():
         results[name] = TopicResult(
             server=name, address=masters[name], result="failed", error=error
         )
     return [results[name] for name in masters]
+
+
+def _fault(
+    name: str,
+    wanted: TopicConfig,
+    found: TopicConfig | RmqError | None,
+    change: TopicChange,
+) -> RmqError | None:
+    """Return what is wrong with the settings that were read back, if anything."""
+    topic = wanted.topic_name
+    if isinstance(found, RmqError):
+        return PartialError(
+            f"{name} confirmed the settings of topic {topic}, but did not show them"
+            f" afterwards: {found.message}"
+        )
+    if found is not None and not _is_same(wanted, found, change):
+        return PartialError(
+            f"{name} confirmed the settings of topic {topic}, but has others"
+        )
+    return None
 
 
 def set_order_conf(
@@ -840,6 +886,8 @@ def _changed(topic: str, known: TopicConfig | None, change: TopicChange) -> Topi
 
 def _is_same(config: TopicConfig, known: TopicConfig, change: TopicChange) -> bool:
     has_attributes = change.attributes.items() <= known.attributes.items()
+    if known.attributes.keys() & set(change.removed):
+        return False
     return has_attributes and replace(config, attributes={}) == replace(
         known, attributes={}
     )

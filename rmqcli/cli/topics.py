@@ -189,13 +189,15 @@ STEP_COLUMNS = (
 _PERMS = {"rw": 6, "wr": 6, "6": 6, "r": 4, "4": 4, "w": 2, "2": 2}
 
 
-def _parse_perm(text: str) -> int:
+def parse_perm(text: str) -> int:
+    """Read permissions. Raises UsageError."""
     if text not in _PERMS:
         raise UsageError(f"{text!r} is not one of rw, r, w")
     return _PERMS[text]
 
 
-def _parse_attribute(text: str) -> tuple[str, str]:
+def parse_attribute(text: str) -> tuple[str, str]:
+    """Read the name and the value of an attribute. Raises UsageError."""
     name, equals, value = text.removeprefix("+").partition("=")
     if not equals or not name or not value or "," in text:
         raise UsageError(
@@ -299,7 +301,7 @@ class TopicSettingsOptions:
     perm: Annotated[
         int | None,
         option(
-            parser=_parse_perm,
+            parser=parse_perm,
             metavar="rw|r|w",
             help="Permissions.",
         ),
@@ -309,7 +311,7 @@ class TopicSettingsOptions:
     attribute: Annotated[
         list[Any] | None,
         option(
-            parser=_parse_attribute,
+            parser=parse_attribute,
             metavar="+NAME=VALUE",
             help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
         ),
@@ -348,7 +350,7 @@ class TopicCreateOptions(TopicSettingsOptions):
     ] = None
     perm: Annotated[
         int | None,
-        option(parser=_parse_perm, metavar="rw|r|w", help="Permissions (default: rw)."),
+        option(parser=parse_perm, metavar="rw|r|w", help="Permissions (default: rw)."),
     ] = None
 
 

@@ -28,7 +28,7 @@ from rmqcli.wire.headers.config import (
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from rmqcli.api.call import Call
     from rmqcli.wire.bodies.ha import HARuntimeInfo
@@ -59,12 +59,16 @@ def get_topic_config(topic: str) -> Call[TopicConfig]:
     )
 
 
-def update_and_create_topic(config: TopicConfig) -> Call[None]:
+def update_and_create_topic(
+    config: TopicConfig, *, removed: Collection[str] = ()
+) -> Call[None]:
     """Create a topic on this master, or change its settings.
 
-    Attributes are written as changes, `+k=v`; a broker before 5.0 ignores them.
+    Attributes are written as changes, `+k=v`, and `-k` for those in `removed`; a broker
+    before 5.0 ignores them.
     """
-    attributes = ",".join(f"+{k}={v}" for k, v in config.attributes.items())
+    changes = [f"+{k}={v}" for k, v in config.attributes.items()]
+    attributes = ",".join([*changes, *(f"-{name}" for name in removed)])
     return make_call(
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         nothing,

@@ -37,6 +37,28 @@ def test_cluster_list(embedded):
         assert re.search(rf"DefaultCluster\s+{broker.name}\s+0\s+127", printed), printed
 
 
+def test_settings_write_permissions_and_values_of_name_servers(embedded):
+    broker, namesrv = embedded.cluster.broker(), embedded.cluster.namesrv
+    set_it = ["-k", "maxMessageSize", "-v", "5000"]
+    mqadmin(embedded, "updateBrokerConfig", "-b", broker.address, *set_it)
+    assert broker.state.settings.max_message_size == 5000
+    mqadmin(embedded, "updateNamesrvConfig", "-k", "productEnvName", "-v", "east")
+    assert "east" in mqadmin(embedded, "getNamesrvConfig")
+    mqadmin(embedded, "updateKvConfig", "-s", "NS", "-k", "k", "-v", "v")
+    mqadmin(embedded, "deleteKvConfig", "-s", "NS", "-k", "k")
+    printed = mqadmin(embedded, "wipeWritePerm", "-b", "broker-a")
+    assert (
+        f"wipe write perm of broker[broker-a] in name server[{namesrv}] OK" in printed
+    )
+    mqadmin(embedded, "cleanExpiredCQ", "-b", broker.address)
+    mqadmin(embedded, "cleanUnusedTopic", "-b", broker.address)
+    if embedded.version == "5.5.0":
+        printed = mqadmin(embedded, "addWritePerm", "-b", "broker-a")
+        assert f"in name server[{namesrv}] OK" in printed
+    else:
+        broker.state.topics.register_again()
+
+
 def test_topic_list_route_and_status(embedded, orders):
     topic, _ = orders
     assert topic in mqadmin(embedded, "topicList").split()

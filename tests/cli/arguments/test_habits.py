@@ -104,8 +104,16 @@ def test_every_row_that_works_leads_to_a_command_or_an_option():
 
 def test_every_hint_names_commands_and_options_that_exist():
     for hint in habits.HINTS.values():
-        for path, options in re.findall(r"rmq ([a-z-]+(?: [a-z]+)?)([^,;]*)", hint):
-            known = GRAMMARS[path if path in PATHS else path.split()[0]][1]
+        for words, options in re.findall(
+            r"rmq ([a-z-]+(?: [a-z][a-z-]+){0,2})([^,;]*)", hint
+        ):
+            named = words.split()
+            path = next(
+                found
+                for length in (3, 2, 1)
+                if (found := " ".join(named[:length])) in PATHS
+            )
+            known = GRAMMARS[path][1]
             assert set(re.findall(r" (--[a-z-]+)", options)) <= set(known), hint
 
 
@@ -242,7 +250,9 @@ def test_the_error_names_the_right_form(capfd, typed, hint):
         ("producerConnection", "rmq producers --group GROUP"),
         ("deleteSubGroup", "rmq group delete GROUP"),
         ("deleteTopic", "rmq topic delete TOPIC"),
-        ("getBrokerConfig", "rmq broker show BROKER --settings"),
+        ("getBrokerConfig", "rmq broker config get --broker BROKER"),
+        ("updateBrokerConfig", "rmq broker config set NAME=VALUE --broker BROKER"),
+        ("wipeWritePerm", "rmq broker drain BROKER"),
         ("getConsumerConfig", "rmq group show GROUP"),
         ("getConsumerStatus", "rmq lag GROUP"),
         ("kafka-broker-api-versions", "rmq brokers"),
@@ -288,7 +298,7 @@ def test_the_error_names_the_right_form(capfd, typed, hint):
         ("updateSubGroupList", "rmq group create GROUP, or rmq group update GROUP"),
         ("updateTopic", "rmq topic create TOPIC, or rmq topic update TOPIC"),
         ("updateTopicList", "rmq topic create TOPIC, or rmq topic update TOPIC"),
-        ("updateTopicPerm", "rmq topic update TOPIC --perm rw"),
+        ("updateTopicPerm", "rmq topic permission TOPIC rw"),
     ],
 )
 def test_the_error_names_the_command(capfd, typed, ours):

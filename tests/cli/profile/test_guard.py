@@ -56,6 +56,7 @@ READING = {
 }
 #: Those that change one with some of their options, and options of both kinds.
 SOMETIMES = {
+    "topic attributes": (["t"], ["t", "+a=b"]),
     "dlq redrive": (["g"], ["g", "--execute"]),
     "import": (
         ["t", "--from-parquet", "d", "--dry-run"],
@@ -69,10 +70,16 @@ SOMETIMES = {
 }
 #: Those that change one whatever their options are, with arguments.
 CHANGING = {
+    "broker clean-expired-queues": [],
+    "broker clean-unused-topics": [],
     "broker config set": ["a=1", "--broker", "b"],
     "consume": ["t", "--group", "g"],
+    "broker drain": ["b"],
+    "broker undrain": ["b"],
     "group create": ["g"],
     "group delete": ["g"],
+    "group pause": ["g"],
+    "group resume": ["g"],
     "group update": ["g", "--max-retries", "1"],
     "message recall": ["handle"],
     "message resend": ["id", "--to-group", "g"],
@@ -82,6 +89,7 @@ CHANGING = {
     "send": ["t", "body"],
     "topic create": ["t"],
     "topic delete": ["t"],
+    "topic permission": ["t", "r"],
     "topic update": ["t", "--perm", "r"],
 }
 #: Those that use no cluster.
@@ -137,7 +145,13 @@ def test_only_these_commands_say_that_they_change_nothing():
 def test_these_commands_ask_a_question_that_yes_answers():
     """The hint for a protected profile names `--yes` for them, too."""
     assert {entry.path for entry in COMMANDS if entry.load().asks} == {
+        "broker clean-expired-queues",
+        "broker clean-unused-topics",
         "broker config set",
+        "broker drain",
+        "broker undrain",
+        "group pause",
+        "group resume",
         "nameserver config set",
         "nameserver kv delete",
         "nameserver kv put",
@@ -146,7 +160,9 @@ def test_these_commands_ask_a_question_that_yes_answers():
         "message recall",
         "message resend",
         "reset-offset",
+        "topic attributes",
         "topic delete",
+        "topic permission",
         "topic update",
     }
     callers = {
@@ -155,8 +171,12 @@ def test_these_commands_ask_a_question_that_yes_answers():
         if re.search(_ASKING, text := source.read_text(encoding="utf-8"))
     }
     assert callers == {
+        "changes/clean.py": 2,
+        "changes/consumption.py": 1,
+        "changes/drain.py": 2,
         "changes/kv.py": 1,
         "changes/settings.py": 1,
+        "changes/topics.py": 2,
         "dlq/redrive.py": 1,
         "groups.py": 1,
         "message/recall.py": 1,

@@ -1,0 +1,260 @@
+"""Clean-ups that brokers make when they are told to: expired queues, unused topics.
+
+A queue is expired when the commit log has none of its messages any more. A broker
+removes such a queue and numbers it from 0 again, while groups keep their offsets. An
+unused topic is one that the broker has queues of but no settings for. Brokers do not
+list such queues; those that groups have read are known by their offsets.
+
+Source: DefaultMessageStore.cleanExpiredConsumerQueue and cleanUnusedTopic,
+AdminBrokerProcessor.getTopicStatsInfo in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.brokers import ask_each, ask_many
+from rmqcli.admin.topics import topic_kind
+from rmqcli.api.calls.config import (
+    clean_expired_consume_queue,
+    clean_unused_topic,
+    get_all_topic_config,
+)
+from rmqcli.api.calls.offset import get_all_consumer_offset
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.calls.store import query_consume_queue
+from rmqcli.errors import BrokerError, NotFoundError, PartialError, RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies.stats import TopicOffset
+
+_SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanStep:
+    """One queue of a broker, or with `topic` None the broker itself.
+
+    `result` is `planned` before the clean-up, then `removed` or `failed`. `max_offset`
+    is where the queue ended; None when not known.
+    """
+
+    broker_name: str
+    address: str
+    topic: str | None
+    queue_id: int | None
+    max_offset: int | None
+    result: str
+    error: RmqError | None = None
+
+    @property
+    def server(self) -> str:
+        """The name of the broker, as in other results."""
+        return self.broker_name
+
+
+def plan_clean_expired(client: Client, masters: Mapping[str, str]) -> list[CleanStep]:
+    """Return the queues that a clean-up would remove; nothing is changed.
+
+    A broker of which that is not known has one failed step. Raises NoBrokerError when
+    no broker answers.
+    """
+    steps = []
+    tables = ask_each(client, masters, get_all_topic_config())
+    client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
+    for name, table in tables.items():
+        if isinstance(table, RmqError):
+            steps.append(_failed(name, masters[name], table))
+            continue
+        stats = _stats(client, masters[name], table)
+        if isinstance(stats, RmqError):
+            steps.append(_failed(name, masters[name], stats))
+            continue
+        steps += [
+            CleanStep(
+                broker_name=name,
+                address=masters[name],
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                max_offset=offset.max_offset,
+                result="planned",
+            )
+            for queue, offset in sorted(stats.items())
+            if _is_expired(queue, offset)
+        ]
+    return steps
+
+
+def _stats(
+    client: Client, address: str, topics: Mapping[str, object]
+) -> dict[MessageQueue, TopicOffset] | RmqError:
+    answers = ask_many(
+        client, {topic: (address, get_topic_stats_info(topic)) for topic in topics}
+    )
+    found: dict[MessageQueue, TopicOffset] = {}
+    for answer in answers.values():
+        if isinstance(answer, NotFoundError):
+            continue  # deleted in the meantime
+        if isinstance(answer, RmqError):
+            return answer
+        found.update(answer)
+    return found
+
+
+def _is_expired(queue: MessageQueue, offset: TopicOffset) -> bool:
+    """Whether the log has lost the last message of a queue that had some.
+
+    The store time of that message is then unknown to the broker.
+    """
+    is_gone = offset.max_offset > 0 and offset.last_update_timestamp <= 0
+    return is_gone and queue.topic != _SCHEDULE_TOPIC
+
+
+def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanStep]:
+    """Tell the brokers with planned steps to clean up; look which queues are left."""
+    brokers = {s.broker_name: s.address for s in steps if s.result == "planned"}
+    written = ask_each(client, brokers, clean_expired_consume_queue())
+    topics = {s.topic: None for s in steps if s.result == "planned" and s.topic}
+    read = {n: _stats(client, address, topics) for n, address in brokers.items()}
+    results = []
+    for step in steps:
+        if step.result != "planned":
+            results.append(step)
+            continue
+        error, left = written[step.broker_name], read[step.broker_name]
+        if isinstance(left, RmqError):
+            results.append(_unread(step, error or left))
+            continue
+        is_left = any(
+            (queue.topic, queue.queue_id) == (step.topic, step.queue_id)
+            and _is_expired(queue, offset)
+            for queue, offset in left.items()
+        )
+        results.append(_applied(step, error, is_left=is_left))
+    return results
+
+
+def plan_clean_unused(client: Client, masters: Mapping[str, str]) -> list[CleanStep]:
+    """Return the queues without a topic that are known; nothing is changed.
+
+    They are those that groups have read. A broker of which they are not known has one
+    failed step. Raises NoBrokerError when no broker answers.
+    """
+    tables = ask_each(client, masters, get_all_topic_config())
+    client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
+    offsets = ask_each(client, masters, get_all_consumer_offset())
+    info = client.cluster_info()
+    steps = []
+    for name, address in masters.items():
+        table, committed = tables[name], offsets[name]
+        if isinstance(table, RmqError) or isinstance(committed, RmqError):
+            error = table if isinstance(table, RmqError) else committed
+            assert isinstance(error, RmqError)  # one of the two  # noqa: S101
+            steps.append(_failed(name, address, error))
+            continue
+        queues = {
+            (topic, queue_id)
+            for (_, topic), by_queue in committed.items()
+            if topic not in table and topic_kind(topic, info) != "system"
+            for queue_id in by_queue
+        }
+        steps += [
+            CleanStep(
+                broker_name=name,
+                address=address,
+                topic=topic,
+                queue_id=queue_id,
+                max_offset=None,
+                result="planned",
+            )
+            for (topic, queue_id), exists in sorted(
+                _existing(client, address, queues).items()
+            )
+            if exists is not False
+        ]
+    return steps
+
+
+def _existing(
+    client: Client, address: str, queues: set[tuple[str, int]]
+) -> dict[tuple[str, int], bool | RmqError]:
+    """Return which queues a broker has, whatever topics it has."""
+    answers = ask_many(
+        client,
+        {
+            (topic, queue_id): (
+                address,
+                query_consume_queue(topic, queue_id, 0, count=1),
+            )
+            for topic, queue_id in queues
+        },
+    )
+    return {
+        queue: not isinstance(answer, RmqError)
+        if not isinstance(answer, RmqError) or isinstance(answer, BrokerError)
+        else answer
+        for queue, answer in answers.items()
+    }
+
+
+def apply_clean_unused(
+    client: Client, masters: Mapping[str, str], steps: list[CleanStep]
+) -> list[CleanStep]:
+    """Tell the brokers to remove queues without a topic; look which are left.
+
+    All brokers are told, because they may have queues that are not known here.
+    """
+    failed = {step.broker_name for step in steps if step.result == "failed"}
+    asked = {name: at for name, at in masters.items() if name not in failed}
+    written = ask_each(client, asked, clean_unused_topic())
+    results = [step for step in steps if step.result == "failed"]
+    for name, address in asked.items():
+        planned = [step for step in steps if step.broker_name == name]
+        error = written[name]
+        if not planned and error is not None:
+            results.append(_failed(name, address, error))
+        keys = {(s.topic or "", s.queue_id or 0) for s in planned}
+        left = _existing(client, address, keys)
+        for step in planned:
+            found = left[step.topic or "", step.queue_id or 0]
+            results.append(
+                _unread(step, error or found)
+                if isinstance(found, RmqError)
+                else _applied(step, error, is_left=found)
+            )
+    return results
+
+
+def _applied(step: CleanStep, error: RmqError | None, *, is_left: bool) -> CleanStep:
+    if not is_left:
+        return replace(step, result="removed")
+    kept = PartialError(
+        f"{step.broker_name} confirmed the clean-up, but still has queue"
+        f" {step.queue_id} of {step.topic}"
+    )
+    return replace(step, result="failed", error=error or kept)
+
+
+def _unread(step: CleanStep, error: RmqError) -> CleanStep:
+    partial = PartialError(
+        f"{step.broker_name} was told to clean up, but whether it did is not known:"
+        f" {error.message}"
+    )
+    return replace(step, result="failed", error=partial)
+
+
+def _failed(name: str, address: str, error: RmqError) -> CleanStep:
+    return CleanStep(
+        broker_name=name,
+        address=address,
+        topic=None,
+        queue_id=None,
+        max_offset=None,
+        result="failed",
+        error=error,
+    )

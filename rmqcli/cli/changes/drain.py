@@ -1,0 +1,338 @@
+"""`rmq broker drain` and `undrain`: take a broker out of use, and back into it.
+
+`drain` takes the write permission from the broker at every name server, then waits
+until nothing arrives and nothing is unread. However it ends, it says what is left to do
+and how to undo it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import RESULT_COLUMN, show_detail, show_results
+from rmqcli.cli.confirm import confirm
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    duration_option,
+    option,
+)
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, row_of, write_table
+from rmqcli.clock import Deadline
+from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.units import counted, format_duration
+
+if TYPE_CHECKING:
+    from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep
+    from rmqcli.api.client import Client
+
+_WAIT_MS = 600_000
+_POLL_MS = 5_000
+#: A look that fails this often, one after the other, ends the wait.
+_FAILED_MAX = 3
+_LISTED_MAX = 5
+
+COLUMNS = (
+    Column("server", "address of the name server"),
+    RESULT_COLUMN,
+    Column("topics", "topics of the broker that it lists", align="right"),
+    Column(
+        "writable",
+        "how many of them producers may send to at the broker",
+        align="right",
+    ),
+    Column(
+        "error",
+        "why it failed",
+        value=lambda step: step.error and step.error.message,
+        priority=1,
+    ),
+)
+_UNREAD_COLUMNS = (
+    Column("group"),
+    Column("lag"),
+    Column("has_members"),
+    Column("topics", value=lambda each: list(each.topics)),
+    Column("reason"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOptions:
+    """The options of `rmq broker drain`."""
+
+    name: Annotated[str, argument(metavar="NAME", help="Name of the broker.")]
+    wait: Annotated[
+        int | None,
+        duration_option("--wait", help="Stop waiting after DURATION (default: 10m)."),
+    ] = None
+    no_wait: Annotated[
+        bool, option("--no-wait", help="Only take the write permission away.")
+    ] = False
+    settle: Annotated[
+        int | None,
+        duration_option(
+            "--settle",
+            help="How long nothing must arrive (default: 40s; producers may keep a"
+            " route for 30s).",
+        ),
+    ] = None
+    skip_group: Annotated[
+        list[str] | None,
+        option(
+            "--skip-group",
+            metavar="GROUP",
+            help="Do not wait for this group to catch up; repeatable.",
+        ),
+    ] = None
+    skip_delayed: Annotated[
+        bool,
+        option("--skip-delayed", help="Do not wait for delayed messages to be due."),
+    ] = False
+
+
+@command_options(DrainOptions, fields=COLUMNS, asks=True)
+def drain(common: Common, options: DrainOptions) -> None:
+    """Stop new messages to a broker, and wait until it is safe to stop it.
+
+    Example: rmq broker drain broker-a --wait 30m
+
+    Every name server lists the broker's topics without the write permission, so that
+    producers send to other brokers; consumers go on. It is safe once nothing arrives
+    and every group has read all that the broker has. rmq broker undrain undoes it. The
+    exit code is 6 if that is not reached in time.
+    """
+    from rmqcli.admin.drain import apply_drain, plan_drain
+
+    if options.no_wait and options.wait is not None:
+        raise UsageError("--wait and --no-wait cannot be used together")
+    with common.open_client() as client:
+        plan = plan_drain(client, options.name)
+        _show_plan(common, plan)
+        planned = [step for step in plan.steps if step.result == "planned"]
+        if planned:
+            topics = max(step.writable or 0 for step in planned)
+            confirm(
+                common,
+                f"This takes the write permission of {counted(topics, 'topic')} from"
+                f" {safe(options.name)}.",
+            )
+        is_begun = False
+        try:
+            is_begun = bool(planned)
+            steps = apply_drain(client, plan)
+            progress = None
+            if not options.no_wait and all(step.error is None for step in steps):
+                progress = _wait(common, client, options)
+        except BaseException:
+            # Whatever ended it, an interrupt too: the permission is off.
+            if is_begun:
+                _say_how_to_undo(common, options.name)
+            raise
+    _show(common, options.name, steps, progress)
+    _end(common, options, steps, progress)
+
+
+def _show_plan(common: Common, plan: DrainPlan) -> None:
+    name = plan.broker_name
+    for step in plan.steps:
+        if step.error is not None:
+            common.messages.warn(f"{step.server}: {step.error.message}")
+        elif not step.writable:
+            common.messages.info(f"{step.server}: the write permission is off already")
+        else:
+            common.messages.info(
+                f"{step.server}: {counted(step.writable, 'topic')} of {name} can be"
+                " written, will be read-only"
+            )
+    if plan.only_here:
+        common.messages.warn(
+            f"no other broker takes messages of {_some(plan.only_here)}: their"
+            " producers will fail"
+        )
+    if plan.ordered:
+        common.messages.warn(
+            f"producers of the ordered topics {_some(plan.ordered)} may go on sending"
+        )
+    if plan.other_namesrvs:
+        common.messages.warn(
+            f"{name} also registers with {', '.join(plan.other_namesrvs)}, whose"
+            " clients go on sending; name all name servers with --namesrv"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED_MAX
+    shown = ", ".join(names[:_LISTED_MAX])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _wait(common: Common, client: Client, options: DrainOptions) -> DrainProgress:
+    """Look again and again until the broker is drained or the time is over."""
+    from rmqcli.admin.drain import SETTLE_MS, apply_drain, drain_progress, plan_drain
+    from rmqcli.api.runner import run_task
+    from rmqcli.tasks import Sleep, Task
+
+    def sleep() -> Task[None]:
+        yield Sleep(min(_POLL_MS, settle_ms, max(1, deadline.left_ms())))
+
+    settle_ms = SETTLE_MS if options.settle is None else options.settle
+    wait_ms = _WAIT_MS if options.wait is None else options.wait
+    deadline = Deadline(client.clock, wait_ms)
+    progress: DrainProgress | None = None
+    failed, said = 0, ""
+    while True:
+        try:
+            progress = drain_progress(
+                client,
+                options.name,
+                since=progress,
+                skip_groups=options.skip_group or (),
+                skip_delayed=options.skip_delayed,
+                settle_ms=settle_ms,
+            )
+            failed = 0
+        except RmqError as error:
+            failed += 1
+            if failed >= _FAILED_MAX or deadline.is_over():
+                raise PartialError(
+                    f"whether {options.name} is drained is not known: {error.message}",
+                    hint=error.hint,
+                ) from error
+            common.messages.warn(error.message)
+        else:
+            if progress.is_safe or deadline.is_over():
+                common.messages.clear_progress()
+                return progress
+            if not progress.is_write_off:
+                common.messages.warn(
+                    f"the write permission of {options.name} came back, as it does when"
+                    " a topic of the broker is created or changed; it is taken again"
+                )
+                apply_drain(client, plan_drain(client, options.name))
+            said = _say(common, progress, said)
+        run_task(client, sleep())
+
+
+def _say(common: Common, progress: DrainProgress, said: str) -> str:
+    """Say what the drain waits for: in place on a terminal, else when it changes."""
+    text = f"waiting: {progress.blockers[0]}"
+    kind = text.split(" has arrived for ")[0]
+    if sys.stderr is not None and sys.stderr.isatty():
+        common.messages.progress(text[:79])
+    elif kind != said:
+        common.messages.info(text)
+    return kind
+
+
+def _show(
+    common: Common,
+    name: str,
+    steps: Sequence[DrainStep],
+    progress: DrainProgress | None,
+) -> None:
+    rows = [row_of(COLUMNS, step) for step in steps]
+    data: dict[str, Any] = {
+        "broker_name": name,
+        "state": _state(steps, progress),
+        "servers": rows,
+        "arrived": None if progress is None else progress.arrived,
+        "arriving": None if progress is None else progress.arriving,
+        "unread": None
+        if progress is None
+        else [row_of(_UNREAD_COLUMNS, each) for each in progress.unread],
+        "delayed": None if progress is None else progress.delayed,
+        "quiet_ms": None if progress is None else progress.quiet_ms,
+        "blockers": None if progress is None else progress.blockers,
+    }
+    show_detail(
+        common,
+        data,
+        list_name="servers",
+        columns=COLUMNS,
+        write_tables=lambda: write_table(rows, columns=COLUMNS, color=common.use_color),
+    )
+
+
+def _state(steps: Sequence[DrainStep], progress: DrainProgress | None) -> str:
+    if any(step.error is not None for step in steps):
+        return "failed"
+    if progress is None:
+        return "read-only"
+    return "drained" if progress.is_safe else "draining"
+
+
+def _end(
+    common: Common,
+    options: DrainOptions,
+    steps: Sequence[DrainStep],
+    progress: DrainProgress | None,
+) -> None:
+    """Say what is known, and how to undo it; raise an error unless it is drained."""
+    name = options.name
+    _say_how_to_undo(common, name)
+    errors = [step.error for step in steps if step.error is not None]
+    if errors and len(errors) == len(steps):
+        raise errors[0]
+    if errors:
+        raise PartialError(
+            f"{len(errors)} of {len(steps)} name servers failed, so producers may go on"
+            f" sending to {name}: {errors[0].message}",
+            hint="run the same command again to finish",
+        )
+    if progress is None:
+        common.messages.info(
+            f"whether {name} can be stopped was not checked, because of --no-wait"
+        )
+        return
+    if progress.is_safe:
+        skipped = [f"what {each} has to read" for each in options.skip_group or ()]
+        skipped += ["delayed messages"] if options.skip_delayed else []
+        note = f"; not checked: {', '.join(skipped)}" if skipped else ""
+        common.messages.info(
+            f"{name} is drained: nothing has arrived for"
+            f" {format_duration(progress.quiet_ms)}, and no group has more to read"
+            f" there{note}. It is safe to stop it."
+        )
+        return
+    for blocker in progress.blockers[1 : _LISTED_MAX + 1]:
+        common.messages.warn(blocker)
+    raise PartialError(
+        f"{name} is not drained: {progress.blockers[0]}",
+        hint="run the same command again to go on waiting",
+    )
+
+
+def _say_how_to_undo(common: Common, name: str) -> None:
+    words = ["rmq", "broker", "undrain", name, *common.flags_to_repeat()]
+    common.messages.info(f"to undo: {shlex.join(words)}")
+
+
+@command_options(fields=COLUMNS, asks=True)
+def undrain(
+    common: Common,
+    name: Annotated[str, argument(metavar="NAME", help="Name of the broker.")],
+) -> None:
+    """Let producers send to a broker again.
+
+    Example: rmq broker undrain broker-a
+
+    Each topic gets the permissions back that the broker has for it. Producers follow
+    within 30 s.
+    """
+    from rmqcli.admin.drain import undrain_broker
+
+    with common.open_client() as client:
+        confirm(common, f"This lets producers send to {safe(name)} again.")
+        steps = undrain_broker(client, name)
+    if all(step.result == "unchanged" for step in steps):
+        common.messages.info(
+            f"nothing was changed: name servers list {safe(name)} with its permissions"
+        )
+    show_results(common, steps, columns=COLUMNS)

@@ -1,0 +1,227 @@
+"""`rmq topic permission` and `rmq topic attributes`: planned, changed, read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import check_masters, raise_if_silent, show_list, show_results
+from rmqcli.cli.confirm import confirm
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    brokers_option,
+    cluster_option,
+    command_options,
+    option,
+)
+from rmqcli.cli.topics import STEP_COLUMNS, parse_attribute, parse_perm
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column
+from rmqcli.errors import NotFoundError, RmqError, UsageError
+from rmqcli.model import PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    from rmqcli.admin.topics import TopicChange
+    from rmqcli.api.client import Client
+    from rmqcli.wire.bodies.config import TopicConfig
+
+    Configs = Mapping[str, TopicConfig | RmqError | None]
+
+ATTRIBUTE_COLUMNS = (
+    Column("broker_name", "broker that has the topic", title="BROKER"),
+    Column("result", "changed, unchanged or failed; null if only shown", title=None),
+    Column("name", "name of the attribute; null for none"),
+    Column("value", "its value"),
+    Column("error", "why it failed, or is not known", priority=1),
+)
+
+
+def _topic() -> Any:
+    return argument(metavar="TOPIC", help="Name of the topic.")
+
+
+@command_options(fields=STEP_COLUMNS, asks=True)
+def permission(
+    common: Common,
+    topic: Annotated[str, _topic()],
+    perm: Annotated[
+        int,
+        argument(parser=parse_perm, metavar="rw|r|w", help="Permissions to give it."),
+    ],
+    cluster: Annotated[str | None, cluster_option()] = None,
+    broker: Annotated[list[str] | None, brokers_option()] = None,
+) -> None:
+    """Change who may use a topic: producers (w), consumers (r), or both.
+
+    Example: rmq topic permission orders r
+
+    The present permissions are shown first, and the change must be confirmed. Brokers
+    refuse at once what is not permitted.
+    """
+    from rmqcli.admin.topics import TopicChange, perm_text
+
+    check_masters(cluster, broker)
+    with common.open_client() as client:
+        masters, known = _known(client, topic, cluster, broker)
+        changed, lost = [], 0
+        for name, config in known.items():
+            if isinstance(config, RmqError):
+                common.messages.warn(f"{name}: {config.message}")
+            elif config is not None and config.perm != perm:
+                changed.append(name)
+                lost |= config.perm & ~perm
+                before, after = perm_text([config.perm]), perm_text([perm])
+                common.messages.info(f"{name}: {before}, will be {after}")
+        for bit, who in (
+            (PERM_WRITE, "producers can no longer send to"),
+            (PERM_READ, "consumers can no longer read"),
+        ):
+            if lost & bit:
+                common.messages.warn(f"{who} {topic} there")
+        if changed:
+            confirm(
+                common,
+                f"This changes the permissions of topic {safe(topic)} on"
+                f" {', '.join(changed)}.",
+            )
+        elif not any(isinstance(each, RmqError) for each in known.values()):
+            common.messages.info("nothing was changed: it has these permissions")
+        _update(common, client, topic, masters, TopicChange(perm=perm))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAttributesOptions:
+    """The options of `rmq topic attributes`."""
+
+    topic: Annotated[str, _topic()]
+    attributes: Annotated[
+        list[Any] | None,
+        argument(
+            parser=parse_attribute,
+            metavar="+NAME=VALUE",
+            help="Attributes to set (default: show those that it has).",
+        ),
+    ] = None
+    remove: Annotated[
+        list[str] | None,
+        option(
+            "--remove",
+            metavar="NAME",
+            help="Remove this attribute, which then has its default; repeatable.",
+        ),
+    ] = None
+    cluster: Annotated[str | None, cluster_option()] = None
+    broker: Annotated[list[str] | None, brokers_option()] = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be changed."""
+        return bool(self.attributes or self.remove)
+
+
+@command_options(
+    TopicAttributesOptions,
+    fields=ATTRIBUTE_COLUMNS,
+    changes=lambda options: options.changes,
+    asks=True,
+)
+def attributes(common: Common, options: TopicAttributesOptions) -> None:
+    """Show, set and remove attributes of a topic (RocketMQ 5).
+
+    Example: rmq topic attributes orders +cleanup.policy=COMPACTION
+
+    Brokers know which attributes there are, and which of them cannot be changed; what
+    they refuse is said. A change is confirmed, and read back.
+    """
+    from rmqcli.admin.topics import TopicChange
+
+    check_masters(options.cluster, options.broker)
+    given = dict(options.attributes or ())
+    removed = tuple(each.removeprefix("+") for each in options.remove or ())
+    if given.keys() & set(removed):
+        raise UsageError("an attribute cannot be set and removed at once")
+    topic = options.topic
+    with common.open_client() as client:
+        masters, known = _known(client, topic, options.cluster, options.broker)
+        if not options.changes:
+            _show_attributes(common, known)
+            return
+        for name, config in known.items():
+            if isinstance(config, RmqError):
+                common.messages.warn(f"{name}: {config.message}")
+                continue
+            has = {} if config is None else config.attributes
+            for key, value in given.items():
+                common.messages.info(
+                    f"{name}: {key} is {has.get(key, 'not set')}, will be {value}"
+                )
+            for key in removed:
+                common.messages.info(
+                    f"{name}: {key} is {has.get(key, 'not set')}, will be removed"
+                )
+        confirm(common, f"This changes attributes of topic {safe(topic)}.")
+        change = TopicChange(attributes=given, removed=removed)
+        _update(common, client, topic, masters, change)
+
+
+def _known(
+    client: Client, topic: str, cluster: str | None, brokers: list[str] | None
+) -> tuple[dict[str, str], Configs]:
+    """Return the masters that have the topic, and its settings on each of them.
+
+    A master that did not answer is among them. Raises NotFoundError when all answer and
+    none has the topic.
+    """
+    from rmqcli.admin.topics import choose_masters, known_configs
+    from rmqcli.api.broker_errors import not_found
+
+    masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
+    known = known_configs(client, topic, masters)
+    there = {name: each for name, each in known.items() if each is not None}
+    if not there:
+        raise not_found("topic", topic)
+    return {name: masters[name] for name in there}, there
+
+
+def _update(
+    common: Common,
+    client: Client,
+    topic: str,
+    masters: dict[str, str],
+    change: TopicChange,
+) -> None:
+    from rmqcli.admin.topics import update_topic
+
+    try:
+        steps = update_topic(client, topic, masters, change)
+    except NotFoundError as error:  # deleted in the meantime
+        raise NotFoundError(
+            error.message, code=error.code, name=error.name, hint="list topics again"
+        ) from error
+    client.forget(topic)
+    show_results(common, steps, columns=STEP_COLUMNS)
+
+
+def _show_attributes(common: Common, known: Configs) -> None:
+    empty = dict.fromkeys(column.name for column in ATTRIBUTE_COLUMNS)
+    rows: list[dict[str, Any]] = []
+    errors: dict[str, RmqError] = {}
+    for name, config in known.items():
+        if isinstance(config, RmqError):
+            errors[name] = config
+            rows.append({**empty, "broker_name": name, "error": config.message})
+        elif config is not None:
+            rows += [
+                {**empty, "broker_name": name, "name": key, "value": value}
+                for key, value in sorted(config.attributes.items())
+            ]
+    show_list(
+        common,
+        rows,
+        columns=ATTRIBUTE_COLUMNS,
+        none="no attributes",
+        is_complete=not errors,
+    )
+    raise_if_silent(errors)

@@ -1,0 +1,268 @@
+"""A drain says when a broker can be stopped, and never more than it knows."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.admin.drain import _delayed
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
+from rmqcli.errors import NotFoundError
+from rmqcli.model import PERM_WRITE
+from rmqcli.testing import faults
+from tests.kit.waiting import PATIENCE_S
+
+RUNTIME, WIPE, ADD, SET_CONFIG = 28, 205, 327, 25
+QUICK = ("--settle", "1ms")
+
+
+@pytest.fixture
+def cluster(cluster):
+    cluster.create_topic("orders", queues=2)
+    return cluster
+
+
+def commit(cluster, group, queue_offset, *, topic="orders", broker="broker-a"):
+    cluster.create_group(group)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        for queue_id in range(2):
+            call = update_consumer_offset(
+                group, topic, queue_id, commit_offset=queue_offset
+            )
+            client.invoke(cluster.broker(broker).address, call)
+
+
+def perms(cluster, topic, broker="broker-a"):
+    """The permissions of a topic at a broker as the name server lists them."""
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        queues = client.route(topic).queues
+    return [queue.perm for queue in queues if queue.broker_name == broker]
+
+
+def test_nothing_happens_without_a_confirmation_and_the_plan_names_what_would_fail(
+    rmq, cluster
+):
+    code, found, err = rmq("broker", "drain", "broker-a")
+    assert (code, found) == (7, None)
+    assert "topics of broker-a can be written, will be read-only" in err
+    assert "not confirmed: nothing was changed" in err
+    assert perms(cluster, "orders") == [6]
+
+
+def test_a_topic_that_only_this_broker_takes_is_named(rmq, cluster):
+    assert rmq("topic", "create", "alone", "--broker", "broker-a")[0] == 0
+    assert rmq("topic", "create", "shop", "--broker", "broker-b")[0] == 0
+    _, _, err = rmq("broker", "drain", "broker-a")
+    assert "no other broker takes messages of alone: their producers will fail" in err
+
+
+def test_a_quiet_broker_without_unread_messages_is_drained(rmq, cluster):
+    cluster.send("orders", ["x"], queue_id=0, broker="broker-a")
+    commit(cluster, "billing", 1)
+    code, found, err = rmq("broker", "drain", "broker-a", "--yes", *QUICK)
+    assert code == 0
+    assert (found["state"], found["arrived"], found["unread"]) == ("drained", 0, [])
+    assert [row["writable"] for row in found["servers"]] == [0]
+    assert perms(cluster, "orders") == [4]
+    assert perms(cluster, "orders", "broker-b") == [6]
+    assert "broker-a is drained: nothing has arrived for" in err
+    assert f"to undo: rmq broker undrain broker-a -n {cluster.namesrv}" in err
+
+
+def test_a_group_that_has_messages_to_read_is_named(rmq, cluster):
+    cluster.send("orders", ["x", "y"], queue_id=0, broker="broker-a")
+    commit(cluster, "billing", 0)
+    drain = ["broker", "drain", "broker-a", "--yes", *QUICK]
+    code, found, err = rmq(*drain, "--wait", "20ms")
+    assert code == 6
+    assert found["state"] == "draining"
+    assert [(each["group"], each["lag"]) for each in found["unread"]] == [
+        ("billing", 2)
+    ]
+    said = "billing has 2 messages to read there, of orders, and no member is online"
+    assert said in err
+    assert "to undo: rmq broker undrain broker-a" in err
+    code, found, err = rmq(*drain, "--skip-group", "billing")
+    assert (code, found["state"]) == (0, "drained")
+    assert "not checked: what billing has to read" in err
+
+
+def test_messages_that_other_brokers_have_do_not_matter(rmq, cluster):
+    cluster.send("orders", ["x"], queue_id=0, broker="broker-b")
+    commit(cluster, "billing", 0)
+    commit(cluster, "billing", 0, broker="broker-b")
+    code, found, _ = rmq("broker", "drain", "broker-a", "--yes", *QUICK)
+    assert (code, found["state"]) == (0, "drained")
+
+
+def test_what_arrives_is_counted_by_topic(cluster):
+    """A producer may keep its route for 30 s."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        steps = admin.apply_drain(admin.plan_drain("broker-a"))
+        assert [(step.result, step.writable) for step in steps] == [("changed", 0)]
+        first = admin.drain_progress("broker-a", settle_ms=1)
+        assert (first.arrived, first.is_safe) == (None, False)
+        cluster.send("orders", ["x", "y"], queue_id=1, broker="broker-a")
+        second = admin.drain_progress("broker-a", since=first, settle_ms=1)
+        assert (second.arrived, second.arriving) == (2, {"orders": 2})
+        assert second.blockers[0] == "2 messages arrived, in orders"
+        assert second.quiet_ms == 0
+        third = admin.drain_progress("broker-a", since=second)
+        assert (third.arrived, third.is_safe) == (0, False)
+        assert "of the 40 s for which producers may keep a route" in third.blockers[0]
+        fourth = admin.drain_progress("broker-a", since=third, settle_ms=1)
+        assert (fourth.is_safe, fourth.blockers) == (True, [])
+
+
+def test_a_permission_that_came_back_is_no_silence(cluster):
+    """A topic that is created on the broker makes it register its topics again."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.apply_drain(admin.plan_drain("broker-a"))
+        first = admin.drain_progress("broker-a", settle_ms=1)
+        admin.create_topic("new", brokers=["broker-a"])
+        second = admin.drain_progress("broker-a", since=first, settle_ms=1)
+        assert not second.is_write_off
+        assert second.quiet_ms == 0
+        assert "lists" in second.blockers[0]
+        assert "with the write permission" in second.blockers[0]
+
+
+def test_a_permission_that_came_back_is_taken_again(rmq, cluster):
+    broker = cluster.broker()
+    wiped = cluster.faults.observe(code=WIPE)
+    came_back: list[bool] = []
+
+    def come_back(_):
+        if not came_back:
+            came_back.append(True)
+            broker.state.topics.register_again()
+
+    cluster.faults.observe(code=RUNTIME, broker="broker-a", on_request=come_back)
+    code, found, err = rmq("broker", "drain", "broker-a", "--yes", *QUICK)
+    assert (code, found["state"]) == (0, "drained")
+    assert "the write permission of broker-a came back" in err
+    assert wiped.seen == 2
+    assert perms(cluster, "orders") == [4]
+
+
+def test_a_name_server_that_refuses_has_a_row_and_the_broker_is_not_called_safe(
+    rmq_cluster_factory, capsys
+):
+    one, other = rmq_cluster_factory(), rmq_cluster_factory()
+    other.faults.add(faults.answer(1, "read only"), code=WIPE)
+    both = f"{one.namesrv};{other.namesrv}"
+    do = ["broker", "drain", "broker-a", "--yes", *QUICK, "-n", both, "-o", "json"]
+    assert run(do) == 6
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["state"] == "failed"
+    assert [(row["server"], row["result"]) for row in found["servers"]] == [
+        (one.namesrv, "changed"),
+        (other.namesrv, "failed"),
+    ]
+    assert "read only" in err
+    assert "producers may go on sending to broker-a" in err
+    assert "is safe" not in err
+
+
+def test_a_broker_that_stops_answering_is_not_called_drained(rmq, cluster):
+    cluster.faults.add(faults.answer(1, "gone"), code=RUNTIME, broker="broker-a", nth=2)
+    code, found, err = rmq("broker", "drain", "broker-a", "--yes", *QUICK)
+    assert (code, found) == (6, None)
+    assert "whether broker-a is drained is not known" in err
+    assert "to undo: rmq broker undrain broker-a" in err
+
+
+def test_an_interrupted_drain_says_how_to_undo_it(cluster):
+    command = [sys.executable, "-m", "rmqcli", "broker", "drain", "broker-a", "--yes"]
+    with subprocess.Popen(
+        [*command, "-n", cluster.namesrv],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("waiting:"):
+                process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+    assert f"to undo: rmq broker undrain broker-a -n {cluster.namesrv}\n" in said
+
+
+def test_all_topics_writable_is_undone_by_one_request_for_each_name_server(
+    rmq, cluster
+):
+    rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
+    added = cluster.faults.observe(code=ADD)
+    written = cluster.faults.observe(code=SET_CONFIG)
+    code, rows, _ = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (code, [row["result"] for row in rows]) == (0, ["changed"])
+    assert (added.seen, written.seen) == (1, 0)
+    assert perms(cluster, "orders") == [6]
+    code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (code, [row["result"] for row in rows]) == (0, ["unchanged"])
+    assert "nothing was changed" in err
+
+
+def test_a_read_only_topic_is_read_only_after_the_undrain(rmq, cluster):
+    """Request 327 would give it the write permission, which the broker refuses."""
+    rmq("topic", "create", "archive", "--perm", "r")
+    rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
+    added = cluster.faults.observe(code=ADD)
+    code, rows, _ = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (code, [row["result"] for row in rows]) == (0, ["changed"])
+    assert added.seen == 0
+    assert perms(cluster, "orders") == [6]
+    assert perms(cluster, "archive")[0] & PERM_WRITE == 0
+
+
+def test_a_name_server_without_request_327_is_undrained_through_the_broker(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(like="4.6.0")
+    cluster.create_topic("orders", queues=2)
+    names = ["-n", cluster.namesrv, "-o", "json"]
+    assert run(["broker", "drain", "broker-a", "--yes", "--no-wait", *names]) == 0
+    assert perms(cluster, "orders") == [4]
+    capsys.readouterr()
+    assert run(["broker", "undrain", "broker-a", "--yes", *names]) == 0
+    assert [r["result"] for r in json.loads(capsys.readouterr().out)] == ["changed"]
+    assert perms(cluster, "orders") == [6]
+
+
+def test_a_permission_that_does_not_come_back_is_a_failure(rmq, cluster):
+    rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
+    cluster.faults.add(faults.answer(0), code=ADD)
+    cluster.faults.add(faults.answer(0), code=SET_CONFIG)
+    code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (code, [row["result"] for row in rows]) == (6, ["failed"])
+    assert "still lists 1 topic of the broker without the write permission" in err
+
+
+def test_a_broker_that_does_not_exist_is_not_drained(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin, pytest.raises(NotFoundError):
+        admin.plan_drain("nope")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        ({}, 0),
+        ({"scheduleMessageOffset_3": "5,7", "scheduleMessageOffset_4": "1,1"}, 2),
+        ({"scheduleMessageOffset_3": "5,7", "timerCongestNum": "4"}, 6),
+        ({"scheduleMessageOffset_3": "?"}, None),
+        ({"timerCongestNum": "-1"}, None),
+    ],
+)
+def test_delayed_messages_are_counted_or_unknown(runtime, expected):
+    assert _delayed(runtime) == expected
