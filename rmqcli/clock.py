@@ -43,6 +43,11 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+def monotonic_us() -> int:
+    """Microseconds since some fixed moment, for measurements; never goes back."""
+    return monotonic_ns() // 1000
+
+
 class Deadline:
     """A moment by which an operation must have ended; all its steps share it."""
 

@@ -77,6 +77,7 @@ MAY_IMPORT = {
     },
     "redrive": {"wire", "transport", "api", "admin", "producer"},
     "bundle": set[str](),
+    "benchmark": {"api", "engine", "consumer", "producer"},
     "testing": {"broker"},
     "demo": {"wire", "api", "engine", "consumer", "producer", "broker"},
     "cli": {
@@ -95,6 +96,7 @@ MAY_IMPORT = {
         "admin",
         "redrive",
         "bundle",
+        "benchmark",
         "spark",
         "demo",
     },

@@ -28,6 +28,7 @@ GROUPS = {
     "retry": "Show what waits to be delivered again.",
     "message": "Find messages, and show what became of them.",
     "group": "List, show, create, change and delete consumer groups.",
+    "bench": "Measure how fast a cluster stores and delivers messages.",
     "check": "Compare lag, age, disks and more with thresholds, for monitors.",
     "profile": "Name clusters, and choose the one that commands use.",
 }
@@ -536,6 +537,30 @@ COMMANDS = (
         "Check that brokers answer, and how full their disks are.",
         "Cluster",
         "monitoring",
+    ),
+    CommandEntry(
+        "bench produce",
+        "rmqcli.cli.bench",
+        "produce",
+        "Measure how fast brokers store messages.",
+        "Cluster",
+        "measuring",
+    ),
+    CommandEntry(
+        "bench consume",
+        "rmqcli.cli.bench",
+        "consume",
+        "Measure how fast a group consumes, with a listener that does nothing.",
+        "Cluster",
+        "measuring",
+    ),
+    CommandEntry(
+        "bench latency",
+        "rmqcli.cli.bench",
+        "latency",
+        "Measure how long messages take from the sender to the listener.",
+        "Cluster",
+        "measuring",
     ),
     CommandEntry(
         "bundle",

@@ -649,6 +649,8 @@ class Command(NamedTuple):
     takes: frozenset[str] = CLUSTER_NAMES
     #: whether it may ask a question that `--yes` answers
     asks: bool = False
+    #: whether it puts load on a cluster, which no protected one may have
+    is_load: bool = False
 
     @property
     def own_names(self) -> list[str]:
@@ -759,6 +761,7 @@ class Command(NamedTuple):
                 confirmed=common.confirm,
                 no_input=common.no_input,
                 asks=self.asks and not common.assume_yes,
+                is_load=self.is_load,
             )
         if common.profile is not None and common.profile.time_zone is not None:
             own = in_time_zone(own, common.profile.time_zone)
@@ -790,6 +793,7 @@ def command_options(
     changes: bool | Callable[[Any], bool] = True,
     takes: Iterable[str] = (),
     asks: bool = False,
+    is_load: bool = False,
 ) -> Callable[[Callable[..., Any]], Command]:
     """Turn a function into a `Command`.
 
@@ -805,7 +809,8 @@ def command_options(
     says that it only reads. `takes` are the parameters of common options that a command
     without a cluster uses all the same; it refuses the others that need a cluster.
     `asks` is True for a command that changes a cluster and may ask before
-    (`rmqcli.cli.confirm`).
+    (`rmqcli.cli.confirm`), and `is_load` for one that a protected profile refuses
+    whatever is typed, because all it does is put load on the cluster.
     """
 
     def make(function: Callable[..., Any]) -> Command:
@@ -825,6 +830,7 @@ def command_options(
             changes,
             CLUSTER_NAMES if connects else frozenset(takes),
             asks,
+            is_load,
         )
 
     return make

@@ -21,13 +21,15 @@ def check_profile(
     confirmed: str | None,
     no_input: bool,
     asks: bool = False,
+    is_load: bool = False,
 ) -> None:
     """Refuse a command that its profile forbids; ask for the name of a protected one.
 
     `changes` is whether the command changes the cluster, and `confirmed` the profile
     that `--confirm` names; `--yes` does not stand for it, but the hint of a refusal
-    names both if the command `asks` a question of its own. Raises RefusedError, also if
-    `--confirm` names another profile than the one that is used.
+    names both if the command `asks` a question of its own. One that puts load on the
+    cluster (`is_load`) no name allows. Raises RefusedError, also if `--confirm` names
+    another profile than the one that is used.
     """
     if confirmed is not None and (profile is None or profile.name != confirmed):
         used = "no profile" if profile is None else profile.title
@@ -41,6 +43,12 @@ def check_profile(
         raise RefusedError(
             f"{profile.title} is read-only, and this command changes its cluster"
             f" ({profile.servers}): nothing was changed",
+            hint=f"its settings are in {' and '.join(_files(profile))}",
+        )
+    if profile.protected and is_load:
+        raise RefusedError(
+            f"{profile.title} is protected, and a benchmark puts load on its cluster"
+            f" ({profile.servers}): nothing was sent",
             hint=f"its settings are in {' and '.join(_files(profile))}",
         )
     if profile.protected and confirmed is None:

@@ -1,0 +1,487 @@
+"""`rmq bench`: how fast a cluster stores, delivers and passes on messages.
+
+`rmqcli.benchmark.runs` measures. Here are the options, and how results are shown. What
+was measured until an interrupt is shown, too; the exit code is then 130.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    choice_option,
+    command_options,
+    duration_option,
+    option,
+)
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.errors import PartialError, RmqError, TextError, UsageError
+from rmqcli.units import format_duration, format_size, parse_size_bytes
+
+if TYPE_CHECKING:
+    from rmqcli.benchmark.result import BenchResult
+    from rmqcli.benchmark.runs import Bench
+    from rmqcli.config import ClientConfig
+
+_LOAD = "How much"
+_HOW = "How"
+DURATION_DEFAULT_MS = 10_000
+WARM_UP_DEFAULT_MS = 1_000
+#: No broker accepts a larger message.
+_SIZE_MAX = 16 << 20
+GROUP_DEFAULT = "rmq-bench-latency"
+
+COLUMNS = (
+    Column("kind", "produce, consume or latency"),
+    Column("topic", "the topic"),
+    Column("settings", "what was measured: size, threads, batch, acks and more"),
+    Column("elapsed_ms", "how long was measured, without the warm-up"),
+    Column("messages", "messages that were stored or consumed in that time"),
+    Column("body_bytes", "bytes of their bodies"),
+    Column("messages_per_s", "messages a second; null if nothing was measured"),
+    Column("bytes_per_s", "bytes of bodies a second"),
+    Column("statuses", "sends by status, such as SEND_OK or FLUSH_DISK_TIMEOUT"),
+    Column("failed", "messages that failed"),
+    Column("failures", "these by their reason"),
+    Column("unknown", "failed messages that may be stored, because no answer came"),
+    Column(
+        "latency_us",
+        "count, min, mean, p50, p90, p99, p99_9 and max, in microseconds; null if"
+        " nothing was measured",
+    ),
+    Column("latency_of", "from what to what these are"),
+    Column("more", "what else was counted: sent, not_received, received_twice"),
+    Column("cpu", "share of one core that rmq used; near 1, rmq was the limit"),
+    Column("ended_by", "count, time, interrupt or error"),
+)
+_TABLE = (Column("measure"), Column("value"))
+
+
+def parse_bench_rate(text: str) -> int:
+    """Read `100/s`; see `rmqcli.producer.pace`."""
+    from rmqcli.producer.pace import parse_rate
+
+    return parse_rate(text)
+
+
+def _parse_body_size(text: str) -> int:
+    size = parse_size_bytes(text)
+    if not 1 <= size <= _SIZE_MAX:
+        raise TextError(
+            text, f"not between 1 and {format_size(_SIZE_MAX)}", start=0, end=len(text)
+        )
+    return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """The options that all benchmarks have."""
+
+    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to use.")]
+    count: Annotated[
+        int | None,
+        option(
+            "--count", min=1, metavar="N", section=_LOAD, help="End after N messages."
+        ),
+    ] = None
+    for_: Annotated[
+        int | None,
+        duration_option(
+            "--for", section=_LOAD, help="Measure this long (default: 10s, or --count)."
+        ),
+    ] = None
+    warm_up: Annotated[
+        int | None,
+        duration_option(
+            "--warm-up",
+            section=_LOAD,
+            help="Time before that, not measured (default: 1s, or 0 with --count).",
+        ),
+    ] = None
+
+    def amount(self) -> dict[str, Any]:
+        """Return the fields of a Load. Raises UsageError."""
+        if self.for_ == 0:
+            raise UsageError("--for must be greater than zero")
+        duration_ms = self.for_
+        if duration_ms is None and self.count is None:
+            duration_ms = DURATION_DEFAULT_MS
+        warm_up_ms = self.warm_up
+        if warm_up_ms is None:
+            warm_up_ms = 0 if self.count is not None else WARM_UP_DEFAULT_MS
+        return {
+            "topic": self.topic,
+            "count": self.count,
+            "duration_ms": duration_ms,
+            "warm_up_ms": warm_up_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBenchOptions(BenchOptions):
+    """The options of benchmarks that send."""
+
+    size: Annotated[
+        Any,
+        option(
+            "--size",
+            parser=_parse_body_size,
+            metavar="SIZE",
+            section=_HOW,
+            help="Size of a body: random bytes, not compressed.",
+            show_default=False,
+        ),
+    ] = 1024
+    create: Annotated[
+        bool,
+        option("--create", section=_HOW, help="Create the topic if it does not exist."),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchProduceOptions(SendBenchOptions):
+    """The options of `rmq bench produce`."""
+
+    rate: Annotated[
+        Any,
+        option(
+            "--rate",
+            parser=parse_bench_rate,
+            metavar="RATE",
+            section=_HOW,
+            help="Send at this rate (100/s) instead of as fast as possible.",
+        ),
+    ] = None
+    in_flight: Annotated[
+        int | None,
+        option(
+            "--in-flight",
+            min=1,
+            max=1_000_000,
+            metavar="N",
+            section=_HOW,
+            help="Messages that may wait for answers (default: 1024).",
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        option(
+            "--threads",
+            min=1,
+            max=1024,
+            metavar="N",
+            section=_HOW,
+            help="Instead, threads that each wait for every answer.",
+        ),
+    ] = None
+    batch: Annotated[
+        int,
+        option(
+            "--batch",
+            min=1,
+            max=10_000,
+            metavar="N",
+            section=_HOW,
+            help="Messages in a request of a thread.",
+        ),
+    ] = 1
+    acks: Annotated[
+        str,
+        choice_option(
+            "--acks",
+            choices=("all", "none"),
+            section=_HOW,
+            help="Wait for brokers' answers, or send one-way.",
+        ),
+    ] = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchConsumeOptions(BenchOptions):
+    """The options of `rmq bench consume`."""
+
+    group: Annotated[
+        str,
+        option("--group", "-g", metavar="GROUP", section=_HOW, help="Group to join."),
+    ]
+    from_: Annotated[
+        str,
+        choice_option(
+            "--from",
+            choices=("earliest", "latest"),
+            section=_HOW,
+            help="Where a group begins that has committed nothing.",
+        ),
+    ] = "earliest"
+    threads: Annotated[
+        int,
+        option(
+            "--threads",
+            min=1,
+            max=1000,
+            metavar="N",
+            section=_HOW,
+            help="Number of consumer threads.",
+        ),
+    ] = 20
+    batch: Annotated[
+        int,
+        option(
+            "--batch",
+            min=1,
+            max=1024,
+            metavar="N",
+            section=_HOW,
+            help="Messages that the listener gets at once, at most.",
+        ),
+    ] = 32
+    pull_batch: Annotated[
+        int,
+        option(
+            "--pull-batch",
+            min=1,
+            max=1024,
+            metavar="N",
+            section=_HOW,
+            help="Messages that are pulled at once, at most.",
+        ),
+    ] = 32
+    orderly: Annotated[
+        bool,
+        option("--orderly", section=_HOW, help="Consume each queue in order."),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchLatencyOptions(SendBenchOptions):
+    """The options of `rmq bench latency`."""
+
+    rate: Annotated[
+        Any,
+        option(
+            "--rate",
+            parser=parse_bench_rate,
+            metavar="RATE",
+            section=_HOW,
+            help="Send at this rate.",
+            show_default=False,
+        ),
+    ] = 100
+    group: Annotated[
+        str,
+        option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            section=_HOW,
+            help="Group that receives the messages.",
+        ),
+    ] = GROUP_DEFAULT
+
+
+@command_options(BenchProduceOptions, fields=COLUMNS, is_load=True)
+def produce(common: Common, options: BenchProduceOptions) -> int | None:
+    """Measure how fast brokers store messages.
+
+    Example: rmq bench produce bench --create --size 1KiB --for 30s
+             rmq bench produce bench --threads 8 --batch 32 -o json
+
+    The messages stay in the topic: use one that no one consumes. Requests are not
+    retried. With --rate a latency begins when the message was due, so that a pause of a
+    broker counts for all messages that it holds up. A benchmark is refused if a profile
+    of the cluster is protected or read-only.
+    """
+    from rmqcli.benchmark.runs import ProduceBench, ProduceLoad
+
+    amount = options.amount()
+    threads = options.threads
+    if threads is not None and options.in_flight is not None:
+        raise UsageError("--threads and --in-flight cannot be used together")
+    if options.acks == "none":
+        if options.in_flight is not None or options.batch > 1:
+            raise UsageError(
+                "--acks none sends each message alone, and waits for nothing",
+                hint="leave out --in-flight and --batch",
+            )
+        threads = threads or 1
+    if options.batch > 1 and threads is None:
+        raise UsageError(
+            "--batch needs --threads",
+            hint="without --threads, messages that wait share requests anyway",
+        )
+    load = ProduceLoad(
+        **amount,
+        size_bytes=options.size,
+        rate_per_s=options.rate,
+        threads=threads,
+        in_flight=options.in_flight or 1024,
+        batch=options.batch,
+        acks=options.acks,
+    )
+    config = common.client_config()
+    _check_topic(config, options.topic, create=options.create)
+    return _run(common, ProduceBench(config, load))
+
+
+@command_options(BenchConsumeOptions, fields=COLUMNS, is_load=True)
+def consume(common: Common, options: BenchConsumeOptions) -> int | None:
+    """Measure how fast a group consumes, with a listener that does nothing.
+
+    Example: rmq bench consume bench --group bench --count 1000000
+
+    The group commits what it has consumed: give it a group of its own. The latencies
+    are the ages of messages, from their store time to the listener. A benchmark is
+    refused if a profile of the cluster is protected or read-only.
+    """
+    from rmqcli.benchmark.runs import ConsumeBench, ConsumeLoad
+
+    load = ConsumeLoad(
+        **options.amount(),
+        group=options.group,
+        from_=options.from_,
+        threads=options.threads,
+        batch=options.batch,
+        pull_batch=options.pull_batch,
+        orderly=options.orderly,
+    )
+    config = common.client_config()
+    _check_topic(config, options.topic, create=False)
+    return _run(common, ConsumeBench(config, load))
+
+
+@command_options(BenchLatencyOptions, fields=COLUMNS, is_load=True)
+def latency(common: Common, options: BenchLatencyOptions) -> int | None:
+    """Measure how long messages take from the sender to the listener.
+
+    Example: rmq bench latency bench --create --rate 100/s --for 30s
+
+    One process sends and receives, so the latencies depend on one clock. Its group
+    stays, with its committed offsets. Other messages of the topic are ignored. A
+    benchmark is refused if a profile of the cluster is protected or read-only.
+    """
+    from rmqcli.benchmark.runs import LatencyBench, LatencyLoad
+
+    load = LatencyLoad(
+        **options.amount(),
+        size_bytes=options.size,
+        rate_per_s=options.rate,
+        group=options.group,
+    )
+    config = common.client_config()
+    _check_topic(config, options.topic, create=options.create)
+    return _run(common, LatencyBench(config, load))
+
+
+def _check_topic(config: ClientConfig, topic: str, *, create: bool) -> None:
+    """Raise NotFoundError unless the topic exists; create it if that is wanted."""
+    from rmqcli.admin.topics import TopicChange, choose_masters, create_topic
+    from rmqcli.api.client import Client
+    from rmqcli.errors import NotFoundError
+    from rmqcli.names import check_topic
+
+    check_topic(topic)
+    with Client(config) as client:
+        try:
+            client.route(topic)
+        except NotFoundError as error:
+            if not create:
+                error.hint = "add --create to create it"
+                error.missing = None
+                raise
+            masters = choose_masters(client, cluster=None, brokers=())
+            for result in create_topic(client, topic, masters, TopicChange()):
+                if result.error is not None:
+                    raise result.error from None
+            client.route(topic, refresh=True)
+
+
+def _run(common: Common, bench: Bench) -> int | None:
+    from rmqcli.cli.ui.progress import Progress
+
+    load = bench.load
+    try:
+        with Progress(common.messages, "messages", total=load.count) as progress:
+            bench.run(progress.update)
+    finally:
+        found = bench.result()
+        if found.elapsed_ms or found.failed:
+            _write(common, found)
+    if bench.error is not None:
+        raise bench.error
+    left = found.more.get("not_received", 0)
+    if found.failed or left:
+        what = f"{found.failed:,} messages failed" if found.failed else ""
+        lost = f"{left:,} messages were sent and not received" if left else ""
+        raise PartialError(", ".join(part for part in (what, lost) if part))
+    if not found.messages:
+        raise RmqError("nothing was measured: no message ended in the time")
+    return None
+
+
+def _write(common: Common, found: BenchResult) -> None:
+    row = {column.name: getattr(found, column.name) for column in COLUMNS}
+    if common.output == "json":
+        emit_json(row)
+    elif common.output == "table":
+        lines = [{"measure": name, "value": value} for name, value in _lines(found)]
+        write_table(lines, columns=_TABLE, color=common.use_color, stream=sys.stdout)
+    else:
+        write_rows([row], columns=COLUMNS, fmt=common.output)
+    if found.is_client_bound:
+        common.messages.warn(
+            f"rmq used {found.cpu:.0%} of a core: it may have been the limit, and not"
+            " the cluster"
+        )
+
+
+def _lines(found: BenchResult) -> list[tuple[str, str]]:
+    """Return what people want to know, as text."""
+    settings = ", ".join(
+        f"{name} {_setting(name, value)}"
+        for name, value in found.settings.items()
+        if value not in (None, False)
+    )
+    rate = found.messages_per_s
+    lines = [
+        (found.kind, safe(found.topic)),
+        ("settings", safe(settings)),
+        ("measured", f"{format_duration(found.elapsed_ms)}, ended by {found.ended_by}"),
+        ("messages", f"{found.messages:,}"),
+        ("rate", "-" if rate is None else f"{rate:,.0f}/s, {_bytes(found)}/s"),
+    ]
+    if found.statuses:
+        parts = (f"{count:,} {name}" for name, count in found.statuses.items())
+        lines.append(("statuses", ", ".join(parts)))
+    if found.failed:
+        parts = (f"{count:,} {safe(why)}" for why, count in found.failures.items())
+        lines.append(("failed", ", ".join(parts)))
+    if found.unknown:
+        lines.append(("unknown", f"{found.unknown:,} of these may be stored"))
+    lines += [(name, f"{count:,}") for name, count in found.more.items()]
+    if found.latency_us["count"]:
+        for name, value in found.latency_us.items():
+            if name != "count" and value is not None:
+                lines.append((name.replace("_", "."), f"{value / 1000:,.3f} ms"))
+    lines.append(("latency of", found.latency_of))
+    if found.cpu is not None:
+        lines.append(("cpu of rmq", f"{found.cpu:.0%} of a core"))
+    return lines
+
+
+def _setting(name: str, value: object) -> str:
+    if name.endswith("_ms") and isinstance(value, int):
+        return format_duration(value)
+    return (
+        format_size(value)
+        if name == "size_bytes" and isinstance(value, int)
+        else str(value)
+    )
+
+
+def _bytes(found: BenchResult) -> str:
+    return format_size(int(found.bytes_per_s or 0))

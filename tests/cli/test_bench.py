@@ -1,0 +1,242 @@
+"""`rmq bench`: what is measured and said, and clusters on which nothing is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+
+PERCENTILES = ["p50", "p90", "p99", "p99_9"]
+
+
+@pytest.fixture
+def bench(rmq_cluster, capsys):
+    """`bench(...)` runs a benchmark; returns exit code, the JSON, and stderr."""
+
+    def call(*arguments, namesrv=rmq_cluster.namesrv):
+        code = run(["bench", *arguments, "-n", namesrv, "-o", "json"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return call
+
+
+def stored(cluster, topic):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        return [m.body for m in admin.read(topic, from_="earliest", to="latest")]
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ((), {"threads": None, "in_flight": 1024, "batch": 1, "acks": "all"}),
+        (("--in-flight", "1"), {"threads": None, "in_flight": 1}),
+        (("--threads", "3"), {"threads": 3, "batch": 1}),
+        (("--threads", "3", "--batch", "7"), {"threads": 3, "batch": 7}),
+        (("--rate", "2000/s"), {"rate_per_s": 2000}),
+    ],
+)
+def test_as_many_messages_are_stored_as_it_says(
+    bench, rmq_cluster, rmq_topic, options, settings
+):
+    code, found, _ = bench(
+        "produce", rmq_topic, "--count", "100", "--size", "1KiB", *options
+    )
+    bodies = stored(rmq_cluster, rmq_topic)
+    assert code == 0
+    assert [len(body) for body in bodies] == [1024] * 100
+    assert (found["messages"], found["body_bytes"]) == (100, 102_400)
+    assert found["statuses"] == {"SEND_OK": 100}
+    assert (found["failed"], found["unknown"], found["ended_by"]) == (0, 0, "count")
+    assert found["settings"] | settings == found["settings"]
+    assert found["settings"]["size_bytes"] == 1024
+    latency = found["latency_us"]
+    assert latency["count"] == 100
+    values = [latency[name] for name in ["min", *PERCENTILES, "max"]]
+    assert values == sorted(values)
+    rate = found["messages"] * 1000 / found["elapsed_ms"]
+    assert found["messages_per_s"] == pytest.approx(rate, rel=0.01)
+
+
+def test_one_way_sends_have_no_latency_and_say_why(bench, rmq_topic):
+    code, found, _ = bench("produce", rmq_topic, "--count", "5", "--acks", "none")
+    assert (code, found["messages"], found["statuses"]) == (0, 5, {"ONEWAY": 5})
+    assert found["latency_us"]["count"] == 0
+    assert found["latency_us"]["p99"] is None
+    assert found["latency_of"] == "nothing: brokers do not answer one-way sends"
+
+
+def test_a_benchmark_ends_when_its_time_is_over(bench, rmq_topic):
+    code, found, _ = bench(
+        "produce", rmq_topic, "--for", "300ms", "--warm-up", "0ms", "--rate", "100/s"
+    )
+    assert (code, found["ended_by"]) == (0, "time")
+    assert found["elapsed_ms"] >= 300
+    assert found["messages"] > 0
+
+
+def test_a_topic_is_created_only_if_that_is_wanted(bench, rmq_cluster):
+    code, found, err = bench("produce", "new", "--count", "1")
+    assert (code, found) == (3, None)
+    assert "add --create" in err
+    assert bench("latency", "new", "--count", "1")[0] == 3
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        assert "new" not in [each.topic for each in admin.topics().topics]
+    code, found, _ = bench("produce", "new", "--count", "1", "--create")
+    assert (code, found["messages"]) == (0, 1)
+
+
+def test_failures_are_counted_by_their_reason(bench, rmq_cluster, rmq_topic):
+    rmq_cluster.faults.add(
+        faults.answer(2, "busy"), code=RequestCode.SEND_MESSAGE_V2, times=3
+    )
+    code, found, err = bench(
+        "produce", rmq_topic, "--count", "10", "--threads", "1", "--batch", "1"
+    )
+    assert code == 6
+    assert "3 messages failed" in err
+    assert (found["messages"], found["failed"], found["unknown"]) == (7, 3, 0)
+    assert found["failures"] == {"SYSTEM_BUSY": 3}
+    assert found["latency_us"]["count"] == 7
+
+
+def test_a_message_without_an_answer_is_unknown(bench, rmq_cluster, rmq_topic):
+    rmq_cluster.faults.add(
+        faults.disconnect(is_handled=True), code=RequestCode.SEND_MESSAGE_V2, times=1
+    )
+    code, found, _ = bench("produce", rmq_topic, "--count", "4", "--threads", "1")
+    assert code == 6
+    assert (found["messages"], found["failed"], found["unknown"]) == (3, 1, 1)
+    assert len(stored(rmq_cluster, rmq_topic)) == 4
+
+
+def test_when_no_broker_can_be_reached_it_gives_up(bench, rmq_cluster, rmq_topic):
+    rmq_cluster.faults.add(
+        faults.disconnect(is_handled=False), code=RequestCode.SEND_MESSAGE_V2
+    )
+    code, found, _ = bench("produce", rmq_topic, "--for", "10m", "--threads", "1")
+    assert code not in (0, 6)
+    assert (found["messages"], found["failed"]) == (0, 100)
+    assert found["ended_by"] == "error"
+    assert found["messages_per_s"] in (0.0, None)
+
+
+def test_a_group_consumes_what_is_there(bench, rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, [b"12345"] * 200)
+    code, found, _ = bench(
+        "consume", rmq_topic, "--group", "g", "--count", "200", "--batch", "10"
+    )
+    assert code == 0
+    assert (found["messages"], found["body_bytes"]) == (200, 1_000)
+    assert found["settings"] | {"group": "g", "batch": 10} == found["settings"]
+    assert found["latency_us"]["count"] == 200
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        assert admin.lag("g").total_lag == 0
+
+
+def test_latency_measures_its_own_messages_only(bench, rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, [b"other"] * 20)
+    code, found, _ = bench(
+        "latency", rmq_topic, "--count", "20", "--rate", "500/s", "--size", "10B"
+    )
+    assert code == 0
+    assert found["more"] == {"sent": 20, "not_received": 0, "received_twice": 0}
+    assert (found["messages"], found["latency_us"]["count"]) == (20, 20)
+    assert found["latency_us"]["min"] > 0
+
+
+def test_the_table_says_what_was_measured(rmq_cluster, rmq_topic, capsys):
+    words = ["produce", rmq_topic, "--count", "3", "--threads", "2"]
+    assert run(["bench", *words, "-n", rmq_cluster.namesrv]) == 0
+    out, _ = capsys.readouterr()
+    rows = {line[:12].strip(): line[12:].strip() for line in out.splitlines()}
+    assert rows["produce"] == rmq_topic
+    assert "size_bytes 1KiB, threads 2" in rows["settings"]
+    assert rows["messages"] == "3"
+    assert rows["statuses"] == "3 SEND_OK"
+    assert rows["p99"].endswith(" ms")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["produce", "t", "--size", "0B"], "not between 1 and 16MiB"),
+        (["produce", "t", "--size", "17MiB"], "not between 1 and 16MiB"),
+        (["produce", "t", "--for", "0s"], "--for must be greater than zero"),
+        (
+            ["produce", "t", "--threads", "1", "--in-flight", "2"],
+            "--threads and --in-flight cannot be used together",
+        ),
+        (["produce", "t", "--batch", "2"], "--batch needs --threads"),
+        (
+            ["produce", "t", "--acks", "none", "--batch", "2"],
+            "sends each message alone",
+        ),
+        (["consume", "t"], "--group"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(arguments, error, capsys):
+    assert run(["bench", *arguments, "-n", "127.0.0.1:1"]) == 2
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"), [("read_only", []), ("protected", ["--confirm", "prod"])]
+)
+@pytest.mark.parametrize(
+    "command", [["produce", "t"], ["consume", "t", "-g", "g"], ["latency", "t"]]
+)
+def test_a_guarded_profile_refuses_every_benchmark(
+    rmq_cluster, capsys, setting, words, command
+):
+    config = Path(os.environ["XDG_CONFIG_HOME"], "rmq")
+    config.mkdir(parents=True)
+    path = config / "config.toml"
+    path.write_text(
+        f'[profiles.prod]\nnamesrv = "{rmq_cluster.namesrv}"\n{setting} = true\n'
+    )
+    path.chmod(0o600)
+    code = run(["bench", *command, "--count", "1", "--profile", "prod", *words])
+    _, err = capsys.readouterr()
+    assert code == 7
+    assert "profile prod" in err
+    # Its servers are guarded under another name, too.
+    if setting == "protected":
+        code = run(["bench", *command, "--count", "1", "-n", rmq_cluster.namesrv])
+        assert code == 7
+
+
+def test_an_interrupt_shows_what_was_measured_so_far(rmq_cluster, rmq_topic):
+    words = [
+        sys.executable,
+        "-m",
+        "rmqcli",
+        "bench",
+        "produce",
+        rmq_topic,
+        "-o",
+        "json",
+    ]
+    words += ["--for", "10m", "--warm-up", "0ms", "--rate", "50/s"]
+    words += ["-n", rmq_cluster.namesrv]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        while not stored(rmq_cluster, rmq_topic):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    assert found["ended_by"] == "interrupt"
+    assert found["messages"] == len(stored(rmq_cluster, rmq_topic)) > 0
