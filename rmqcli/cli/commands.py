@@ -571,6 +571,14 @@ COMMANDS = (
         "troubleshooting",
     ),
     CommandEntry(
+        "exporter",
+        "rmqcli.cli.monitoring.exporter",
+        "exporter",
+        "Serve lag, dead letters and brokers as metrics to Prometheus.",
+        "Cluster",
+        "monitoring",
+    ),
+    CommandEntry(
         "serve",
         "rmqcli.cli.serve",
         "serve",

@@ -13,6 +13,7 @@ import sys
 #: Options that end a command which would otherwise run until Ctrl-C.
 _ENDS = {
     "serve": {"--help"},
+    "exporter": {"--once", "--print-dashboard", "--print-rules", "help"},
     "consume": {"--count", "--for", "schema", "help"},
     "tail": {
         *("--to", "--count", "--no-follow", "--for", "--idle-timeout"),
@@ -31,6 +32,9 @@ def is_endless(words: list[str]) -> bool:
 
 def with_free_ports(words: list[str]) -> list[str]:
     """Return the words of `rmq serve` with ports that no other program uses."""
+    if words[0] == "exporter" and "--listen" in words:
+        words = list(words)
+        words[words.index("--listen") + 1] = "127.0.0.1:0"
     if words[0] != "serve":
         return words
     replaced = list(words)
@@ -59,7 +63,7 @@ def main(words: list[str]) -> int:
         sys.stdout.buffer.write(process.stdout.readline())
         process.send_signal(signal.SIGINT)
         sys.stdout.buffer.write(process.stdout.read())
-    interrupted = 0 if words[0] == "serve" else 130
+    interrupted = 0 if words[0] in ("serve", "exporter") else 130
     return 0 if process.returncode == interrupted else process.returncode or 1
 
 

@@ -41,6 +41,7 @@ HOMES = {
         "broker/proxy/java",
         "cli",
         "consumer",
+        "exporter",
         "kit",
         "producer",
         "proxy",

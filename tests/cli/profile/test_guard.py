@@ -34,6 +34,7 @@ READING = {
     "dlq show",
     "doctor",
     "export",
+    "exporter",
     "group list",
     "group members",
     "group show",

@@ -1,0 +1,223 @@
+"""`rmq exporter`: serves lag, dead letters and brokers as metrics to Prometheus."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from rmqcli.cli.options import Common, command_options, duration_option, option
+from rmqcli.cli.serve import is_loopback, parse_listen
+from rmqcli.cli.ui.output import Column
+from rmqcli.cli.ui.wording import with_flags
+from rmqcli.errors import ConfigError, ExitCode, NoBrokerError, UsageError
+from rmqcli.exporter.metrics import TABLES
+from rmqcli.units import counted, format_duration
+
+if TYPE_CHECKING:
+    from rmqcli.exporter.collect import CollectorOptions
+    from rmqcli.exporter.run import Exporter, ExporterRun
+
+_INTERVAL_MS = 30_000
+_INTERVAL_MIN_MS = 1_000
+#: Values are kept for this many intervals without `--stale-after`.
+_STALE_INTERVALS = 3
+#: Many groups take longer than the five seconds of other commands.
+_TIMEOUT_MS = 15_000
+_SERIES_MAX = 100_000
+
+#: `-o help` lists the metrics.
+FIELDS = tuple(
+    Column(metric.name, metric.help) for table in TABLES for metric in table.metrics
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterCommandOptions:
+    """The options of `rmq exporter` as they were typed, and checks of them."""
+
+    listen: Annotated[
+        str,
+        option(
+            metavar="HOST:PORT",
+            help="Address of the metrics. PORT 0: any free port.",
+        ),
+    ] = "127.0.0.1:5557"
+    interval: Annotated[
+        int,
+        duration_option(
+            help="Collect every DURATION.  [default: 30s]", show_default=False
+        ),
+    ] = _INTERVAL_MS
+    stale_after: Annotated[
+        int | None,
+        duration_option(
+            "--stale-after",
+            help="Drop the values of a broker that does not answer after DURATION"
+            "  [default: 3 intervals].",
+        ),
+    ] = None
+    group: Annotated[
+        list[str] | None,
+        option(
+            "--group",
+            metavar="GROUP",
+            help="Only this group, or a glob such as 'pay*'; repeatable.",
+        ),
+    ] = None
+    process_queues: Annotated[
+        bool,
+        option("--process-queues", help="Ask all members what they have cached."),
+    ] = False
+    max_series: Annotated[
+        int,
+        option(
+            "--max-series",
+            min=0,
+            metavar="N",
+            help="Leave out topics and queues of groups beyond N series in all.",
+        ),
+    ] = _SERIES_MAX
+    once: Annotated[
+        bool, option("--once", help="Collect once, write the metrics, and exit.")
+    ] = False
+    print_dashboard: Annotated[
+        bool,
+        option("--print-dashboard", help="Write a dashboard for Grafana, and exit."),
+    ] = False
+    print_rules: Annotated[
+        bool,
+        option("--print-rules", help="Write alert rules for Prometheus, and exit."),
+    ] = False
+
+    def collector_options(self) -> CollectorOptions:
+        """Return what to collect. Raises UsageError."""
+        from rmqcli.exporter.collect import CollectorOptions
+
+        if self.interval < _INTERVAL_MIN_MS:
+            raise UsageError("--interval must be at least 1s")
+        stale_after_ms = self.interval * _STALE_INTERVALS
+        if self.stale_after is not None:
+            stale_after_ms = self.stale_after
+        if stale_after_ms < self.interval:
+            raise UsageError(
+                "--stale-after is shorter than --interval: values would vanish between"
+                " two collections"
+            )
+        return CollectorOptions(
+            groups=tuple(self.group or ()),
+            stale_after_ms=stale_after_ms,
+            series_max=self.max_series,
+            process_queues=self.process_queues,
+        )
+
+
+@command_options(
+    ExporterCommandOptions, formats=("prometheus",), fields=FIELDS, changes=False
+)
+def exporter(common: Common, options: ExporterCommandOptions) -> int:
+    """Serve lag, dead letters and brokers as metrics to Prometheus.
+
+    Example: rmq exporter --listen 127.0.0.1:5557 --interval 30s
+
+    The metrics are at /metrics, in the text format and as OpenMetrics; /healthz and
+    /readyz are for supervisors. A scrape gets what was read last and never waits for a
+    broker. What is not known is absent. It runs until Ctrl-C or SIGTERM.
+    """
+    if options.print_dashboard or options.print_rules:
+        from rmqcli.exporter.assets import read_asset
+
+        if options.print_dashboard and options.print_rules:
+            raise UsageError(
+                "--print-dashboard and --print-rules cannot be used together"
+            )
+        name = "dashboard.json" if options.print_dashboard else "rules.yml"
+        sys.stdout.write(read_asset(name))
+        return ExitCode.OK
+    host, port = parse_listen(options.listen, allow_remote=True)
+    _require_extra()
+    collects = options.collector_options()
+    if "timeout" not in common.typed:
+        common = replace(common, timeout_ms=max(common.timeout_ms, _TIMEOUT_MS))
+    from rmqcli.exporter.run import Exporter
+
+    with common.open_client() as client:
+        runs = Exporter(client, collects, interval_ms=options.interval)
+        if options.once:
+            return _write_once(common, runs)
+        from rmqcli.clock import SYSTEM_CLOCK
+        from rmqcli.exporter.server import MetricsServer, open_site
+        from rmqcli.exporter.site import MetricsSite
+
+        site = MetricsSite(SYSTEM_CLOCK, stale_after_ms=collects.stale_after_ms)
+        server = MetricsServer(open_site(host, port), site, SYSTEM_CLOCK)
+        if not is_loopback(host):
+            common.messages.warn(
+                f"{options.listen} can be reached from other machines, and there is no"
+                " authentication: everybody there can read the names and numbers of"
+                " this cluster"
+            )
+        teller = _Teller(common)
+        with suppress(KeyboardInterrupt), server:
+            sys.stdout.write(f"http://{server.address}/metrics\n")
+            sys.stdout.flush()
+            common.messages.info(
+                f"collecting every {format_duration(options.interval)}; press Ctrl-C to"
+                " stop"
+            )
+            runs.run(site, teller.tell)
+        common.messages.info("stopped")
+    return ExitCode.OK
+
+
+def _require_extra() -> None:
+    """Raise ConfigError if the library of Prometheus is not installed."""
+    import importlib.util
+
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(
+            "rmq exporter needs prometheus-client, which the extra exporter installs",
+            hint="run: pip install 'rmqcli[exporter]'",
+        )
+
+
+def _write_once(common: Common, runs: Exporter) -> int:
+    """Write the metrics of one collection. There are no rates in them."""
+    run = runs.collect()
+    errors = run.collected.errors
+    if not run.collected.has_values and errors:
+        what = with_flags(next(iter(errors.values())))
+        raise NoBrokerError(what, address=common.namesrv_text)
+    sys.stdout.write(zlib.decompress(run.pages.text.data, 31).decode())
+    for name, message in errors.items():
+        common.messages.warn(f"{name}: {with_flags(message)}")
+    return ExitCode.PARTIAL if errors else ExitCode.OK
+
+
+class _Teller:
+    """Tells on stderr what changes: errors that are new, and that they are over."""
+
+    def __init__(self, common: Common) -> None:
+        self._messages = common.messages
+        self._errors: dict[str, str] = {}
+        self._is_first = True
+        self._was_cut = False
+
+    def tell(self, run: ExporterRun) -> None:
+        """Tell what is new in a collection."""
+        errors = run.collected.errors
+        for name, message in errors.items():
+            if name not in self._errors:
+                self._messages.warn(f"{name}: {with_flags(message)}")
+        for name in self._errors.keys() - errors.keys():
+            self._messages.info(f"{name}: answers again")
+        self._errors = errors
+        if self._is_first and run.collected.groups is not None:
+            self._is_first = False
+            self._messages.info(
+                f"{counted(run.collected.groups, 'group')},"
+                f" {counted(run.pages.series, 'series', 'series')} in"
+                f" {format_duration(run.duration_ms)}"
+            )

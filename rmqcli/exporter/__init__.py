@@ -1,0 +1,1 @@
+"""What `rmq exporter` serves to Prometheus: lag, dead letters, brokers as metrics."""

@@ -1,0 +1,88 @@
+"""Runs the exporter: collects in the caller's thread, while another answers scrapes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.exporter.collect import MetricsCollector
+from rmqcli.exporter.metrics import EXPORTER, LEFT_OUT, TABLES
+from rmqcli.exporter.render import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.api.client import Client
+    from rmqcli.exporter.collect import Collected, CollectorOptions
+    from rmqcli.exporter.render import RenderedPages
+    from rmqcli.exporter.site import MetricsSite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterRun:
+    """What an exporter tells after each collection."""
+
+    pages: RenderedPages
+    collected: Collected
+    duration_ms: int
+
+
+class Exporter:
+    """Collects and renders. Not thread-safe."""
+
+    def __init__(
+        self, client: Client, options: CollectorOptions, *, interval_ms: int
+    ) -> None:
+        self._clock = client.clock
+        self._options = options
+        self._interval_ms = interval_ms
+        self._collector = MetricsCollector(client, options)
+        self._collections = self._failures = 0
+        self._read_ms: int | None = None
+
+    def collect(self) -> ExporterRun:
+        """Collect once, and render the pages."""
+        began_ms = self._clock.monotonic_ms()
+        found = self._collector.collect()
+        duration_ms = self._clock.monotonic_ms() - began_ms
+        self._collections += 1
+        self._failures += not found.has_values
+        if found.has_values:
+            self._read_ms = found.at_ms
+        found.rows[EXPORTER] = {
+            (): (
+                self._collections,
+                self._failures,
+                float(not found.errors),
+                None if self._read_ms is None else self._read_ms / 1000,
+                duration_ms / 1000,
+                self._interval_ms / 1000,
+                self._options.stale_after_ms / 1000,
+                found.groups,
+            )
+        }
+        found.rows.setdefault(LEFT_OUT, {})
+        rows = {table: found.rows.get(table, {}) for table in TABLES}
+        return ExporterRun(pages=render(rows), collected=found, duration_ms=duration_ms)
+
+    def run(
+        self,
+        site: MetricsSite,
+        on_run: Callable[[ExporterRun], None],
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Collect every interval and update the site, until `stop` is set.
+
+        A collection that takes longer than the interval ends first; the next one begins
+        with the next interval.
+        """
+        stop = stop or threading.Event()
+        while not stop.is_set():
+            began_ms = self._clock.monotonic_ms()
+            run = self.collect()
+            read_ms = began_ms if run.collected.has_values else None
+            site.update(run.pages, read_ms=read_ms)
+            on_run(run)
+            spent_ms = self._clock.monotonic_ms() - began_ms
+            self._clock.wait_ms(stop, self._interval_ms - spent_ms % self._interval_ms)
