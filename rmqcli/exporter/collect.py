@@ -73,13 +73,15 @@ _LAG, _AT_LEAST = 0, 1
 class CollectorOptions:
     """What to collect.
 
-    `groups` are names or globs, empty for all groups but RocketMQ's own. The values of
-    a broker that does not answer vanish `stale_after_ms` after they were read. At most
-    `series_max` series are about topics and queues; the others are left out, group by
-    group. With `process_queues` all members are asked what they have cached.
+    `groups` are names or globs, empty for all groups but RocketMQ's own. Collections
+    are `interval_ms` apart. The values of a broker that does not answer vanish
+    `stale_after_ms` after they were read. At most `series_max` series are about topics
+    and queues; the others are left out, group by group. With `process_queues` all
+    members are asked what they have cached.
     """
 
     groups: tuple[str, ...] = ()
+    interval_ms: int = 30_000
     stale_after_ms: int = 90_000
     series_max: int = 100_000
     process_queues: bool = False
@@ -126,8 +128,9 @@ class MetricsCollector:
     def __init__(self, client: Client, options: CollectorOptions) -> None:
         self._client = client
         self._options = options
-        self._samples = Samples()
-        #: the rows of the last collection, with those that were kept
+        # A collection may begin a little early.
+        self._samples = Samples(apart_ms=options.interval_ms * 9 // 10)
+        #: the rows of the last page
         self._rows: Rows = {}
         #: broker name -> when its queues were read, epoch ms
         self._read_ms: dict[str, int] = {}
@@ -144,8 +147,8 @@ class MetricsCollector:
             silent = {each.broker_name for each in reading.failures}
             lags = self._add_groups(found, reading, details)
         self._keep_queues(found, details, silent, {lag.group for lag in lags})
-        self._rows = dict(found.rows)
         found.rows, left_out = limit_series(found.rows, self._options.series_max)
+        self._rows = dict(found.rows)
         found.rows[LEFT_OUT] = {(group,): (n,) for group, n in left_out.items()}
         return found
 
@@ -187,11 +190,12 @@ class MetricsCollector:
             cluster = label_text(detail.row.cluster)
             read = _Read(cluster, _reserved_ms(detail))
             brokers.setdefault(detail.row.broker_name, read)
-        lags = [
-            compute_lag(each)
-            for each in reading.groups
-            if self._options.has(each.group)
-        ]
+        lags = []
+        for each in reading.groups:
+            if self._options.has(each.group):
+                lags.append(compute_lag(each))
+            # From here on only the lags are needed, which saves memory.
+            each.queues.clear()
         found.groups = len(lags)
         trends = self._samples.take(lags, at_ms=reading.at_ms)
         rows = _GroupRows(found.rows, brokers, at_ms=reading.at_ms)
@@ -204,9 +208,7 @@ class MetricsCollector:
                     found.errors.setdefault("groups", message)
             if lag.reading.failures and self._keep_group(found, lag):
                 kept.add(label_text(lag.group))
-            # The next collection compares with the lags, not with what was read.
-            lag.reading.queues.clear()
-            lag.reading.clients = None
+            lag.reading.clients = None  # the next collection compares only lags
         rows.end()
         for labels, values in self._rows.get(GROUP_TOPICS, {}).items():
             if labels[0] in kept:

@@ -39,7 +39,7 @@ GROUPS: Final = MetricTable(
     (
         Metric(
             "rocketmq_group_lag_messages",
-            "Messages that wait for the group, as rmq lag shows it.",
+            "Messages that wait for the group; absent if a part of it is not known.",
         ),
         Metric(
             "rocketmq_group_lag_at_least_messages",
@@ -293,8 +293,8 @@ LEFT_OUT: Final = MetricTable(
     (
         Metric(
             "rocketmq_exporter_series_left_out",
-            "Series of a group's topics and queues that --max-series leaves out; the"
-            " totals of the group stay.",
+            "Series of a group's topics and queues that are left out because there are"
+            " too many; the totals of the group stay.",
         ),
     ),
 )

@@ -31,12 +31,10 @@ class ExporterRun:
 class Exporter:
     """Collects and renders. Not thread-safe."""
 
-    def __init__(
-        self, client: Client, options: CollectorOptions, *, interval_ms: int
-    ) -> None:
+    def __init__(self, client: Client, options: CollectorOptions) -> None:
         self._clock = client.clock
         self._options = options
-        self._interval_ms = interval_ms
+        self._interval_ms = options.interval_ms
         self._collector = MetricsCollector(client, options)
         self._collections = self._failures = 0
         self._read_ms: int | None = None

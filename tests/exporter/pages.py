@@ -68,9 +68,7 @@ class Scrapes:
         self.clock = ShiftedClock()
         config = ClientConfig(namesrv=parse_namesrv(namesrv), timeout_ms=timeout_ms)
         self.client = Client(config, clock=self.clock)
-        self.exporter = Exporter(
-            self.client, CollectorOptions(**options), interval_ms=30_000
-        )
+        self.exporter = Exporter(self.client, CollectorOptions(**options))
         self.errors: dict[str, str] = {}
 
     def __enter__(self):

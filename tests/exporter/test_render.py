@@ -20,8 +20,8 @@ def test_both_formats_have_the_values_and_only_what_is_known():
     values = group_values(lag_messages=3, age_seconds=0.25)
     pages = render({GROUPS: {("g",): values}})
     assert inflated(pages.text) == (
-        "# HELP rocketmq_group_lag_messages Messages that wait for the group, as rmq"
-        " lag shows it.\n"
+        "# HELP rocketmq_group_lag_messages Messages that wait for the group; absent if"
+        " a part of it is not known.\n"
         "# TYPE rocketmq_group_lag_messages gauge\n"
         'rocketmq_group_lag_messages{group="g"} 3.0\n'
         "# HELP rocketmq_group_age_seconds Age of the oldest message that the group has"

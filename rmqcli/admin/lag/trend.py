@@ -77,8 +77,10 @@ class GroupTrend:
 class Samples:
     """Samples of some groups, back to one that is old enough to compare with."""
 
-    def __init__(self, *, least_ms: int = TREND_MIN_MS) -> None:
+    def __init__(self, *, least_ms: int = TREND_MIN_MS, apart_ms: int = 0) -> None:
+        """`apart_ms`: the next sample is taken no earlier; saves memory."""
         self._least_ms = least_ms
+        self._apart_ms = apart_ms
         #: (epoch ms, group -> lag), oldest first
         self._samples: deque[tuple[int, dict[str, GroupLag]]] = deque()
 
@@ -101,6 +103,9 @@ class Samples:
                 if group in before
             }
         samples.append((at_ms, now))
+        next_ms = at_ms + self._apart_ms
+        while len(samples) > 1 and next_ms - samples[1][0] >= self._least_ms:
+            samples.popleft()
         return trends
 
 
