@@ -924,8 +924,9 @@ class Admin:
         Raises PartialError when only some servers have the new values, and the first
         server's error when none has.
         """
-        from rmqcli.admin.settings import apply_settings
+        from rmqcli.admin.settings import SettingsPlan, apply_settings
 
+        check_type(planned, SettingsPlan, "planned")
         return _checked(apply_settings(self._client, planned), "settings")
 
     @_typed
@@ -1013,8 +1014,9 @@ class Admin:
         Raises PartialError when only some name servers took it, and the first error
         when none did. `undrain_broker` undoes it.
         """
-        from rmqcli.admin.drain import apply_drain
+        from rmqcli.admin.drain import DrainPlan, apply_drain
 
+        check_type(planned, DrainPlan, "planned")
         steps = apply_drain(self._client, planned)
         return _checked(steps, f"broker {planned.broker_name}")
 
@@ -1035,8 +1037,9 @@ class Admin:
         is unread. Groups in `skip_groups` are not waited for, and with `skip_delayed`
         messages that wait for their delivery time are not.
         """
-        from rmqcli.admin.drain import SETTLE_MS, drain_progress
+        from rmqcli.admin.drain import SETTLE_MS, DrainProgress, drain_progress
 
+        check_type(since, (DrainProgress, type(None)), "since")
         return drain_progress(
             self._client,
             broker_name,

@@ -150,8 +150,8 @@ class DrainProgress:
             found.append(f"{counted(self.arrived, 'message')} arrived, in {names}")
         elif self.quiet_ms < self.settle_ms:
             found.append(
-                f"nothing has arrived for {self.quiet_ms // 1000} s, of the"
-                f" {self.settle_ms // 1000} s for which producers may keep a route"
+                f"nothing has arrived for {self.quiet_ms // 1000} s, of"
+                f" {self.settle_ms // 1000} s (producers keep routes for 30 s)"
             )
         found += [_unread_text(each) for each in self.unread]
         if self.delayed:
@@ -245,6 +245,19 @@ def _outcome(
     return step
 
 
+def plan_undrain(client: Client, broker_name: str) -> list[DrainStep]:
+    """Return what `undrain_broker` would do; nothing is changed."""
+    address, configs = _own_topics_of(client, broker_name)
+    expected, _ = _expected(client, address, configs)
+    routes = _routes(client, configs)
+    _first_answer(routes)
+    wrong = _differences(broker_name, routes, expected)
+    return [
+        replace(step, result="planned") if wrong.get(step.server) else step
+        for step in _steps(broker_name, routes, "unchanged")
+    ]
+
+
 def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     """Give the topics of a broker the permissions back that the broker has for them.
 
@@ -254,9 +267,7 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     back; those of RocketMQ's own topics do not count. Raises the errors of
     `plan_drain`.
     """
-    address, configs = _topics_of(client, broker_name)
-    info = client.cluster_info()
-    configs = {t: c for t, c in configs.items() if topic_kind(t, info) != "system"}
+    address, configs = _own_topics_of(client, broker_name)
     expected, permission = _expected(client, address, configs)
     before = _routes(client, configs)
     _first_answer(before)
@@ -388,6 +399,19 @@ def _topics_of(
             f"broker {broker_name} has no master now, so its topics are not known"
         )
     return address, client.invoke(address, get_all_topic_config())
+
+
+def _own_topics_of(
+    client: Client, broker_name: str
+) -> tuple[str, dict[str, TopicConfig]]:
+    """Do as `_topics_of`, without RocketMQ's own topics, which have other rules."""
+    address, configs = _topics_of(client, broker_name)
+    info = client.cluster_info()
+    return address, {
+        topic: config
+        for topic, config in configs.items()
+        if topic_kind(topic, info) != "system"
+    }
 
 
 def _routes(

@@ -19,7 +19,7 @@ from rmqcli.admin.brokers import ask_many
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
 from rmqcli.api.calls.namesrv import get_namesrv_config, update_namesrv_config
-from rmqcli.errors import ConfigError, PartialError, RefusedError, RmqError
+from rmqcli.errors import ConfigError, DeniedError, PartialError, RefusedError, RmqError
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
@@ -329,6 +329,8 @@ def _applied(
     if now is not None and now.strip() == (step.new or "").strip():
         return replace(step, new=now, result="changed")
     if written is not None:
+        if isinstance(written, DeniedError):
+            written.hint = ""  # which is about topics
         return replace(step, new=now, result="failed", error=written)
     if now == step.old:
         refused = RefusedError(

@@ -196,7 +196,7 @@ def show(
         {
             **broker_row(each.row, now_ms),
             "runtime": each.runtime,
-            "settings": each.settings,
+            "settings": _shown_settings(each.settings),
             "settings_error": each.settings_error and each.settings_error.message,
         }
         for each in found
@@ -218,7 +218,7 @@ def show(
 def _write_values(common: Common, detail: BrokerDetail, *, with_settings: bool) -> None:
     parts = [("RUNTIME", detail.runtime)]
     if with_settings:
-        parts.append(("SETTING", detail.settings))
+        parts.append(("SETTING", _shown_settings(detail.settings)))
         if detail.settings_error is not None:
             common.messages.warn(
                 f"{detail.row.address} does not show its settings:"
@@ -232,6 +232,16 @@ def _write_values(common: Common, detail: BrokerDetail, *, with_settings: bool) 
                 columns=(Column("name", title=title), Column("value")),
                 color=common.use_color,
             )
+
+
+def _shown_settings(settings: dict[str, str] | None) -> dict[str, str] | None:
+    """Return settings with `(hidden)` in the place of passwords and keys."""
+    from rmqcli.admin.settings import HIDDEN, is_secret
+
+    return settings and {
+        name: HIDDEN if is_secret(name, value) else value
+        for name, value in settings.items()
+    }
 
 
 def broker_row(broker: BrokerRow, now_ms: int) -> dict[str, object]:

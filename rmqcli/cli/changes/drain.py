@@ -326,13 +326,21 @@ def undrain(
     Each topic gets the permissions back that the broker has for it. Producers follow
     within 30 s.
     """
-    from rmqcli.admin.drain import undrain_broker
+    from rmqcli.admin.drain import plan_undrain, undrain_broker
 
     with common.open_client() as client:
-        confirm(common, f"This lets producers send to {safe(name)} again.")
-        steps = undrain_broker(client, name)
-    if all(step.result == "unchanged" for step in steps):
-        common.messages.info(
-            f"nothing was changed: name servers list {safe(name)} with its permissions"
-        )
+        steps = plan_undrain(client, name)
+        planned = [step for step in steps if step.result == "planned"]
+        for step in planned:
+            common.messages.info(
+                f"{step.server}: lists {counted(step.topics or 0, 'topic')} of {name},"
+                f" {step.writable} of them with the write permission"
+            )
+        if planned:
+            confirm(common, f"This lets producers send to {safe(name)} again.")
+            steps = undrain_broker(client, name)
+        elif all(step.error is None for step in steps):
+            common.messages.info(
+                f"nothing was changed: name servers list {name} with its permissions"
+            )
     show_results(common, steps, columns=COLUMNS)

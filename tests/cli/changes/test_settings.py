@@ -264,3 +264,30 @@ def test_the_library_does_the_same(cluster):
         (shown,) = admin.namesrv_settings()
         assert shown.settings is not None
         assert shown.settings["productEnvName"] == "east"
+
+
+def test_passwords_of_a_broker_are_not_shown(rmq, cluster, capsys):
+    cluster.faults.add(
+        faults.answer(0, body=b"aPassword=sesame\nb=1\n"),
+        code=GET_CONFIG,
+        broker="broker-a",
+    )
+    code, rows, _ = rmq("broker", "config", "get", "--broker", "broker-a")
+    assert (code, rows_of(rows, "name", "value")) == (
+        0,
+        [("aPassword", "(hidden)"), ("b", "1")],
+    )
+    code, rows, _ = rmq("broker", "show", "broker-a")
+    assert (code, rows[0]["settings"]) == (0, {"aPassword": "(hidden)", "b": "1"})
+    show = ["broker", "show", "broker-a", "--settings", "-n", cluster.namesrv]
+    assert run(show) == 0
+    assert "sesame" not in capsys.readouterr().out
+
+
+def test_what_a_broker_forbids_has_no_hint_about_topics(rmq, cluster):
+    cluster.faults.add(faults.answer(16, "in black list"), code=SET_CONFIG)
+    set_it = ["broker", "config", "set", "maxMessageSize=1000", "--broker", "broker-a"]
+    code, _, err = rmq(*set_it, "--yes")
+    assert code == 4
+    assert "in black list" in err
+    assert "check the topic" not in err
