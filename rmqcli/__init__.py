@@ -31,6 +31,17 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
     from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
+    from rmqcli.admin.definitions.apply import (
+        DefinitionResult,
+        DefinitionsPlan,
+        DefinitionsResult,
+    )
+    from rmqcli.admin.definitions.compare import DefinitionChange, SettingDifference
+    from rmqcli.admin.definitions.model import (
+        Definition,
+        Definitions,
+        parse_definitions,
+    )
     from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters, LetterList
     from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
@@ -185,6 +196,17 @@ _NAMES = {
     "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow", "ThreadPoolQueue"),
     "rmqcli.admin.clean": ("CleanStep",),
     "rmqcli.admin.cluster": ("ClusterSummary",),
+    "rmqcli.admin.definitions.apply": (
+        "DefinitionResult",
+        "DefinitionsPlan",
+        "DefinitionsResult",
+    ),
+    "rmqcli.admin.definitions.compare": ("DefinitionChange", "SettingDifference"),
+    "rmqcli.admin.definitions.model": (
+        "Definition",
+        "Definitions",
+        "parse_definitions",
+    ),
     "rmqcli.admin.doctor.model": (
         "CheckResult",
         "CheckStatus",
@@ -384,6 +406,12 @@ __all__ = [
     "DeadLetters",
     "DeadlineError",
     "DecodeError",
+    "Definition",
+    "DefinitionChange",
+    "DefinitionResult",
+    "Definitions",
+    "DefinitionsPlan",
+    "DefinitionsResult",
     "DelayedMessage",
     "DelayedMessages",
     "DeniedError",
@@ -468,6 +496,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SendUnknownError",
+    "SettingDifference",
     "SettingResult",
     "SettingValue",
     "SettingsDiff",
@@ -511,6 +540,7 @@ __all__ = [
     "WireError",
     "__version__",
     "connect",
+    "parse_definitions",
     "parse_position",
     "select_by_hash",
     "sql",

@@ -297,6 +297,7 @@ def test_whatever_the_clients_return_is_public():
 _OPAQUE = {
     *("Connection", "GroupReading", "MethodKey", "ResetMethod", "Target"),
     *("LetterRanges", "RedriveRequest"),
+    *("Action", "Kind", "Result", "Settings", "Value"),  # words, and JSON values
 }
 
 

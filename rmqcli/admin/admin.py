@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
     from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
+    from rmqcli.admin.definitions.apply import DefinitionsPlan, DefinitionsResult
+    from rmqcli.admin.definitions.model import Definitions, Kind
     from rmqcli.admin.delayed import DelayedMessages
     from rmqcli.admin.dlq.listing import LetterList
     from rmqcli.admin.dlq.read import DeadLetters
@@ -808,6 +810,50 @@ class Admin:
             client, group, masters, remove_offsets=remove_offsets
         )
         return _checked(results, f"group {group}")
+
+    @_typed
+    def definitions(
+        self, *, cluster: str | None = None, kinds: Collection[Kind] = ()
+    ) -> Definitions:
+        """Return the topics and groups of a cluster with their settings.
+
+        `kinds` are "topic" and "group" (default: all). `to_text` of the result is the
+        file that `rmq definitions export` writes, and `parse_definitions` reads one.
+        Raises PartialError when a broker does not answer.
+        """
+        from rmqcli.admin.definitions.model import SECTIONS
+        from rmqcli.admin.definitions.read import export_definitions
+
+        return export_definitions(self._client, cluster, kinds or tuple(SECTIONS))
+
+    @_typed
+    def plan_definitions(
+        self,
+        definitions: Definitions,
+        *,
+        cluster: str | None = None,
+        prune: bool = False,
+    ) -> DefinitionsPlan:
+        """Compare definitions with a cluster, and plan the changes; changes nothing.
+
+        With `prune`, topics and groups that the cluster has and the definitions have
+        not are deleted, except groups with members online. Before you apply the result,
+        check its `changes` and their reasons.
+        """
+        from rmqcli.admin.definitions.apply import plan_definitions
+
+        return plan_definitions(self._client, definitions, cluster=cluster, prune=prune)
+
+    @_typed
+    def apply_definitions(self, planned: DefinitionsPlan) -> DefinitionsResult:
+        """Carry out a plan, and read back what each broker has.
+
+        Raises RefusedError, before anything is changed, when the cluster has changed
+        since the plan was made. The result reports later failures.
+        """
+        from rmqcli.admin.definitions.apply import apply_definitions
+
+        return apply_definitions(self._client, planned)
 
     def brokers(self) -> list[BrokerRow]:
         """List all brokers with their runtime information.

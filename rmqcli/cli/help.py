@@ -64,6 +64,7 @@ GUIDES = (
     "dead-letters",
     "administration",
     "changes",
+    "defining",
     "monitoring",
     "exporting",
     "lakehouse",

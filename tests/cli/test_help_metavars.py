@@ -59,7 +59,7 @@ def metavars():
 
 
 def is_well_named(metavar):
-    if "|" in metavar and metavar == metavar.lower():
+    if metavar == "json" or ("|" in metavar and metavar == metavar.lower()):
         return True  # choices, as users type them
     words = re.findall(r"[A-Za-z]+", metavar)
     return bool(words) and NOUNS.issuperset(words)

@@ -5,12 +5,16 @@ Source: AdminBrokerProcessor of the broker.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
+from rmqcli.units import counted
 from rmqcli.wire.bodies.config import (
+    CreateTopicListRequestBody,
     KVTable,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     SubscriptionGroupNames,
     SubscriptionGroupWrapper,
     TopicConfig,
@@ -25,10 +29,10 @@ from rmqcli.wire.headers.config import (
     DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
 )
-from rmqcli.wire.version import V5_0_0
+from rmqcli.wire.version import V5_0_0, V5_3_0, V5_3_1
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from rmqcli.api.call import Call
     from rmqcli.wire.bodies.ha import HARuntimeInfo
@@ -67,8 +71,17 @@ def update_and_create_topic(
     Attributes are written as changes, `+k=v`, and `-k` for those in `removed`; a broker
     before 5.0 ignores them.
     """
-    changes = [f"+{k}={v}" for k, v in config.attributes.items()]
-    attributes = ",".join([*changes, *(f"-{name}" for name in removed)])
+    attributes = {f"+{name}": value for name, value in config.attributes.items()}
+    attributes |= {f"-{name}": "" for name in removed}
+    return put_topic(replace(config, attributes=attributes))
+
+
+def put_topic(config: TopicConfig) -> Call[None]:
+    """As `update_and_create_topic`, with attributes that are changes already.
+
+    `+name` sets one to its value, and `-name` removes one; its value is empty.
+    """
+    attributes = ",".join(f"{k}={v}" if v else k for k, v in config.attributes.items())
     return make_call(
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         nothing,
@@ -84,6 +97,21 @@ def update_and_create_topic(
             order=config.order,
             attributes=attributes or None,
         ),
+    )
+
+
+def create_topics(configs: Sequence[TopicConfig]) -> Call[None]:
+    """Create topics on this master, or change them (5.3); attributes as in `put_topic`.
+
+    A broker stores none of them if it refuses a name, and may have stored those before
+    one whose attributes it refuses.
+    """
+    return make_call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        nothing,
+        what=f"settings of {counted(len(configs), 'topic')}",
+        body=encode_body(CreateTopicListRequestBody(topic_config_list=list(configs))),
+        needs_version=V5_3_0,
     )
 
 
@@ -104,6 +132,15 @@ def get_all_subscription_group_config() -> Call[dict[str, SubscriptionGroupConfi
         lambda answer: (
             decode_body(SubscriptionGroupWrapper, answer.body).subscription_group_table
         ),
+        what="settings of all groups",
+    )
+
+
+def get_subscription_groups() -> Call[SubscriptionGroupWrapper]:
+    """Every consumer group's settings, and which groups may not read which topics."""
+    return make_call(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        lambda answer: decode_body(SubscriptionGroupWrapper, answer.body),
         what="settings of all groups",
     )
 
@@ -138,12 +175,31 @@ def get_subscription_group_names() -> Call[list[str]]:
 def update_and_create_subscription_group(
     config: SubscriptionGroupConfig,
 ) -> Call[None]:
-    """Create a group on this master, or replace all its settings."""
+    """Create a group on this master, or replace its settings.
+
+    Attributes are changes: `+name` sets one, and `-name` removes one.
+    """
     return make_call(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         nothing,
         what=f"creation of group {config.group_name}",
         body=encode_body(config),
+    )
+
+
+def create_subscription_groups(
+    configs: Sequence[SubscriptionGroupConfig],
+) -> Call[None]:
+    """Create groups on this master, or replace their settings (5.3.1).
+
+    Attributes are changes, as in `put_subscription_group`.
+    """
+    return make_call(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        nothing,
+        what=f"settings of {counted(len(configs), 'group')}",
+        body=encode_body(SubscriptionGroupList(group_config_list=list(configs))),
+        needs_version=V5_3_1,
     )
 
 

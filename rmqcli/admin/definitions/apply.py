@@ -1,0 +1,598 @@
+"""Plans, applies and verifies definitions.
+
+A plan is made from what the brokers have, and made again before it is applied: if it is
+another one then, nothing is changed. Brokers of 5.3 and later take many topics in one
+request, and of 5.3.1 many groups; to others, requests go in small batches. There is no
+transaction: changes that succeeded stay, and applying the same file again does the
+rest. The result of each change is what its broker has afterwards, not what it answered.
+
+Source: AdminBrokerProcessor.updateAndCreateTopicList and
+updateAndCreateSubscriptionGroupList in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.definitions.compare import (
+    ClusterEntries,
+    DefinitionChange,
+    compare,
+    merged,
+)
+from rmqcli.admin.definitions.read import read_cluster
+from rmqcli.admin.definitions.settings import changed_group, changed_topic
+from rmqcli.admin.topics import NAMESPACE_ORDER_TOPIC_CONFIG, RemovedQueues
+from rmqcli.api.calls.config import (
+    create_subscription_groups,
+    create_topics,
+    delete_subscription_group,
+    delete_topic_in_broker,
+    put_topic,
+    update_and_create_subscription_group,
+)
+from rmqcli.api.calls.consumer import get_consumer_connection_list
+from rmqcli.api.calls.namesrv import (
+    delete_kv_config,
+    delete_topic_in_namesrv,
+    get_all_topic_list,
+    put_kv_config,
+)
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.runner import run_task
+from rmqcli.clock import Deadline
+from rmqcli.errors import BrokerError, PartialError, RefusedError, RmqError
+from rmqcli.hint import Hint, Setting
+from rmqcli.tasks import Sleep
+from rmqcli.units import counted
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.version import V5_3_0, V5_3_1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rmqcli.admin.definitions.model import Definitions, Kind
+    from rmqcli.admin.definitions.settings import Value
+    from rmqcli.api.call import Call
+    from rmqcli.api.client import Client
+    from rmqcli.tasks import Task
+
+#: Topics or groups in one request.
+_LIST_MAX: Final = 200
+#: Requests that a broker has at a time.
+_BATCH: Final = 32
+_LISTED_POLL_MS: Final = 100
+
+Result = Literal["created", "changed", "deleted", "skipped", "failed"]
+_DONE: Final[Mapping[str, Result]] = {
+    "create": "created",
+    "change": "changed",
+    "delete": "deleted",
+    "skip": "skipped",
+}
+ConfigT = TypeVar("ConfigT", TopicConfig, SubscriptionGroupConfig)
+NameT = TypeVar("NameT")
+T = TypeVar("T")
+#: kind, name, broker
+_Key = tuple["Kind", str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionsPlan:
+    """What applying definitions to a cluster would change; nothing is changed yet.
+
+    `changes` also has what is skipped, with the reason, and what only the cluster has
+    (`extra`). `errors` are those of brokers that did not answer: nothing is planned
+    there.
+    """
+
+    definitions: Definitions = field(hash=False)
+    cluster: str
+    prune: bool
+    changes: tuple[DefinitionChange, ...]
+    errors: Mapping[str, RmqError] = field(hash=False)
+
+    @property
+    def work(self) -> list[DefinitionChange]:
+        """What is to be done: without what is skipped, and what is extra."""
+        return [each for each in self.changes if each.action not in ("skip", "extra")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionResult:
+    """The outcome of a change on brokers, as they were read back.
+
+    `error` says why it failed or was skipped; `cause` is the broker's error, if it had
+    one.
+    """
+
+    result: Result
+    kind: Kind
+    name: str
+    brokers: tuple[str, ...]
+    error: str | None = None
+    cause: RmqError | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionsResult:
+    """The outcome of all changes; `unlisted` are new topics that no name server lists.
+
+    `errors` are those of brokers that did not answer, before or after.
+    """
+
+    results: tuple[DefinitionResult, ...]
+    errors: Mapping[str, RmqError] = field(hash=False)
+    unlisted: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the cluster now is as the file says."""
+        return not self.errors and all(
+            each.result not in ("failed", "skipped") for each in self.results
+        )
+
+
+def plan_definitions(
+    client: Client,
+    definitions: Definitions,
+    *,
+    cluster: str | None = None,
+    prune: bool = False,
+) -> DefinitionsPlan:
+    """Compare `definitions` with a cluster, and plan the changes.
+
+    With `prune`, what only the cluster has is deleted; groups with members online are
+    not. Raises RefusedError with `prune` when a broker does not answer.
+    """
+    return _plan(client, definitions, cluster=cluster, prune=prune)[0]
+
+
+def _plan(
+    client: Client, definitions: Definitions, *, cluster: str | None, prune: bool
+) -> tuple[DefinitionsPlan, ClusterEntries]:
+    entries = read_cluster(client, cluster)
+    if prune:
+        for name, error in entries.errors.items():
+            raise RefusedError(
+                f"{name} did not answer, so nothing is deleted: {error.message}",
+                hint=Hint("try again later, or ", Setting("prune", None)),
+            )
+    changes = compare(definitions, entries)
+    if prune:
+        changes = merged(_deletions(client, entries, changes))
+    changes = _with_losses(client, entries, changes)
+    plan = DefinitionsPlan(
+        definitions=definitions,
+        cluster=entries.cluster,
+        prune=prune,
+        changes=tuple(changes),
+        errors=entries.errors,
+    )
+    return plan, entries
+
+
+def _deletions(
+    client: Client, entries: ClusterEntries, changes: Iterable[DefinitionChange]
+) -> Iterable[DefinitionChange]:
+    """Turn what is extra into deletions, or into what is skipped."""
+    changes = list(changes)
+    asked = {
+        (each.name, broker): (
+            entries.brokers[broker].address,
+            get_consumer_connection_list(each.name),
+        )
+        for each in changes
+        if each.action == "extra" and each.kind == "group"
+        for broker in each.brokers
+    }
+    members: dict[str, str] = {}
+    for part in _parts(asked.items(), _BATCH):
+        for (group, broker), answer in ask_many(client, dict(part)).items():
+            if isinstance(answer, RmqError):
+                members[group] = f"{broker} did not tell its members: {answer.message}"
+            elif answer is not None and answer.connections:
+                members[group] = f"{counted(len(answer.connections), 'member')} online"
+    for each in changes:
+        if each.action != "extra":
+            yield each
+        elif each.reason is not None:
+            yield replace(each, action="skip")
+        elif each.kind == "group" and each.name in members:
+            yield replace(each, action="skip", reason=members[each.name])
+        else:
+            yield replace(each, action="delete")
+
+
+def _with_losses(
+    client: Client, entries: ClusterEntries, changes: Sequence[DefinitionChange]
+) -> list[DefinitionChange]:
+    """Say which messages and offsets are lost by deletions and by fewer queues."""
+    kept = {index: _queues_kept(each) for index, each in enumerate(changes)}
+    asked = {
+        (index, broker): (
+            entries.brokers[broker].address,
+            get_topic_stats_info(changes[index].name),
+        )
+        for index, count in kept.items()
+        if count is not None
+        for broker in changes[index].brokers
+    }
+    lost: dict[int, list[RemovedQueues | None]] = {}
+    for part in _parts(asked.items(), _BATCH):
+        for (index, broker), answer in ask_many(client, dict(part)).items():
+            first = kept[index] or 0
+            config = entries.brokers[broker].topics[changes[index].name]
+            messages = None
+            if not isinstance(answer, RmqError):
+                messages = sum(
+                    max(0, offset.max_offset - offset.min_offset)
+                    for queue, offset in answer.items()
+                    if queue.queue_id >= first
+                )
+            lost.setdefault(index, []).append(
+                RemovedQueues(
+                    broker_name=broker,
+                    first=first,
+                    last=max(config.read_queue_nums, config.write_queue_nums) - 1,
+                    messages=messages,
+                )
+            )
+    return [
+        replace(each, reason=_loss(each, lost.get(index, [])) or each.reason)
+        for index, each in enumerate(changes)
+    ]
+
+
+def _queues_kept(change: DefinitionChange) -> int | None:
+    """Return how many queues remain readable; None if none is removed."""
+    if change.action == "delete" and change.kind == "topic":
+        return 0
+    for each in change.settings:
+        if change.action == "change" and each.setting == "read_queue_nums":
+            now, wanted = each.now, each.wanted
+            if isinstance(now, int) and isinstance(wanted, int) and wanted < now:
+                return wanted
+    return None
+
+
+def _loss(change: DefinitionChange, lost: Sequence[RemovedQueues | None]) -> str | None:
+    removed = [each for each in lost if each is not None and each.messages != 0]
+    if change.action == "delete":
+        if change.kind == "group":
+            return "with its offsets"
+        if any(each.messages is None for each in removed):
+            return "with an unknown number of messages"
+        count = sum(each.messages or 0 for each in removed)
+        return f"with {counted(count, 'message')}"
+    if removed:
+        return f"consumers can no longer read {'; '.join(map(str, removed))}"
+    return None
+
+
+def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResult:
+    """Carry out a plan, and read back what the brokers have.
+
+    Raises RefusedError, before anything is changed, when the cluster has changed since
+    the plan was made. The result reports later failures.
+    """
+    again, entries = _plan(
+        client, plan.definitions, cluster=plan.cluster, prune=plan.prune
+    )
+    if _bare(again.changes) != _bare(plan.changes):
+        raise RefusedError(
+            f"cluster {plan.cluster} has changed since the plan was made: nothing was"
+            " changed",
+            hint="look at the new plan",
+        )
+    errors: dict[_Key, RmqError] = {}
+    if plan.work:
+        _fix_orders(client, entries, plan.work)
+        errors = _write(client, entries, plan.work)
+        errors |= _delete(client, entries, plan.work)
+    after = _read_back(client, plan) if plan.work else entries
+    left = {
+        (each.kind, each.name, broker): each
+        for each in compare(plan.definitions, after)
+        for broker in each.brokers
+        if each.action in ("create", "change")
+        or (plan.prune and each.action == "extra")
+    }
+    results = merged_results(
+        _result(change, broker, errors, left, after)
+        for change in plan.changes
+        if change.action != "extra"
+        for broker in change.brokers
+    )
+    created = {
+        each.name
+        for each in results
+        if each.kind == "topic" and each.result == "created"
+    }
+    return DefinitionsResult(
+        results=tuple(results),
+        errors={**plan.errors, **after.errors},
+        unlisted=tuple(sorted(_unlisted(client, created))),
+    )
+
+
+def _read_back(client: Client, plan: DefinitionsPlan) -> ClusterEntries:
+    """Return what the cluster has now; nothing but the error when none answers."""
+    try:
+        return read_cluster(client, plan.cluster)
+    except RmqError as error:
+        brokers = {name for each in plan.work for name in each.brokers}
+        errors = dict.fromkeys(sorted(brokers), error)
+        return ClusterEntries(cluster=plan.cluster, brokers={}, errors=errors)
+
+
+def _bare(changes: Iterable[DefinitionChange]) -> list[DefinitionChange]:
+    """Return changes without reasons: these count messages, which may be more now."""
+    return [replace(each, reason=None) for each in changes]
+
+
+def _result(
+    change: DefinitionChange,
+    broker: str,
+    errors: Mapping[_Key, RmqError],
+    left: Mapping[_Key, DefinitionChange],
+    after: ClusterEntries,
+) -> DefinitionResult:
+    key = (change.kind, change.name, broker)
+    result: Result = _DONE[change.action]
+    error = change.reason if change.action == "skip" else None
+    cause = errors.get(key) or after.errors.get(broker)
+    if change.action != "skip":
+        if broker not in after.brokers:
+            result = "failed"
+            said = "it left the cluster" if cause is None else cause.message
+            error = f"whether it was {_DONE[change.action]} is not known: {said}"
+        elif key in left:
+            result, error = "failed", _failure(cause, left[key])
+    return DefinitionResult(
+        result=result,
+        kind=change.kind,
+        name=change.name,
+        brokers=(broker,),
+        error=error,
+        cause=cause if result == "failed" else None,
+    )
+
+
+def _failure(error: RmqError | None, left: DefinitionChange) -> str:
+    if error is not None:
+        return error.message
+    if left.action == "extra":
+        return "the broker still has it"
+    if left.action == "create":
+        return "the broker does not have it"
+    names = ", ".join(each.setting for each in left.settings)
+    return f"the broker has another value of {names}"
+
+
+def merged_results(results: Iterable[DefinitionResult]) -> list[DefinitionResult]:
+    """Join results that differ only in their brokers; failures come first."""
+    joined: dict[DefinitionResult, list[str]] = {}
+    for each in results:
+        joined.setdefault(replace(each, brokers=()), []).extend(each.brokers)
+    found = [
+        replace(each, brokers=tuple(sorted(brokers)))
+        for each, brokers in joined.items()
+    ]
+    order = ("failed", "skipped")
+    return sorted(
+        found, key=lambda each: order.index(each.result) if each.result in order else 9
+    )
+
+
+def _write(
+    client: Client, entries: ClusterEntries, work: Iterable[DefinitionChange]
+) -> dict[_Key, RmqError]:
+    """Create and change topics and groups; return the errors of those that failed."""
+    topics: dict[str, dict[str, TopicConfig]] = {}
+    groups: dict[str, dict[str, SubscriptionGroupConfig]] = {}
+    for change in work:
+        if change.action not in ("create", "change"):
+            continue
+        settings = {each.setting: each.wanted for each in change.settings}
+        for broker in change.brokers:
+            has, name = entries.brokers[broker], change.name
+            if change.kind == "topic":
+                topic = changed_topic(name, has.topics.get(name), settings)
+                topics.setdefault(broker, {})[name] = topic
+            else:
+                group = changed_group(name, has.groups.get(name), settings)
+                groups.setdefault(broker, {})[name] = group
+    errors: dict[_Key, RmqError] = {}
+    found = _put(client, entries, topics, put_topic, create_topics, V5_3_0)
+    errors |= {("topic", name, broker): e for (name, broker), e in found.items()}
+    found = _put(
+        client,
+        entries,
+        groups,
+        update_and_create_subscription_group,
+        create_subscription_groups,
+        V5_3_1,
+    )
+    return errors | {("group", name, broker): e for (name, broker), e in found.items()}
+
+
+def _put(
+    client: Client,
+    entries: ClusterEntries,
+    wanted: Mapping[str, Mapping[str, ConfigT]],
+    single: Callable[[ConfigT], Call[None]],
+    several: Callable[[Sequence[ConfigT]], Call[None]],
+    several_since: int,
+) -> dict[tuple[str, str], RmqError]:
+    """Send configurations to brokers, as lists to those that take lists."""
+    addresses = {name: broker.address for name, broker in entries.brokers.items()}
+    lists = {
+        broker: [
+            (tuple(part), several([configs[name] for name in part]))
+            for part in _parts(configs, _LIST_MAX)
+        ]
+        for broker, configs in wanted.items()
+        if entries.brokers[broker].version >= several_since and len(configs) > 1
+    }
+    failed = _send(client, addresses, lists, batch=1)
+    errors: dict[tuple[str, str], RmqError] = {}
+    singles: dict[str, list[tuple[str, Call[None]]]] = {
+        broker: [(name, single(config)) for name, config in configs.items()]
+        for broker, configs in wanted.items()
+        if broker not in lists
+    }
+    for (names, broker), error in failed.items():
+        for name in names:
+            if isinstance(error, BrokerError):
+                # A broker refuses a whole list for one entry, and may have stored some.
+                call = single(wanted[broker][name])
+                singles.setdefault(broker, []).append((name, call))
+            else:
+                errors[name, broker] = error
+    return errors | _send(client, addresses, singles, batch=_BATCH)
+
+
+def _send(
+    client: Client,
+    addresses: Mapping[str, str],
+    calls: Mapping[str, Sequence[tuple[NameT, Call[None]]]],
+    *,
+    batch: int,
+) -> dict[tuple[NameT, str], RmqError]:
+    """Send each server its calls, `batch` at a time; return the errors.
+
+    A server that does not answer gets no further calls.
+    """
+    errors: dict[tuple[NameT, str], RmqError] = {}
+    silent: dict[str, RmqError] = {}
+    rounds = max((len(each) for each in calls.values()), default=0)
+    for start in range(0, rounds, batch):
+        questions = {}
+        for server, all_of_it in calls.items():
+            for name, call in all_of_it[start : start + batch]:
+                if server in silent:
+                    errors[name, server] = silent[server]
+                else:
+                    questions[name, server] = (addresses[server], call)
+        for (name, server), answer in ask_many(client, questions).items():
+            if answer is None:
+                continue
+            errors[name, server] = answer
+            if not isinstance(answer, BrokerError):
+                silent[server] = answer
+    return errors
+
+
+def _delete(
+    client: Client, entries: ClusterEntries, work: Iterable[DefinitionChange]
+) -> dict[_Key, RmqError]:
+    """Delete topics and groups: on brokers first, and topics then in name servers."""
+    calls: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
+    topics = []
+    for change in work:
+        if change.action != "delete":
+            continue
+        call = delete_subscription_group(change.name)
+        if change.kind == "topic":
+            call = delete_topic_in_broker(change.name)
+            topics.append(change.name)
+        for broker in change.brokers:
+            calls.setdefault(broker, []).append(((change.kind, change.name), call))
+    addresses = {name: broker.address for name, broker in entries.brokers.items()}
+    found = _send(client, addresses, calls, batch=_BATCH)
+    errors = {(kind, name, broker): e for ((kind, name), broker), e in found.items()}
+    failed = {name for kind, name, _ in errors if kind == "topic"}
+    gone = [name for name in topics if name not in failed]
+    servers = {address: address for address in client.config.namesrv}
+    for make in (
+        # Its errors do not matter: most topics have no such entry.
+        lambda name: delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name),
+        delete_topic_in_namesrv,
+    ):
+        requests = {server: [(name, make(name)) for name in gone] for server in servers}
+        _send(client, servers, requests, batch=_BATCH)
+    return errors
+
+
+def _fix_orders(
+    client: Client, entries: ClusterEntries, work: Iterable[DefinitionChange]
+) -> None:
+    """Store the fixed queues of ordered topics in every name server.
+
+    Brokers of 4.x take it from there, when they register, whether a topic is ordered.
+    Raises PartialError when a name server does not store it.
+    """
+    queues: dict[str, dict[str, Value]] = {}
+    for change in work:
+        if change.kind != "topic" or change.action not in ("create", "change"):
+            continue
+        settings = {each.setting: each.wanted for each in change.settings}
+        if "order" not in settings and "write_queue_nums" not in settings:
+            continue
+        has = queues.setdefault(change.name, _ordered_queues(entries, change.name))
+        for broker in change.brokers:
+            known = entries.brokers[broker].topics.get(change.name)
+            topic = changed_topic(change.name, known, settings)
+            has.pop(broker, None)
+            if topic.order:
+                has[broker] = topic.write_queue_nums
+    calls, removals = [], []
+    for name, has in queues.items():
+        text = ";".join(f"{broker}:{count}" for broker, count in sorted(has.items()))
+        if has:
+            call = put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name, text)
+            calls.append((name, call))
+        elif _ordered_queues(entries, name):
+            call = delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name)
+            removals.append((name, call))
+    servers = {address: address for address in client.config.namesrv}
+    # There may be no such entry, which is an error.
+    _send(client, servers, dict.fromkeys(servers, removals), batch=_BATCH)
+    failed = _send(client, servers, dict.fromkeys(servers, calls), batch=_BATCH)
+    for (name, server), error in failed.items():
+        raise PartialError(
+            f"name server {server} did not store the fixed queues of topic {name}, so"
+            f" no broker was changed: {error.message}",
+            hint=error.hint,
+        )
+
+
+def _ordered_queues(entries: ClusterEntries, topic: str) -> dict[str, Value]:
+    """Return the number of queues on each broker where a topic is ordered now."""
+    return {
+        name: broker.topics[topic].write_queue_nums
+        for name, broker in entries.brokers.items()
+        if topic in broker.topics and broker.topics[topic].order
+    }
+
+
+def _unlisted(client: Client, topics: set[str]) -> set[str]:
+    """Wait until the name server lists all `topics`; return those that it does not."""
+    if not topics:
+        return set()
+    deadline = Deadline(client.clock, client.config.timeout_ms)
+    return run_task(client, _await_listed(client, topics, deadline))
+
+
+def _parts(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    rest = iter(items)
+    while part := tuple(islice(rest, size)):
+        yield part
+
+
+def _await_listed(
+    client: Client, topics: set[str], deadline: Deadline
+) -> Task[set[str]]:
+    while True:
+        try:
+            listed = yield from client.ask_namesrvs(get_all_topic_list())
+        except BrokerError:  # 5.x can be configured to refuse this request
+            return set()
+        missing = topics - set(listed)
+        if not missing or deadline.is_over():
+            return missing
+        yield Sleep(min(_LISTED_POLL_MS, deadline.left_ms()))

@@ -1,0 +1,238 @@
+"""Compares definitions with what a cluster has: what is missing, different, too much.
+
+A difference that cannot be ended, because a broker's version does not know a setting
+for example, has the reason. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from rmqcli.admin.definitions.model import (
+    RULES,
+    Definition,
+    Definitions,
+    sorted_definitions,
+)
+from rmqcli.wire.version import version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.admin.definitions.model import Kind
+    from rmqcli.admin.definitions.settings import Settings, Value
+    from rmqcli.errors import RmqError
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+
+#: `create`: the cluster lacks it. `change`: it has other settings. `extra`: only the
+#: cluster has it. `delete`: an extra one that is to be deleted. `skip`: the file asks
+#: for something that this cluster cannot have, or that is not done.
+Action = Literal["delete", "create", "change", "skip", "extra"]
+_ACTIONS: Final[tuple[Action, ...]] = ("delete", "create", "change", "skip", "extra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEntries:
+    """What one broker has: the settings of each topic and group, by kind and name.
+
+    `topics` and `groups` are the same as the broker sent them.
+    """
+
+    broker_name: str
+    address: str
+    version: int
+    entries: Mapping[Kind, Mapping[str, Settings]] = field(hash=False)
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict, hash=False)
+    groups: Mapping[str, SubscriptionGroupConfig] = field(
+        default_factory=dict, hash=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterEntries:
+    """What a cluster has. `errors` are those of brokers that did not answer."""
+
+    cluster: str
+    brokers: Mapping[str, BrokerEntries] = field(hash=False)
+    errors: Mapping[str, RmqError] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingDifference:
+    """A setting as it is, and as the file has it; None for what is not there."""
+
+    setting: str
+    now: Value = field(hash=False)
+    wanted: Value = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionChange:
+    """One difference between the file and brokers, and what is done about it.
+
+    `reason` says why it is skipped, or what else follows from the change.
+    """
+
+    action: Action
+    kind: Kind
+    name: str
+    brokers: tuple[str, ...]
+    settings: tuple[SettingDifference, ...] = field(default=(), hash=False)
+    reason: str | None = None
+
+
+def compare(
+    definitions: Definitions, cluster: ClusterEntries
+) -> list[DefinitionChange]:
+    """Return all differences, sorted; those that brokers share are one.
+
+    Brokers that did not answer are left out, and kinds of which the file has no
+    section.
+    """
+    found: list[DefinitionChange] = []
+    named: set[tuple[Kind, str]] = set()
+    on: dict[tuple[Kind, str, str], Definition] = {}
+    for each in definitions.definitions:
+        named.add((each.kind, each.name))
+        for broker_name in cluster.brokers if each.brokers is None else each.brokers:
+            if broker_name in cluster.brokers:
+                on[each.kind, each.name, broker_name] = each
+            elif broker_name not in cluster.errors:
+                found.append(
+                    DefinitionChange(
+                        action="skip",
+                        kind=each.kind,
+                        name=each.name,
+                        brokers=(broker_name,),
+                        reason=f"cluster {cluster.cluster} has no broker {broker_name}",
+                    )
+                )
+    for (_, _, broker_name), each in on.items():
+        found += _differences(each, cluster.brokers[broker_name])
+    for broker in cluster.brokers.values():
+        for kind in definitions.kinds:
+            for name in broker.entries[kind]:
+                if (kind, name, broker.broker_name) in on:
+                    continue
+                reason = None
+                if (kind, name) in named:
+                    reason = "the file has it on other brokers only"
+                found.append(
+                    DefinitionChange(
+                        action="extra",
+                        kind=kind,
+                        name=name,
+                        brokers=(broker.broker_name,),
+                        reason=reason,
+                    )
+                )
+    return merged(found)
+
+
+def _differences(
+    wanted: Definition, broker: BrokerEntries
+) -> Iterable[DefinitionChange]:
+    """Yield what to change on a broker, and what its version cannot have."""
+    rules = RULES[wanted.kind]
+    known = broker.entries[wanted.kind].get(wanted.name)
+    possible: list[SettingDifference] = []
+    skipped: dict[int, list[SettingDifference]] = {}
+    for name, value in wanted.settings.items():
+        rule = rules[name]
+        if broker.version < rule.since:
+            if value != rule.default:
+                skipped.setdefault(rule.since, []).append(
+                    SettingDifference(setting=name, now=None, wanted=value)
+                )
+        elif known is None or known.get(name) != value:
+            now = None if known is None else known.get(name)
+            possible.append(SettingDifference(setting=name, now=now, wanted=value))
+    change = DefinitionChange(
+        action="create" if known is None else "change",
+        kind=wanted.kind,
+        name=wanted.name,
+        brokers=(broker.broker_name,),
+        settings=tuple(possible),
+    )
+    if known is None or possible:
+        yield change
+    for since, settings in skipped.items():
+        yield replace(
+            change,
+            action="skip",
+            settings=tuple(settings),
+            reason=f"{', '.join(each.setting for each in settings)}: needs RocketMQ"
+            f" {version_name(since)}, and the broker has"
+            f" {version_name(broker.version)}",
+        )
+
+
+def merged(changes: Iterable[DefinitionChange]) -> list[DefinitionChange]:
+    """Join changes that differ only in their brokers, and sort all."""
+    joined: dict[tuple[object, ...], list[DefinitionChange]] = {}
+    for each in changes:
+        key = (each.action, each.kind, each.name, repr(each.settings), each.reason)
+        joined.setdefault(key, []).append(each)
+    found = [
+        replace(
+            same[0], brokers=tuple(sorted(n for each in same for n in each.brokers))
+        )
+        for same in joined.values()
+    ]
+    return sorted(
+        found,
+        key=lambda each: (
+            _ACTIONS.index(each.action),
+            list(RULES).index(each.kind),
+            each.name,
+            each.brokers,
+        ),
+    )
+
+
+def definitions_of(
+    cluster: ClusterEntries, kinds: Iterable[Kind], left_out: Iterable[str] = ()
+) -> Definitions:
+    """Return the definitions of a cluster, as an export writes them.
+
+    One that is the same on all brokers names none.
+    """
+    kinds = tuple(kinds)
+    found: list[Definition] = []
+    for kind in kinds:
+        names = {n for broker in cluster.brokers.values() for n in broker.entries[kind]}
+        for name in names:
+            found += _of_one(cluster, kind, name)
+    return Definitions(
+        definitions=sorted_definitions(found),
+        kinds=kinds,
+        cluster=cluster.cluster,
+        versions={
+            each.broker_name: version_name(each.version)
+            for each in cluster.brokers.values()
+        },
+        left_out=tuple(left_out),
+    )
+
+
+def _of_one(cluster: ClusterEntries, kind: Kind, name: str) -> Iterable[Definition]:
+    same: list[tuple[Settings, list[str]]] = []
+    for broker_name, broker in sorted(cluster.brokers.items()):
+        settings = broker.entries[kind].get(name)
+        if settings is None:
+            continue
+        for known, brokers in same:
+            if known == settings:
+                brokers.append(broker_name)
+                break
+        else:
+            same.append((settings, [broker_name]))
+    for settings, brokers in same:
+        is_everywhere = len(brokers) == len(cluster.brokers)
+        yield Definition(
+            kind=kind,
+            name=name,
+            settings=settings,
+            brokers=None if is_everywhere else tuple(brokers),
+        )

@@ -1,0 +1,197 @@
+"""The settings of topics and groups as JSON values, and which values are possible.
+
+A setting that a broker's version does not know is absent from what it has. Pure.
+
+Source: TopicConfig, SubscriptionGroupConfig in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.version import V4_0_0, V5_0_0, V5_1_3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: JSON values; of numbers only ints.
+Value: TypeAlias = "str | int | bool | list[Value] | dict[str, Value] | None"
+Settings: TypeAlias = "Mapping[str, Value]"
+
+_INT32_MAX: Final = 2**31 - 1
+#: RocketMQ's numbers of permissions, and their names.
+_PERMS: Final = {0: "none", 2: "w", 4: "r", 6: "rw"}
+_PERM_MAX: Final = 15
+_ATTRIBUTES_MAX: Final = 100
+#: The key of a group's retry policy in its JSON.
+_RETRY_POLICY: Final = "groupRetryPolicy"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRule:
+    """A setting: a new entry's value, the fault of a value, and since when it exists.
+
+    `fault` returns what a value must be if it is not that, and else None.
+    """
+
+    default: Value
+    fault: Callable[[object], str | None]
+    since: int = V4_0_0
+
+
+def _is_bool(value: object) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
+def _range(low: int, high: int) -> Callable[[object], str | None]:
+    def fault(value: object) -> str | None:
+        if type(value) is int and low <= value <= high:
+            return None
+        return f"must be a number from {low} to {high}"
+
+    return fault
+
+
+def _is_perm(value: object) -> str | None:
+    if value in _PERMS.values() or (type(value) is int and 0 <= value <= _PERM_MAX):
+        return None
+    return "must be rw, r, w or none"
+
+
+def _is_filter_type(value: object) -> str | None:
+    words = ("SINGLE_TAG", "MULTI_TAG")
+    return None if value in words else "must be SINGLE_TAG or MULTI_TAG"
+
+
+def _is_attributes(value: object) -> str | None:
+    if not isinstance(value, dict) or len(value) > _ATTRIBUTES_MAX:
+        return "must be an object with texts"
+    for name, text in value.items():
+        if not isinstance(text, str) or not name or not text:
+            return "must be an object with texts that are not empty"
+        if any(sign in f"{name}{text}" for sign in ",=+") or name.startswith("-"):
+            return "must have no name or value with a comma, = or +"
+    return None
+
+
+def _is_object(value: object) -> str | None:
+    return None if isinstance(value, dict) else "must be an object"
+
+
+TOPIC_SETTINGS: Final[dict[str, SettingRule]] = {
+    "read_queue_nums": SettingRule(8, _range(1, 65_535)),
+    "write_queue_nums": SettingRule(8, _range(1, 65_535)),
+    "perm": SettingRule("rw", _is_perm),
+    "order": SettingRule(False, _is_bool),
+    "topic_filter_type": SettingRule("SINGLE_TAG", _is_filter_type),
+    "topic_sys_flag": SettingRule(0, _range(0, _INT32_MAX)),
+    "attributes": SettingRule({}, _is_attributes, V5_0_0),
+}
+GROUP_SETTINGS: Final[dict[str, SettingRule]] = {
+    "consume_enable": SettingRule(True, _is_bool),
+    "consume_from_min_enable": SettingRule(True, _is_bool),
+    "consume_broadcast_enable": SettingRule(True, _is_bool),
+    "consume_message_orderly": SettingRule(False, _is_bool, V5_0_0),
+    "retry_queue_nums": SettingRule(1, _range(1, 65_535)),
+    "retry_max_times": SettingRule(16, _range(-1, _INT32_MAX)),
+    "broker_id": SettingRule(0, _range(0, _INT32_MAX)),
+    "which_broker_when_consume_slowly": SettingRule(1, _range(0, _INT32_MAX)),
+    "notify_consumer_ids_changed_enable": SettingRule(True, _is_bool),
+    "group_sys_flag": SettingRule(0, _range(0, _INT32_MAX), V5_0_0),
+    "consume_timeout_minute": SettingRule(15, _range(0, _INT32_MAX), V5_0_0),
+    "retry_policy": SettingRule({"type": "CUSTOMIZED"}, _is_object, V5_0_0),
+    "attributes": SettingRule({}, _is_attributes, V5_1_3),
+}
+
+
+def topic_settings(config: TopicConfig, version: int) -> dict[str, Value]:
+    """Return the settings of a topic on a broker of this version."""
+    values: dict[str, Value] = {
+        "read_queue_nums": config.read_queue_nums,
+        "write_queue_nums": config.write_queue_nums,
+        "perm": _PERMS.get(config.perm, config.perm),
+        "order": config.order,
+        "topic_filter_type": config.topic_filter_type,
+        "topic_sys_flag": config.topic_sys_flag,
+        "attributes": dict(sorted(config.attributes.items())),
+    }
+    return _known(values, TOPIC_SETTINGS, version)
+
+
+def group_settings(config: SubscriptionGroupConfig, version: int) -> dict[str, Value]:
+    """Return the settings of a group on a broker of this version."""
+    values: dict[str, Value] = {
+        name: getattr(config, name)
+        for name in GROUP_SETTINGS
+        if name not in ("attributes", "retry_policy")
+    }
+    values["retry_policy"] = config.raw.get(  # type: ignore[assignment]  # it was JSON
+        _RETRY_POLICY, GROUP_SETTINGS["retry_policy"].default
+    )
+    values["attributes"] = dict(sorted(config.attributes.items()))
+    return _known(values, GROUP_SETTINGS, version)
+
+
+def _known(
+    values: dict[str, Value], rules: Mapping[str, SettingRule], version: int
+) -> dict[str, Value]:
+    return {name: values[name] for name, rule in rules.items() if version >= rule.since}
+
+
+def changed_topic(
+    name: str, known: TopicConfig | None, settings: Settings
+) -> TopicConfig:
+    """Return a topic's settings to write: a broker replaces all of them.
+
+    Its attributes are changes: `+name` sets one and `-name` removes it.
+    """
+    config = known or TopicConfig(
+        topic_name=name, read_queue_nums=8, write_queue_nums=8
+    )
+    values = dict(settings)
+    attributes = values.pop("attributes", None)
+    if "perm" in values:
+        values["perm"] = _perm_number(values["perm"])
+    return replace(
+        config,
+        **values,  # type: ignore[arg-type]  # checked when the file was read
+        attributes=_attribute_changes(config.attributes, attributes),
+    )
+
+
+def changed_group(
+    name: str, known: SubscriptionGroupConfig | None, settings: Settings
+) -> SubscriptionGroupConfig:
+    """Return a group's settings to write, as `changed_topic` does."""
+    config = known or SubscriptionGroupConfig(group_name=name)
+    values = dict(settings)
+    attributes = values.pop("attributes", None)
+    raw = dict(config.raw)
+    if "retry_policy" in values:
+        raw[_RETRY_POLICY] = values.pop("retry_policy")
+    return replace(
+        config,
+        **values,  # type: ignore[arg-type]  # checked when the file was read
+        attributes=_attribute_changes(config.attributes, attributes),
+        raw=raw,
+    )
+
+
+def _attribute_changes(known: Mapping[str, str], wanted: Value) -> dict[str, str]:
+    if not isinstance(wanted, dict):
+        return {}
+    changes = {
+        f"+{name}": str(value)
+        for name, value in wanted.items()
+        if known.get(name) != value
+    }
+    return changes | {f"-{name}": "" for name in known if name not in wanted}
+
+
+def _perm_number(value: Value) -> int:
+    for number, name in _PERMS.items():
+        if name == value:
+            return number
+    return int(value)  # type: ignore[arg-type]  # checked when the file was read

@@ -1,0 +1,325 @@
+"""`rmq definitions`: the topics and groups of a cluster as one file.
+
+The plan of an apply is for people and goes to stderr; its results go to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.confirm import confirm, confirm_by_name
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    choice_option,
+    cluster_option,
+    command_options,
+    option,
+)
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, json_line, row_of, write_whole
+from rmqcli.errors import ConfigError, ExitCode, PartialError, RmqError
+from rmqcli.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.admin.definitions.apply import DefinitionResult, DefinitionsPlan
+    from rmqcli.admin.definitions.compare import DefinitionChange
+    from rmqcli.admin.definitions.model import Definitions, Kind
+
+#: The words of --only.
+_ONLY = ("topics", "groups")
+#: Lines of a plan that are shown before the question; deletions are always shown.
+_LINES_MAX = 50
+_FILE_HELP = "File of definitions; - is stdin."
+
+
+def _shown_settings(row: Any) -> object:
+    """Return the settings of a row as text; of new entries, those with no default."""
+    from rmqcli.admin.definitions.model import RULES
+
+    rules = RULES[row["kind"]]
+    texts = [
+        f"{each['setting']} {json_line(each['now'])} -> {json_line(each['wanted'])}"
+        if row["change"] == "change"
+        else f"{each['setting']} {json_line(each['wanted'])}"
+        for each in row["settings"]
+        if row["change"] != "create" or each["wanted"] != rules[each["setting"]].default
+    ]
+    return "; ".join(texts) or None
+
+
+COLUMNS = (
+    Column(
+        "change",
+        "create, change, skip (not possible here) or extra (not in the file)",
+        value=lambda change: change.action,
+    ),
+    Column("kind", "topic or group"),
+    Column("name"),
+    Column("brokers", "brokers on which it differs", value=lambda c: list(c.brokers)),
+    Column(
+        "settings",
+        "settings that differ: setting, now and wanted",
+        value=lambda change: [
+            {"setting": each.setting, "now": each.now, "wanted": each.wanted}
+            for each in change.settings
+        ],
+        shown=_shown_settings,
+        priority=1,
+    ),
+    Column("reason", "why it is skipped, or what is lost"),
+)
+RESULT_COLUMNS = (
+    Column(
+        "result",
+        "created, changed, deleted, skipped or failed",
+        states={"failed": "bad", "skipped": "warn"},
+    ),
+    Column("kind", "topic or group"),
+    Column("name"),
+    Column(
+        "brokers", "brokers with this result", value=lambda each: list(each.brokers)
+    ),
+    Column("error", "why it failed or was skipped"),
+)
+
+
+def _only_option() -> Any:
+    return choice_option(
+        "--only", choices=_ONLY, help="Only these definitions; repeatable."
+    )
+
+
+@command_options(formats=("json",), changes=False)
+def export(
+    common: Common,
+    cluster: Annotated[
+        str | None,
+        option("--cluster", metavar="CLUSTER", help="Cluster to export."),
+    ] = None,
+    only: Annotated[list[str] | None, _only_option()] = None,
+    out: Annotated[
+        Path | None,
+        option("--out", metavar="FILE", help="Write this file; replaces an old one."),
+    ] = None,
+) -> None:
+    """Write the topics and groups of a cluster as one JSON file.
+
+    Example: rmq definitions export --out orders.json
+
+    The order of the file is stable, so that it can be kept in git. System topics, retry
+    and dead letter topics and system groups are left out. If a broker does not answer,
+    nothing is written, and the exit code is 6.
+    """
+    from rmqcli.admin.definitions.read import export_definitions
+
+    with common.open_client() as client:
+        found = export_definitions(client, cluster, _kinds(only))
+    for each in found.left_out:
+        common.messages.warn(f"not in the file: {each}")
+    text = found.to_text()
+    if out is None:
+        write_whole(text)
+        return
+    from rmqcli.files import replace_file
+
+    try:
+        replace_file(out.resolve(), text.encode())
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise RmqError(f"cannot write {out}: {reason}") from error
+    counts = Counter(each.kind for each in found.definitions)
+    common.messages.info(
+        f"wrote {out}: {_counted(counts) or 'no definitions'} of cluster"
+        f" {found.cluster}"
+    )
+
+
+@command_options(fields=COLUMNS, changes=False)
+def diff(
+    common: Common,
+    file: Annotated[str, argument(metavar="FILE", help=_FILE_HELP)],
+    cluster: Annotated[
+        str | None,
+        option("--cluster", metavar="CLUSTER", help="Cluster to compare with."),
+    ] = None,
+    only: Annotated[list[str] | None, _only_option()] = None,
+) -> int:
+    """Compare a file of definitions with a cluster.
+
+    Example: rmq definitions diff orders.json
+
+    Exit code 0: the cluster is as the file says; 1: it differs. Errors have exit codes
+    of their own, from 2 on; with 6 a broker did not answer.
+    """
+    from rmqcli.admin.definitions.apply import plan_definitions
+
+    wanted = _read(file, only)
+    with common.open_client() as client:
+        plan = plan_definitions(client, wanted, cluster=cluster)
+    rows = [row_of(COLUMNS, each) for each in plan.changes]
+    show_list(
+        common,
+        rows,
+        columns=COLUMNS,
+        none=f"cluster {plan.cluster} is as {file} says",
+        is_complete=not plan.errors,
+    )
+    raise_if_silent(plan.errors)
+    return ExitCode.FAILED if plan.changes else ExitCode.OK
+
+
+@command_options(fields=RESULT_COLUMNS, asks=True)
+def apply(
+    common: Common,
+    file: Annotated[str, argument(metavar="FILE", help=_FILE_HELP)],
+    cluster: Annotated[str | None, cluster_option()] = None,
+    only: Annotated[list[str] | None, _only_option()] = None,
+    prune: Annotated[
+        bool,
+        option("--prune", help="Delete what the cluster has and the file has not."),
+    ] = False,
+) -> int:
+    """Create and change topics and groups as a file of definitions says.
+
+    Example: rmq definitions apply orders.json
+
+    The plan is shown on stderr first, and must be confirmed. Afterwards each broker is
+    read again. Nothing is deleted without --prune. The exit code is 0 only if the
+    cluster then is as the file says, except for what only the cluster has.
+    """
+    from rmqcli.admin.definitions.apply import apply_definitions, plan_definitions
+
+    wanted = _read(file, only)
+    with common.open_client() as client:
+        plan = plan_definitions(client, wanted, cluster=cluster, prune=prune)
+        _show_plan(common, plan)
+        if plan.work:
+            _confirm(common, plan)
+        done = apply_definitions(client, plan)
+    rows = [row_of(RESULT_COLUMNS, each) for each in done.results]
+    show_list(
+        common,
+        rows,
+        columns=RESULT_COLUMNS,
+        none=f"nothing to do: cluster {plan.cluster} is as {file} says",
+        is_complete=not done.errors,
+    )
+    if done.unlisted:
+        common.messages.warn(
+            f"no name server lists {counted(len(done.unlisted), 'new topic')} yet:"
+            f" {', '.join(done.unlisted[:3])}"
+        )
+    _raise_if_incomplete(done.results)
+    raise_if_silent(done.errors)
+    return ExitCode.OK
+
+
+def _kinds(only: Iterable[str] | None) -> list[Kind]:
+    from rmqcli.admin.definitions.model import SECTIONS
+
+    return [kind for kind, name in SECTIONS.items() if not only or name in only]
+
+
+def _read(name: str, only: Sequence[str] | None) -> Definitions:
+    from rmqcli.admin.definitions.model import FILE_BYTES_MAX, parse_definitions
+
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with open(name, "rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
+        found = parse_definitions(data.decode("utf-8"))
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(f"cannot read {name}: {reason}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name}: not UTF-8 text") from None
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error.message}", hint=error.hint) from error
+    chosen = found.only(_kinds(only))
+    if not chosen.kinds:
+        raise ConfigError(f"{name}: the file has no {' and no '.join(only or ())}")
+    return chosen
+
+
+def _show_plan(common: Common, plan: DefinitionsPlan) -> None:
+    shown = [each for each in plan.changes if each.action != "extra"]
+    deleted = sum(each.action == "delete" for each in shown)
+    lines = max(_LINES_MAX, deleted)
+    for each in shown[:lines]:
+        common.messages.info(_line(each))
+    if len(shown) > lines:
+        common.messages.info(
+            f"and {len(shown) - lines:,} more; rmq definitions diff shows all"
+        )
+    extra = Counter(each.kind for each in plan.changes if each.action == "extra")
+    if extra:
+        common.messages.info(
+            f"not in the file: {_counted(extra)}; --prune deletes what is not in it"
+        )
+    for name, error in plan.errors.items():
+        common.messages.warn(f"nothing is changed on {name}: {error.message}")
+
+
+def _line(change: DefinitionChange) -> str:
+    """Return one line of a plan."""
+    settings = _shown_settings(row_of(COLUMNS, change))
+    parts = [
+        f"{change.action} {change.kind} {change.name} on {', '.join(change.brokers)}",
+        *([f": {settings}"] if settings else []),
+        *([f" ({change.reason})"] if change.reason else []),
+    ]
+    return "".join(parts)
+
+
+def _confirm(common: Common, plan: DefinitionsPlan) -> None:
+    parts = []
+    for action, verb in (
+        ("delete", "deletes"),
+        ("create", "creates"),
+        ("change", "changes"),
+    ):
+        counts = Counter(each.kind for each in plan.work if each.action == action)
+        if counts:
+            parts.append(f"{verb} {_counted(counts)}")
+    question = f"This {', '.join(parts)} in cluster {safe(plan.cluster)}."
+    if any(each.action == "delete" for each in plan.work):
+        confirm_by_name(common, question, name=plan.cluster)
+    else:
+        confirm(common, question)
+
+
+def _counted(counts: Counter[Kind]) -> str:
+    return " and ".join(
+        counted(counts[kind], kind) for kind in ("topic", "group") if counts[kind]
+    )
+
+
+def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:
+    """Raise the error of changes that failed, or PartialError if some was not done."""
+    failed = [each for each in results if each.result == "failed"]
+    skipped = [each for each in results if each.result == "skipped"]
+    if failed and len(failed) == len(results) and failed[0].cause is not None:
+        raise failed[0].cause
+    if failed:
+        first = failed[0]
+        raise PartialError(
+            f"{len(failed)} of {counted(len(results), 'change')} failed:"
+            f" {first.kind} {first.name}: {first.error}",
+            hint="run the same command again to finish",
+        )
+    if skipped:
+        first = skipped[0]
+        raise PartialError(
+            f"{counted(len(skipped), 'definition')} of the file could not be applied"
+            f" in full: {first.kind} {first.name}: {first.error}"
+        )

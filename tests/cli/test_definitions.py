@@ -1,0 +1,322 @@
+"""`rmq definitions` exports, compares and applies, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin, Consumer
+from rmqcli.admin.definitions.model import parse_definitions
+from rmqcli.cli.main import run
+from rmqcli.errors import PartialError, RefusedError
+from rmqcli.testing import faults
+from tests.kit import raw
+
+FIFO = {"message.type": "FIFO"}
+
+
+@pytest.fixture
+def clusters(rmq_cluster_factory):
+    """A cluster with definitions, and an empty one."""
+    source = rmq_cluster_factory(brokers=2)
+    source.create_topic("orders", queues=4, order=True)
+    source.create_topic("steps", queues=1, attributes=FIFO)
+    source.create_group("billing", retry_max_times=3)
+    source.create_topic("%RETRY%billing", queues=1)
+    return source, rmq_cluster_factory(brokers=2)
+
+
+@pytest.fixture
+def rmq(capsys):
+    def run_it(cluster, *words):
+        code = run(["definitions", *map(str, words), "-n", cluster.namesrv])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run_it
+
+
+def write(path, topics=(), groups=()):
+    data = {"format": "rmq-definitions", "format_version": 1}
+    path.write_text(json.dumps({**data, "topics": topics, "groups": groups}))
+    return path
+
+
+def test_what_was_exported_can_be_applied_to_another_cluster(rmq, clusters, tmp_path):
+    source, target = clusters
+    file = tmp_path / "d.json"
+    assert rmq(source, "export", "--out", file) == (
+        0,
+        "",
+        f"wrote {file}: 2 topics and 1 group of cluster DefaultCluster\n",
+    )
+    assert rmq(source, "diff", file)[0] == 0
+    code, out, _ = rmq(target, "diff", file, "-o", "jsonl")
+    assert code == 1
+    assert [
+        (row["change"], row["kind"], row["name"], row["brokers"])
+        for row in map(json.loads, out.splitlines())
+    ] == [
+        ("create", "topic", "orders", ["broker-a", "broker-b"]),
+        ("create", "topic", "steps", ["broker-a", "broker-b"]),
+        ("create", "group", "billing", ["broker-a", "broker-b"]),
+    ]
+    code, out, err = rmq(target, "apply", file, "--yes", "-o", "jsonl")
+    assert code == 0
+    assert [json.loads(line)["result"] for line in out.splitlines()] == ["created"] * 3
+    assert "create topic steps on broker-a, broker-b: read_queue_nums 1;" in err
+    state = target.broker("broker-b").state
+    assert state.topics.get("steps").attributes == FIFO
+    assert state.topics.get("orders").order
+    fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+    fixed = raw.ask(target.namesrv, 101, fields).ext_fields["value"]
+    assert fixed == "broker-a:4;broker-b:4"
+    assert state.groups.get("billing").retry_max_times == 3
+    code, out, err = rmq(target, "apply", file)
+    assert (code, out) == (0, "")
+    assert err == f"nothing to do: cluster DefaultCluster is as {file} says\n"
+    assert rmq(target, "export")[1] == file.read_text()
+
+
+def test_the_plan_must_be_confirmed(rmq, clusters, tmp_path):
+    source, target = clusters
+    file = tmp_path / "d.json"
+    rmq(source, "export", "--out", file)
+    code, out, err = rmq(target, "apply", file)
+    assert (code, out) == (7, "")
+    assert "create group billing on broker-a, broker-b: retry_max_times 3" in err
+    assert "not confirmed: nothing was changed" in err
+    assert target.broker().state.topics.get("orders") is None
+
+
+def test_changes_keep_what_the_file_does_not_name(rmq, clusters, tmp_path):
+    source, _ = clusters
+    file = write(tmp_path / "d.json", [{"name": "orders", "perm": "r"}])
+    code, _, err = rmq(source, "apply", file, "--yes")
+    assert code == 0
+    assert 'change topic orders on broker-a, broker-b: perm "rw" -> "r"' in err
+    assert "not in the file: 1 topic and 1 group; --prune deletes" in err
+    config = source.broker().state.topics.get("orders")
+    assert (config.perm, config.read_queue_nums, config.order) == (4, 4, True)
+    assert source.broker().state.topics.get("steps") is not None
+
+
+def test_an_attribute_that_the_file_no_longer_has_is_removed(rmq, clusters, tmp_path):
+    source, _ = clusters
+    file = write(tmp_path / "d.json", [{"name": "steps", "attributes": {}}])
+    assert rmq(source, "apply", file, "--yes")[0] == 0
+    assert source.broker().state.topics.get("steps").attributes == {}
+
+
+def test_prune_says_what_is_lost_and_deletes_it(rmq, clusters, tmp_path):
+    source, _ = clusters
+    source.send("orders", ["x", "y"])
+    file = write(tmp_path / "d.json", [{"name": "steps"}])
+    code, _, err = rmq(source, "apply", file, "--prune")
+    assert code == 7
+    assert "delete topic orders on broker-a, broker-b (with 2 messages)\n" in err
+    assert "delete group billing on broker-a, broker-b (with its offsets)\n" in err
+    assert source.broker().state.topics.get("orders") is not None
+    assert rmq(source, "apply", file, "--prune", "--yes")[0] == 0
+    assert source.broker().state.topics.get("orders") is None
+    assert source.broker().state.groups.get("billing") is None
+    assert source.broker().state.topics.get("%RETRY%billing") is not None
+    with Admin(namesrv=source.namesrv) as admin:
+        assert [each.topic for each in admin.topics().topics if each.kind == "normal"]
+
+
+def test_fewer_queues_say_which_messages_are_lost(rmq, clusters, tmp_path):
+    source, _ = clusters
+    source.send("orders", ["x", "y"], queue_id=3)
+    file = write(
+        tmp_path / "d.json",
+        [{"name": "orders", "read_queue_nums": 3, "write_queue_nums": 3}],
+    )
+    _, _, err = rmq(source, "apply", file)
+    said = "queue 3 of broker-a, with 1 message; queue 3 of broker-b, with 1 message"
+    assert f"(consumers can no longer read {said})" in err
+
+
+def test_one_refused_entry_of_a_list_does_not_stop_the_others(rmq, clusters, tmp_path):
+    _, target = clusters
+    file = write(
+        tmp_path / "d.json",
+        [
+            {"name": "bad", "attributes": {"message.type": "NONE"}},
+            {"name": "good"},
+        ],
+    )
+    code, out, err = rmq(target, "apply", file, "--yes", "-o", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 6
+    assert [(row["result"], row["name"]) for row in rows] == [
+        ("failed", "bad"),
+        ("failed", "bad"),
+        ("created", "good"),
+    ]
+    assert "value is not in set: NONE" in rows[0]["error"]
+    assert "2 of 3 changes failed: topic bad: " in err
+
+
+def test_what_an_older_version_cannot_have_is_named(rmq, clusters, tmp_path, capsys):
+    source, _ = clusters
+    from rmqcli.broker.cluster.embedded import EmbeddedCluster
+
+    file = tmp_path / "d.json"
+    rmq(source, "export", "--out", file)
+    reason = "attributes: needs RocketMQ 5.0.0, and the broker has 4.6.0"
+    with EmbeddedCluster(brokers=2, like="4.6.0") as old:
+        code, out, err = rmq(old, "apply", file, "--yes", "-o", "jsonl")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert code == 6
+        assert [(row["result"], row["name"], row["error"]) for row in rows] == [
+            ("skipped", "steps", reason),
+            ("created", "orders", None),
+            ("created", "steps", None),
+            ("created", "billing", None),
+        ]
+        assert f"topic steps: {reason}" in err
+        code, out, _ = rmq(old, "diff", file, "-o", "jsonl")
+        assert (code, json.loads(out)["reason"]) == (1, reason)
+
+
+def test_a_broker_that_refuses_is_a_failure_of_its_own(rmq, clusters, tmp_path):
+    _, target = clusters
+    target.faults.add(faults.answer(1, "no room"), code=17, broker="broker-b")
+    file = write(tmp_path / "d.json", [{"name": "orders"}])
+    code, out, err = rmq(target, "apply", file, "--yes", "-o", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 6
+    assert [(row["result"], row["brokers"]) for row in rows] == [
+        ("failed", ["broker-b"]),
+        ("created", ["broker-a"]),
+    ]
+    assert "no room" in rows[0]["error"]
+    assert "run the same command again to finish" in err
+
+
+def test_an_answer_that_got_lost_does_not_hide_that_the_change_was_made(
+    rmq, clusters, tmp_path
+):
+    _, target = clusters
+    target.faults.add(faults.drop_answer(), code=17, broker="broker-b")
+    file = write(tmp_path / "d.json", [{"name": "orders"}])
+    code, out, _ = rmq(target, "apply", file, "--yes", "-o", "jsonl", "--timeout", "1s")
+    assert (code, json.loads(out)["brokers"]) == (0, ["broker-a", "broker-b"])
+
+
+def test_a_broker_that_keeps_other_settings_than_it_was_sent_is_a_failure(
+    rmq, clusters, tmp_path
+):
+    _, target = clusters
+    target.faults.add(faults.answer(0), code=17, broker="broker-b")
+    file = write(tmp_path / "d.json", [{"name": "orders"}])
+    code, out, _ = rmq(target, "apply", file, "--yes", "-o", "jsonl")
+    assert code == 6
+    assert json.loads(out.splitlines()[0])["error"] == "the broker does not have it"
+
+
+def test_nothing_is_exported_or_pruned_while_a_broker_is_silent(
+    rmq, clusters, tmp_path
+):
+    source, _ = clusters
+    file = write(tmp_path / "d.json", [{"name": "orders"}])
+    source.faults.add(faults.answer(2, "busy"), code=201, broker="broker-b")
+    out = tmp_path / "out.json"
+    code, _, err = rmq(source, "export", "--out", out)
+    assert code == 6
+    assert "broker-b did not answer, so nothing was exported" in err
+    assert not out.exists()
+    code, _, err = rmq(source, "apply", file, "--prune", "--yes")
+    assert code == 7
+    assert "broker-b did not answer, so nothing is deleted" in err
+    code, _, err = rmq(source, "diff", file)
+    assert code == 6
+    assert "broker-b did not answer" in err
+
+
+def test_a_broker_that_died_and_left_the_routes_is_missed(rmq, clusters, capsys):
+    source, _ = clusters
+    run(["lag", "billing", "-n", source.namesrv])
+    capsys.readouterr()
+    source.broker("broker-b").kill()
+    code, out, err = rmq(source, "export")
+    assert (code, out) == (6, "")
+    assert "broker-b did not answer, so nothing was exported: no name server" in err
+    assert "if it was removed for good: rmq lag --forget" in err
+
+
+def test_a_cluster_that_has_changed_since_the_plan_is_left_alone(clusters):
+    source, target = clusters
+    with Admin(namesrv=source.namesrv) as admin:
+        wanted = admin.definitions()
+    with Admin(namesrv=target.namesrv) as admin:
+        planned = admin.plan_definitions(wanted)
+        target.create_topic("orders", queues=2)
+        with pytest.raises(RefusedError, match="has changed since the plan was made"):
+            admin.apply_definitions(planned)
+        assert target.broker().state.topics.get("steps") is None
+
+
+def test_a_group_with_members_online_is_not_pruned(rmq, clusters, tmp_path):
+    source, _ = clusters
+    file = write(tmp_path / "d.json", [{"name": "orders"}, {"name": "steps"}])
+    with Consumer("billing", "orders", print, namesrv=source.namesrv):
+        code, out, _ = rmq(source, "apply", file, "--prune", "-o", "jsonl")
+    assert (code, json.loads(out)["error"]) == (6, "1 member online")
+    assert source.broker().state.groups.get("billing") is not None
+
+
+def test_only_some_kinds_are_written_and_compared(rmq, clusters, tmp_path):
+    source, target = clusters
+    file = tmp_path / "d.json"
+    rmq(source, "export", "--only", "groups", "--out", file)
+    assert parse_definitions(file.read_text()).kinds == ("group",)
+    rmq(source, "export", "--out", file)
+    code, out, _ = rmq(target, "diff", file, "--only", "groups", "-o", "jsonl")
+    assert (code, json.loads(out)["name"]) == (1, "billing")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot read d.json: No such file or directory"),
+        ('{"format": "rmq-definitions", "format_version": 9}', "format version 9"),
+        ("\x1b[31m", "d.json: not JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    rmq, clusters, tmp_path, monkeypatch, text, said
+):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "d.json").write_text(text)
+    code, out, err = rmq(clusters[1], "apply", "d.json", "--yes")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "\x1b" not in err
+
+
+def test_groups_that_may_not_read_a_topic_are_named_as_left_out(rmq, clusters):
+    source, _ = clusters
+    source.call(
+        lambda: source.broker().state.groups.set_readable(
+            "billing", "orders", readable=False
+        )
+    )
+    code, out, err = rmq(source, "export")
+    said = "on broker-a, group billing may not read topic orders"
+    assert code == 0
+    assert json.loads(out)["left_out"] == [said]
+    assert f"warning: not in the file: {said}" in err
+
+
+def test_the_library_refuses_an_export_that_would_not_be_complete(clusters):
+    source, _ = clusters
+    source.faults.add(faults.answer(2, "busy"), code=201, broker="broker-b")
+    with (
+        Admin(namesrv=source.namesrv) as admin,
+        pytest.raises(PartialError, match="nothing was exported"),
+    ):
+        admin.definitions()
