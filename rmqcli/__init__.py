@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rmqcli.admin.acl import AclDecision, AclEntries, AclEntry
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
     from rmqcli.admin.clean import CleanStep
@@ -192,6 +193,7 @@ if TYPE_CHECKING:
 
 #: Module -> the public names that are loaded from it on first use.
 _NAMES = {
+    "rmqcli.admin.acl": ("AclDecision", "AclEntries", "AclEntry"),
     "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
     "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow", "ThreadPoolQueue"),
     "rmqcli.admin.clean": ("CleanStep",),
@@ -364,6 +366,9 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AckError",
+    "AclDecision",
+    "AclEntries",
+    "AclEntry",
     "Admin",
     "Ago",
     "AllocateMachineRoomNearby",

@@ -176,8 +176,17 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("dlq", "recall", "transactions"),
         ("message",),
         ("groups",),
-        ("clean", "drain", "producers", "resend", "stacks", "doctor", "check"),
-        ("definitions", "producers", "resend", "stacks", "doctor", "check"),
+        (
+            "acl",
+            "check",
+            "clean",
+            "definitions",
+            "doctor",
+            "drain",
+            "producers",
+            "resend",
+            "stacks",
+        ),
         ("cluster",),
         ("admin",),
     ],
@@ -204,6 +213,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("by_broker", "commands", "confirm", "offline", "selection"),
         # a module or a folder for each command
         (
+            "acl",
             "broker",
             "brokers",
             "consume",

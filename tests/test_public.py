@@ -297,7 +297,14 @@ def test_whatever_the_clients_return_is_public():
 _OPAQUE = {
     *("Connection", "GroupReading", "MethodKey", "ResetMethod", "Target"),
     *("LetterRanges", "RedriveRequest"),
-    *("Action", "Kind", "Result", "Settings", "Value"),  # words, and JSON values
+    *(
+        "Action",
+        "Kind",
+        "PlanMode",
+        "Result",
+        "Settings",
+        "Value",
+    ),  # words, and JSON values
 }
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rmqcli.admin.acl import AclDecision, AclEntries
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
     from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
@@ -815,10 +816,11 @@ class Admin:
     def definitions(
         self, *, cluster: str | None = None, kinds: Collection[Kind] = ()
     ) -> Definitions:
-        """Return the topics and groups of a cluster with their settings.
+        """Return the topics, groups, users and rules of a cluster with their settings.
 
-        `kinds` are "topic" and "group" (default: all). `to_text` of the result is the
-        file that `rmq definitions export` writes, and `parse_definitions` reads one.
+        `kinds` are "topic", "group", "user" and "rule" (default: all). `to_text` of the
+        result is the file that `rmq definitions export` writes, and `parse_definitions`
+        reads one.
         Raises PartialError when a broker does not answer.
         """
         from rmqcli.admin.definitions.model import SECTIONS
@@ -843,6 +845,140 @@ class Admin:
         from rmqcli.admin.definitions.apply import plan_definitions
 
         return plan_definitions(self._client, definitions, cluster=cluster, prune=prune)
+
+    @_typed
+    def accounts(
+        self, *, cluster: str | None = None, brokers: Collection[str] = ()
+    ) -> AclEntries:
+        """Return the users and rules of access control 2.0, without passwords.
+
+        Each broker has its own; those that brokers have alike are one entry. Raises
+        UnsupportedError when access control is off, or brokers are older than 5.3.
+        """
+        from rmqcli.admin.acl import list_accounts
+
+        return list_accounts(self._client, cluster=cluster, brokers=brokers)
+
+    @_typed
+    def explain_access(
+        self,
+        user: str,
+        resource: str,
+        action: str,
+        *,
+        source_ip: str | None = None,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+    ) -> dict[str, AclDecision | RmqError]:
+        """Return by broker whether a user may do an action, and which rule decides.
+
+        `resource` is such as "Topic:orders", and `action` one of Pub, Sub, Create,
+        Update, Delete, Get and List. Without `source_ip`, the address of the client, it
+        may depend on it. Nothing is tried. Raises NotFoundError for an unknown user.
+        """
+        from rmqcli.admin.acl import explain_access
+
+        return explain_access(
+            self._client,
+            user,
+            resource,
+            action,
+            source_ip=source_ip,
+            cluster=cluster,
+            brokers=brokers,
+        )
+
+    @_typed
+    def plan_user(
+        self,
+        user: str,
+        *,
+        is_new: bool,
+        password: str | None = None,
+        user_type: str | None = None,
+        user_status: str | None = None,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+    ) -> DefinitionsPlan:
+        """Plan to create a user, or to change the given settings of one.
+
+        `user_type` is "Super" or "Normal", and `user_status` "enable" or "disable". A
+        new user needs a password. Apply the result with `apply_definitions`.
+        """
+        from rmqcli.admin.acl import plan_user
+
+        given = {"user_type": user_type, "user_status": user_status}
+        return plan_user(
+            self._client,
+            user,
+            {name: value for name, value in given.items() if value is not None},
+            is_new=is_new,
+            password=password,
+            cluster=cluster,
+            brokers=brokers,
+        )
+
+    @_typed
+    def plan_rule(
+        self,
+        user: str,
+        resource: str,
+        *,
+        is_new: bool,
+        actions: Sequence[str] | None = None,
+        decision: str | None = None,
+        source_ips: Sequence[str] | None = None,
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+    ) -> DefinitionsPlan:
+        """Plan to create a rule of a user, or to change the given settings of one.
+
+        `decision` is "Allow" or "Deny". Apply the result with `apply_definitions`.
+        """
+        from rmqcli.admin.acl import plan_rule
+
+        given = {
+            "actions": None if actions is None else list(actions),
+            "decision": decision,
+            "source_ips": None if source_ips is None else list(source_ips),
+        }
+        return plan_rule(
+            self._client,
+            user,
+            resource,
+            {name: value for name, value in given.items() if value is not None},  # type: ignore[misc]  # lists of texts are JSON
+            is_new=is_new,
+            policy_type=policy_type,
+            cluster=cluster,
+            brokers=brokers,
+        )
+
+    @_typed
+    def plan_acl_deletion(
+        self,
+        user: str,
+        resource: str | None = None,
+        *,
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+    ) -> DefinitionsPlan:
+        """Plan to delete a user with its rules, or with `resource` one of its rules.
+
+        Apply the result with `apply_definitions`. Raises NotFoundError without it.
+        """
+        from rmqcli.admin.acl import plan_acl_deletion
+        from rmqcli.admin.definitions.model import rule_name
+
+        name = user if resource is None else rule_name(user, resource, policy_type)
+        return plan_acl_deletion(
+            self._client,
+            "user" if resource is None else "rule",
+            name,
+            cluster=cluster,
+            brokers=brokers,
+        )
 
     @_typed
     def apply_definitions(self, planned: DefinitionsPlan) -> DefinitionsResult:

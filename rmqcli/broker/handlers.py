@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rmqcli.broker.dispatch import BROKER_REQUESTS
 from rmqcli.broker.requests import (  # noqa: F401  # each registers its handlers
+    accounts,
     broker_info,
     call_consumer,
     clean,

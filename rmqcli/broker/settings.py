@@ -58,4 +58,6 @@ class BrokerSettings:
     use_separate_retry_queue: bool = (
         False  # retry topics of POP have their topic's queues
     )
+    #: Whether the broker has users and rules (5.3); nothing is enforced.
+    authentication_enabled: bool = False
     flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH

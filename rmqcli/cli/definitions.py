@@ -23,7 +23,13 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, json_line, row_of, write_whole
-from rmqcli.errors import ConfigError, ExitCode, PartialError, RmqError
+from rmqcli.errors import (
+    ConfigError,
+    ExitCode,
+    PartialError,
+    RefusedError,
+    RmqError,
+)
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -32,9 +38,10 @@ if TYPE_CHECKING:
     from rmqcli.admin.definitions.apply import DefinitionResult, DefinitionsPlan
     from rmqcli.admin.definitions.compare import DefinitionChange
     from rmqcli.admin.definitions.model import Definitions, Kind
+    from rmqcli.api.client import Client
 
 #: The words of --only.
-_ONLY = ("topics", "groups")
+_ONLY = ("topics", "groups", "users", "rules")
 #: Lines of a plan that are shown before the question; deletions are always shown.
 _LINES_MAX = 50
 _FILE_HELP = "File of definitions; - is stdin."
@@ -61,7 +68,7 @@ COLUMNS = (
         "create, change, skip (not possible here) or extra (not in the file)",
         value=lambda change: change.action,
     ),
-    Column("kind", "topic or group"),
+    Column("kind", "topic, group, user or rule"),
     Column("name"),
     Column("brokers", "brokers on which it differs", value=lambda c: list(c.brokers)),
     Column(
@@ -82,7 +89,7 @@ RESULT_COLUMNS = (
         "created, changed, deleted, skipped or failed",
         states={"failed": "bad", "skipped": "warn"},
     ),
-    Column("kind", "topic or group"),
+    Column("kind", "topic, group, user or rule"),
     Column("name"),
     Column(
         "brokers", "brokers with this result", value=lambda each: list(each.brokers)
@@ -195,21 +202,47 @@ def apply(
     read again. Nothing is deleted without --prune. The exit code is 0 only if the
     cluster then is as the file says, except for what only the cluster has.
     """
-    from rmqcli.admin.definitions.apply import apply_definitions, plan_definitions
+    from rmqcli.admin.definitions.apply import plan_definitions
 
     wanted = _read(file, only)
     with common.open_client() as client:
         plan = plan_definitions(client, wanted, cluster=cluster, prune=prune)
-        _show_plan(common, plan)
-        if plan.work:
-            _confirm(common, plan)
-        done = apply_definitions(client, plan)
+        carry_out(
+            common,
+            client,
+            plan,
+            none=f"nothing to do: cluster {plan.cluster} is as {file} says",
+        )
+    return ExitCode.OK
+
+
+def carry_out(
+    common: Common, client: Client, plan: DefinitionsPlan, *, none: str
+) -> None:
+    """Show a plan, ask, apply it and show the results; `none` if nothing is to be done.
+
+    Raises RefusedError unless it is confirmed, and the error of what was not done.
+    """
+    from rmqcli.admin.definitions.apply import apply_definitions
+
+    skipped = [each for each in plan.changes if each.action == "skip"]
+    is_of_one = plan.mode is not None or plan.deletions
+    if is_of_one and skipped and not plan.work and not plan.errors:
+        first = skipped[0]
+        raise RefusedError(
+            f"{first.kind} {first.name} on {', '.join(first.brokers)}: {first.reason};"
+            " nothing was changed"
+        )
+    _show_plan(common, plan)
+    if plan.work:
+        _confirm(common, plan)
+    done = apply_definitions(client, plan)
     rows = [row_of(RESULT_COLUMNS, each) for each in done.results]
     show_list(
         common,
         rows,
         columns=RESULT_COLUMNS,
-        none=f"nothing to do: cluster {plan.cluster} is as {file} says",
+        none=none,
         is_complete=not done.errors,
     )
     if done.unlisted:
@@ -219,7 +252,6 @@ def apply(
         )
     _raise_if_incomplete(done.results)
     raise_if_silent(done.errors)
-    return ExitCode.OK
 
 
 def _kinds(only: Iterable[str] | None) -> list[Kind]:
@@ -293,15 +325,17 @@ def _confirm(common: Common, plan: DefinitionsPlan) -> None:
             parts.append(f"{verb} {_counted(counts)}")
     question = f"This {', '.join(parts)} in cluster {safe(plan.cluster)}."
     if any(each.action == "delete" for each in plan.work):
-        confirm_by_name(common, question, name=plan.cluster)
+        names = [name for _, name in plan.deletions]
+        confirm_by_name(common, question, name=names[0] if names else plan.cluster)
     else:
         confirm(common, question)
 
 
 def _counted(counts: Counter[Kind]) -> str:
-    return " and ".join(
-        counted(counts[kind], kind) for kind in ("topic", "group") if counts[kind]
-    )
+    from rmqcli.admin.definitions.model import SECTIONS
+
+    parts = [counted(counts[kind], kind) for kind in SECTIONS if counts[kind]]
+    return " and ".join([*([", ".join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
 
 
 def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:
@@ -320,6 +354,6 @@ def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:
     if skipped:
         first = skipped[0]
         raise PartialError(
-            f"{counted(len(skipped), 'definition')} of the file could not be applied"
-            f" in full: {first.kind} {first.name}: {first.error}"
+            f"{counted(len(skipped), 'change')} not possible:"
+            f" {first.kind} {first.name}: {first.error}"
         )

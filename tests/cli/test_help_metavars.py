@@ -11,6 +11,9 @@ from rmqcli.cli.options import COMMON_SECTION
 
 #: The words that stand for a value in the help.
 NOUNS = {
+    "ACTION",
+    "ACTIONS",
+    "ADDRESS",
     "BODY",
     "BROKER",
     "CLIENT",
@@ -37,6 +40,7 @@ NOUNS = {
     "PROFILE",
     "RATE",
     "REF",
+    "RESOURCE",
     "REGEX",
     "SHELL",
     "SIZE",
@@ -46,6 +50,7 @@ NOUNS = {
     "TEMPLATE",
     "TOPIC",
     "URL",
+    "USER",
     "VALUE",
 }
 

@@ -20,12 +20,26 @@ from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.definitions.compare import (
     ClusterEntries,
     DefinitionChange,
+    SettingDifference,
     compare,
     merged,
 )
+from rmqcli.admin.definitions.model import USER_PREFIX, parts_of_rule
 from rmqcli.admin.definitions.read import read_cluster
-from rmqcli.admin.definitions.settings import changed_group, changed_topic
+from rmqcli.admin.definitions.settings import (
+    RULE_SETTINGS,
+    changed_group,
+    changed_topic,
+)
 from rmqcli.admin.topics import NAMESPACE_ORDER_TOPIC_CONFIG, RemovedQueues
+from rmqcli.api.calls.acl import (
+    create_user,
+    delete_acl,
+    delete_user,
+    get_user_with_password,
+    put_acl,
+    update_user,
+)
 from rmqcli.api.calls.config import (
     create_subscription_groups,
     create_topics,
@@ -48,14 +62,27 @@ from rmqcli.errors import BrokerError, PartialError, RefusedError, RmqError
 from rmqcli.hint import Hint, Setting
 from rmqcli.tasks import Sleep
 from rmqcli.units import counted
+from rmqcli.wire.bodies.acl import (
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserWithPassword,
+)
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.version import V5_3_0, V5_3_1
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from rmqcli.admin.definitions.model import Definitions, Kind
-    from rmqcli.admin.definitions.settings import Value
+    from rmqcli.admin.definitions.settings import Settings, Value
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.tasks import Task
@@ -66,6 +93,7 @@ _LIST_MAX: Final = 200
 _BATCH: Final = 32
 _LISTED_POLL_MS: Final = 100
 
+PlanMode = Literal["create", "change"]
 Result = Literal["created", "changed", "deleted", "skipped", "failed"]
 _DONE: Final[Mapping[str, Result]] = {
     "create": "created",
@@ -85,15 +113,24 @@ class DefinitionsPlan:
     """What applying definitions to a cluster would change; nothing is changed yet.
 
     `changes` also has what is skipped, with the reason, and what only the cluster has
-    (`extra`). `errors` are those of brokers that did not answer: nothing is planned
-    there.
+    (`extra`). With `brokers`, only these are meant. `errors` are those of brokers that
+    did not answer: nothing is planned there.
     """
 
     definitions: Definitions = field(hash=False)
     cluster: str
-    prune: bool
-    changes: tuple[DefinitionChange, ...]
-    errors: Mapping[str, RmqError] = field(hash=False)
+    brokers: tuple[str, ...] = ()
+    prune: bool = False
+    changes: tuple[DefinitionChange, ...] = ()
+    errors: Mapping[str, RmqError] = field(default_factory=dict, hash=False)
+    #: What else is deleted, if the definitions do not have it.
+    deletions: tuple[tuple[Kind, str], ...] = ()
+    #: None to plan for all entries, or only what creates or only what changes some.
+    mode: PlanMode | None = None
+    #: Whether what only the cluster has is left out of `changes`.
+    is_partial: bool = False
+    #: of users, by name
+    passwords: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def work(self) -> list[DefinitionChange]:
@@ -141,38 +178,69 @@ def plan_definitions(
     definitions: Definitions,
     *,
     cluster: str | None = None,
+    brokers: Collection[str] = (),
     prune: bool = False,
+    passwords: Mapping[str, str] | None = None,
 ) -> DefinitionsPlan:
-    """Compare `definitions` with a cluster, and plan the changes.
+    """Compare `definitions` with a cluster, or with some brokers, and plan the changes.
 
-    With `prune`, what only the cluster has is deleted; groups with members online are
-    not. Raises RefusedError with `prune` when a broker does not answer.
+    With `prune`, what only the cluster has is deleted; groups with members online and
+    super users are not. `passwords` are those that users get, by name. Raises
+    RefusedError with `prune` when a broker does not answer.
     """
-    return _plan(client, definitions, cluster=cluster, prune=prune)[0]
+    return complete_plan(
+        client,
+        DefinitionsPlan(
+            definitions=definitions,
+            cluster=cluster or "",
+            brokers=tuple(sorted(brokers)),
+            prune=prune,
+            passwords=passwords or {},
+        ),
+    )
+
+
+def complete_plan(client: Client, plan: DefinitionsPlan) -> DefinitionsPlan:
+    """Return a plan, which says what is wanted, with the changes that this takes."""
+    return _plan(client, plan)[0]
 
 
 def _plan(
-    client: Client, definitions: Definitions, *, cluster: str | None, prune: bool
+    client: Client, plan: DefinitionsPlan
 ) -> tuple[DefinitionsPlan, ClusterEntries]:
-    entries = read_cluster(client, cluster)
-    if prune:
+    """Return the plan with its changes, and what they were compared with."""
+    entries = _read_for(client, plan)
+    if plan.prune:
         for name, error in entries.errors.items():
             raise RefusedError(
                 f"{name} did not answer, so nothing is deleted: {error.message}",
                 hint=Hint("try again later, or ", Setting("prune", None)),
             )
-    changes = compare(definitions, entries)
-    if prune:
+    changes = compare(plan.definitions, entries)
+    if plan.prune:
         changes = merged(_deletions(client, entries, changes))
+    changes = [
+        replace(each, action="delete") if _is_named(plan, each) else each
+        for each in changes
+        if each.action != "extra" or not plan.is_partial or _is_named(plan, each)
+    ]
+    changes = merged(_possible_accounts(client, plan, entries, changes))
     changes = _with_losses(client, entries, changes)
-    plan = DefinitionsPlan(
-        definitions=definitions,
-        cluster=entries.cluster,
-        prune=prune,
-        changes=tuple(changes),
-        errors=entries.errors,
+    planned = replace(
+        plan, cluster=entries.cluster, changes=tuple(changes), errors=entries.errors
     )
-    return plan, entries
+    return planned, entries
+
+
+def _is_named(plan: DefinitionsPlan, change: DefinitionChange) -> bool:
+    """Whether a plan deletes this entry by its name."""
+    return change.action == "extra" and (change.kind, change.name) in plan.deletions
+
+
+def _read_for(client: Client, plan: DefinitionsPlan) -> ClusterEntries:
+    return read_cluster(
+        client, plan.cluster or None, plan.definitions.kinds, brokers=plan.brokers
+    )
 
 
 def _deletions(
@@ -205,6 +273,98 @@ def _deletions(
             yield replace(each, action="skip", reason=members[each.name])
         else:
             yield replace(each, action="delete")
+
+
+def _possible_accounts(
+    client: Client,
+    plan: DefinitionsPlan,
+    entries: ClusterEntries,
+    changes: Iterable[DefinitionChange],
+) -> Iterable[DefinitionChange]:
+    """Yield the changes, with passwords, and what cannot be done as skipped."""
+    changes = list(changes)
+    for change in changes:
+        for broker in change.brokers:
+            reason = None
+            if change.kind in ("user", "rule") and change.action != "skip":
+                reason = _account_fault(client, plan, entries, change, broker)
+            if reason is not None and change.action != "extra":
+                yield replace(change, action="skip", brokers=(broker,), reason=reason)
+            else:
+                yield replace(change, brokers=(broker,))
+    new_password = SettingDifference(setting="password", now=None, wanted="(new)")
+    for name, broker in _other_passwords(client, entries, plan.passwords):
+        yield DefinitionChange(
+            action="skip" if plan.mode == "create" else "change",
+            kind="user",
+            name=name,
+            brokers=(broker,),
+            settings=(new_password,),
+            reason="it exists with another password" if plan.mode == "create" else None,
+        )
+
+
+def _other_passwords(
+    client: Client, entries: ClusterEntries, passwords: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Return the users, and brokers, that have another password than is wanted.
+
+    Raises the error of a broker that does not tell.
+    """
+    asked = {
+        (name, broker): (has.address, get_user_with_password(name))
+        for name in passwords
+        for broker, has in entries.brokers.items()
+        if name in has.entries.get("user", {})
+    }
+    found = []
+    for (name, broker), answer in ask_many(client, asked).items():
+        if isinstance(answer, RmqError):
+            raise answer
+        if answer is None or answer.password != passwords[name]:
+            found.append((name, broker))
+    return found
+
+
+def _account_fault(
+    client: Client,
+    plan: DefinitionsPlan,
+    entries: ClusterEntries,
+    change: DefinitionChange,
+    broker: str,
+) -> str | None:
+    """Return why a change of a user or a rule is not possible on a broker, or None."""
+    if plan.mode == "create" and change.action == "change":
+        return "it exists with other settings"
+    if plan.mode == "change" and change.action == "create":
+        return f"there is no {change.kind} {change.name}"
+    users = entries.brokers[broker].entries["user"]
+    wanted = {each.setting: each.wanted for each in change.settings}
+    credentials = client.config.credentials
+    if change.kind == "rule":
+        name = parts_of_rule(change.name)[0].removeprefix(USER_PREFIX)
+        created = {
+            each.name
+            for each in plan.definitions.definitions
+            if each.kind == "user" and each.name in plan.passwords
+        }
+        if change.action != "delete" and name not in users and name not in created:
+            return f"there is no user {name}"
+        return None
+    if change.action == "create" and change.name not in plan.passwords:
+        return "a new user needs a password, and files have none"
+    is_super = users.get(change.name, {}).get("user_type") == "Super"
+    if change.action == "delete" and is_super and plan.prune:
+        return "super users are not deleted with others"
+    is_weaker = (
+        change.action == "delete"
+        or wanted.get("user_status") == "disable"
+        or wanted.get("user_type") == "Normal"
+    )
+    is_own = credentials is not None and credentials.access_key == change.name
+    if is_weaker and is_own and change.action != "create":
+        return "this command uses its credentials"
+    return None
 
 
 def _with_losses(
@@ -262,8 +422,10 @@ def _queues_kept(change: DefinitionChange) -> int | None:
 def _loss(change: DefinitionChange, lost: Sequence[RemovedQueues | None]) -> str | None:
     removed = [each for each in lost if each is not None and each.messages != 0]
     if change.action == "delete":
-        if change.kind == "group":
-            return "with its offsets"
+        if change.kind != "topic":
+            return {"group": "with its offsets", "user": "with its rules"}.get(
+                change.kind
+            )
         if any(each.messages is None for each in removed):
             return "with an unknown number of messages"
         count = sum(each.messages or 0 for each in removed)
@@ -279,9 +441,7 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
     Raises RefusedError, before anything is changed, when the cluster has changed since
     the plan was made. The result reports later failures.
     """
-    again, entries = _plan(
-        client, plan.definitions, cluster=plan.cluster, prune=plan.prune
-    )
+    again, entries = _plan(client, plan)
     if _bare(again.changes) != _bare(plan.changes):
         raise RefusedError(
             f"cluster {plan.cluster} has changed since the plan was made: nothing was"
@@ -292,6 +452,7 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
     if plan.work:
         _fix_orders(client, entries, plan.work)
         errors = _write(client, entries, plan.work)
+        errors |= write_accounts(client, entries, plan.work, plan.passwords)
         errors |= _delete(client, entries, plan.work)
     after = _read_back(client, plan) if plan.work else entries
     left = {
@@ -299,8 +460,9 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
         for each in compare(plan.definitions, after)
         for broker in each.brokers
         if each.action in ("create", "change")
-        or (plan.prune and each.action == "extra")
+        or (each.action == "extra" and (plan.prune or _is_named(plan, each)))
     }
+    left |= wrong_passwords(client, after, plan.work, plan.passwords)
     results = merged_results(
         _result(change, broker, errors, left, after)
         for change in plan.changes
@@ -322,7 +484,7 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
 def _read_back(client: Client, plan: DefinitionsPlan) -> ClusterEntries:
     """Return what the cluster has now; nothing but the error when none answers."""
     try:
-        return read_cluster(client, plan.cluster)
+        return _read_for(client, plan)
     except RmqError as error:
         brokers = {name for each in plan.work for name in each.brokers}
         errors = dict.fromkeys(sorted(brokers), error)
@@ -395,7 +557,7 @@ def _write(
     topics: dict[str, dict[str, TopicConfig]] = {}
     groups: dict[str, dict[str, SubscriptionGroupConfig]] = {}
     for change in work:
-        if change.action not in ("create", "change"):
+        if change.action not in ("create", "change") or change.kind in ("user", "rule"):
             continue
         settings = {each.setting: each.wanted for each in change.settings}
         for broker in change.brokers:
@@ -492,19 +654,22 @@ def _delete(
 ) -> dict[_Key, RmqError]:
     """Delete topics and groups: on brokers first, and topics then in name servers."""
     calls: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
+    rules: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
     topics = []
     for change in work:
         if change.action != "delete":
             continue
-        call = delete_subscription_group(change.name)
+        call = _deletion(change)
         if change.kind == "topic":
-            call = delete_topic_in_broker(change.name)
             topics.append(change.name)
         for broker in change.brokers:
-            calls.setdefault(broker, []).append(((change.kind, change.name), call))
+            found = rules if change.kind == "rule" else calls
+            found.setdefault(broker, []).append(((change.kind, change.name), call))
     addresses = {name: broker.address for name, broker in entries.brokers.items()}
-    found = _send(client, addresses, calls, batch=_BATCH)
-    errors = {(kind, name, broker): e for ((kind, name), broker), e in found.items()}
+    # A broker reads and writes all rules of a user for each, so only one at a time.
+    failures = _send(client, addresses, rules, batch=1)
+    failures |= _send(client, addresses, calls, batch=_BATCH)
+    errors = {(kind, name, broker): e for ((kind, name), broker), e in failures.items()}
     failed = {name for kind, name, _ in errors if kind == "topic"}
     gone = [name for name in topics if name not in failed]
     servers = {address: address for address in client.config.namesrv}
@@ -516,6 +681,131 @@ def _delete(
         requests = {server: [(name, make(name)) for name in gone] for server in servers}
         _send(client, servers, requests, batch=_BATCH)
     return errors
+
+
+def _deletion(change: DefinitionChange) -> Call[None]:
+    match change.kind:
+        case "topic":
+            return delete_topic_in_broker(change.name)
+        case "group":
+            return delete_subscription_group(change.name)
+        case "user":
+            return delete_user(change.name)
+        case "rule":
+            subject, resource, policy_type = parts_of_rule(change.name)
+            return delete_acl(subject, policy_type=policy_type, resource=resource)
+
+
+def write_accounts(
+    client: Client,
+    entries: ClusterEntries,
+    work: Iterable[DefinitionChange],
+    passwords: Mapping[str, str],
+) -> dict[_Key, RmqError]:
+    """Create and change users, and then rules; return the errors of what failed."""
+    users: dict[str, list[tuple[str, Call[None]]]] = {}
+    rules: dict[tuple[str, str], dict[str, DefinitionChange]] = {}
+    for change in work:
+        if change.action not in ("create", "change"):
+            continue
+        for broker in change.brokers:
+            if change.kind == "user":
+                call = _user_call(change, passwords)
+                users.setdefault(broker, []).append((change.name, call))
+            elif change.kind == "rule":
+                key = (broker, parts_of_rule(change.name)[0])
+                rules.setdefault(key, {})[change.name] = change
+    addresses = {name: broker.address for name, broker in entries.brokers.items()}
+    failed = _send(client, addresses, users, batch=_BATCH)
+    errors: dict[_Key, RmqError] = {
+        ("user", name, broker): error for (name, broker), error in failed.items()
+    }
+    calls: dict[str, list[tuple[tuple[str, ...], Call[None]]]] = {}
+    for (broker, subject), changes in rules.items():
+        known = entries.brokers[broker].entries["rule"]
+        call = put_acl(_acl_of(subject, changes, known))
+        calls.setdefault(broker, []).append((tuple(changes), call))
+    for (names, broker), error in _send(client, addresses, calls, batch=_BATCH).items():
+        errors |= {("rule", name, broker): error for name in names}
+    return errors
+
+
+def _user_call(change: DefinitionChange, passwords: Mapping[str, str]) -> Call[None]:
+    wanted = {each.setting: each.wanted for each in change.settings}
+    user = UserWithPassword(
+        username=change.name,
+        password=passwords.get(change.name)
+        if change.action == "create" or "password" in wanted
+        else None,
+        user_type=_text(wanted.get("user_type")),
+        user_status=_text(wanted.get("user_status")),
+    )
+    return create_user(user) if change.action == "create" else update_user(user)
+
+
+def _text(value: Value) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _acl_of(
+    subject: str,
+    changes: Mapping[str, DefinitionChange],
+    known: Mapping[str, Settings],
+) -> AclInfo:
+    """Return the rules to write: whole ones, because a broker replaces each."""
+    entries: dict[str, list[PolicyEntryInfo]] = {}
+    for name, change in changes.items():
+        _, resource, policy_type = parts_of_rule(name)
+        values = {rule: each.default for rule, each in RULE_SETTINGS.items()}
+        values |= dict(known.get(name, {}))
+        values |= {each.setting: each.wanted for each in change.settings}
+        actions, sources = values["actions"], values["source_ips"]
+        entry = PolicyEntryInfo(
+            resource=resource,
+            actions=list(map(str, actions)) if isinstance(actions, list) else [],
+            source_ips=list(map(str, sources))
+            if isinstance(sources, list) and sources
+            else None,
+            decision=str(values["decision"]),
+        )
+        entries.setdefault(policy_type, []).append(entry)
+    return AclInfo(
+        subject=subject,
+        policies=[
+            PolicyInfo(policy_type=policy_type, entries=found)
+            for policy_type, found in entries.items()
+        ],
+    )
+
+
+def wrong_passwords(
+    client: Client,
+    after: ClusterEntries,
+    work: Iterable[DefinitionChange],
+    passwords: Mapping[str, str],
+) -> dict[_Key, DefinitionChange]:
+    """Return the changes of users who do not have their new password."""
+    asked = {
+        (change.name, broker): (change, after.brokers[broker].address)
+        for change in work
+        if change.kind == "user" and change.name in passwords
+        for broker in change.brokers
+        if broker in after.brokers and change.action in ("create", "change")
+    }
+    answers = ask_many(
+        client,
+        {
+            key: (address, get_user_with_password(key[0]))
+            for key, (_, address) in asked.items()
+        },
+    )
+    return {
+        ("user", name, broker): asked[name, broker][0]
+        for (name, broker), answer in answers.items()
+        if isinstance(answer, RmqError)
+        or answer is None
+        or answer.password != passwords[name]
+    }
 
 
 def _fix_orders(

@@ -34,15 +34,17 @@ _ACTIONS: Final[tuple[Action, ...]] = ("delete", "create", "change", "skip", "ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEntries:
-    """What one broker has: the settings of each topic and group, by kind and name.
+    """What one broker has: the settings of each entry, by kind and name.
 
-    `topics` and `groups` are the same as the broker sent them.
+    `unknown` says why nothing is known of a kind. `topics` and `groups` are what the
+    broker sent of those.
     """
 
     broker_name: str
     address: str
     version: int
     entries: Mapping[Kind, Mapping[str, Settings]] = field(hash=False)
+    unknown: Mapping[Kind, RmqError] = field(default_factory=dict, hash=False)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict, hash=False)
     groups: Mapping[str, SubscriptionGroupConfig] = field(
         default_factory=dict, hash=False
@@ -112,7 +114,7 @@ def compare(
         found += _differences(each, cluster.brokers[broker_name])
     for broker in cluster.brokers.values():
         for kind in definitions.kinds:
-            for name in broker.entries[kind]:
+            for name in broker.entries.get(kind, ()):
                 if (kind, name, broker.broker_name) in on:
                     continue
                 reason = None
@@ -135,6 +137,15 @@ def _differences(
 ) -> Iterable[DefinitionChange]:
     """Yield what to change on a broker, and what its version cannot have."""
     rules = RULES[wanted.kind]
+    if wanted.kind in broker.unknown:
+        yield DefinitionChange(
+            action="skip",
+            kind=wanted.kind,
+            name=wanted.name,
+            brokers=(broker.broker_name,),
+            reason=broker.unknown[wanted.kind].message,
+        )
+        return
     known = broker.entries[wanted.kind].get(wanted.name)
     possible: list[SettingDifference] = []
     skipped: dict[int, list[SettingDifference]] = {}
@@ -196,9 +207,14 @@ def definitions_of(
 ) -> Definitions:
     """Return the definitions of a cluster, as an export writes them.
 
-    One that is the same on all brokers names none.
+    One that is the same on all brokers names none. Kinds of which nothing is known on
+    a broker are left out.
     """
-    kinds = tuple(kinds)
+    kinds = tuple(
+        kind
+        for kind in kinds
+        if not any(kind in each.unknown for each in cluster.brokers.values())
+    )
     found: list[Definition] = []
     for kind in kinds:
         names = {n for broker in cluster.brokers.values() for n in broker.entries[kind]}

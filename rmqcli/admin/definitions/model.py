@@ -12,14 +12,20 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rmqcli.admin.definitions.settings import GROUP_SETTINGS, TOPIC_SETTINGS
+from rmqcli.admin.definitions.settings import (
+    ACTIONS,
+    GROUP_SETTINGS,
+    RULE_SETTINGS,
+    TOPIC_SETTINGS,
+    USER_SETTINGS,
+)
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import is_system_group
 from rmqcli.names import check_group, check_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from rmqcli.admin.definitions.settings import SettingRule, Settings, Value
 
@@ -28,21 +34,35 @@ FORMAT_VERSION: Final = 1
 #: A file with more is not read; 2,000 topics take 0.5 MB.
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 
-Kind = Literal["topic", "group"]
+Kind = Literal["topic", "group", "user", "rule"]
 #: The kinds, with the name of their section in the file.
-SECTIONS: Final[dict[Kind, str]] = {"topic": "topics", "group": "groups"}
+SECTIONS: Final[dict[Kind, str]] = {
+    "topic": "topics",
+    "group": "groups",
+    "user": "users",
+    "rule": "rules",
+}
 RULES: Final[dict[Kind, Mapping[str, SettingRule]]] = {
     "topic": TOPIC_SETTINGS,
     "group": GROUP_SETTINGS,
+    "user": USER_SETTINGS,
+    "rule": RULE_SETTINGS,
 }
+#: What the name of a rule begins with; no other subjects exist.
+USER_PREFIX: Final = "User:"
+#: Policy types: the rules of Default decide only where no Custom rule matches.
+CUSTOM: Final = "Custom"
+DEFAULT: Final = "Default"
+_RESOURCE_TYPES: Final = ("Cluster", "Namespace", "Topic", "Group")
+_USERNAME_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A topic or a group with its settings, on `brokers`; None for all of a cluster.
+    """A topic, group, user or rule on `brokers`; None for all masters of a cluster.
 
-    A setting that is not named keeps its value, and has RocketMQ's default in a new
-    topic or group.
+    The name of a rule is that of `rule_name`. A setting that is not named keeps its
+    value, and has RocketMQ's default in a new entry.
     """
 
     kind: Kind
@@ -97,8 +117,50 @@ class Definitions:
         return json.dumps(self.to_json(), indent=2) + "\n"
 
 
+def rule_name(user: str, resource: str, policy_type: str = CUSTOM) -> str:
+    """Return the name of a rule, such as `User:alice Topic:orders`."""
+    end = "" if policy_type == CUSTOM else f" {policy_type}"
+    return f"{USER_PREFIX}{user} {resource}{end}"
+
+
+def parts_of_rule(name: str) -> tuple[str, str, str]:
+    """Return the subject, the resource and the policy type of a rule."""
+    subject, resource, *rest = name.split(" ")
+    return subject, resource, rest[0] if rest else CUSTOM
+
+
+def user_fault(name: str) -> str | None:
+    """Return why a user cannot have this name, or None."""
+    if not name or len(name) > _USERNAME_MAX or not name.isprintable() or " " in name:
+        return (
+            f"must have 1 to {_USERNAME_MAX} characters, and no blanks and control"
+            " characters"
+        )
+    return None
+
+
+def resource_fault(resource: str) -> str | None:
+    """Return why a rule cannot have this resource, or None.
+
+    RocketMQ reads `Topic:a*b` as `Topic:a*`, so an asterisk is only allowed at the end.
+    """
+    kind, colon, name = resource.partition(":")
+    if resource == "*":
+        return None
+    if kind not in _RESOURCE_TYPES or not colon or not name:
+        return f"must be * or {', '.join(_RESOURCE_TYPES)} with a name, as Topic:orders"
+    if not name.isprintable() or " " in name or "*" in name[:-1]:
+        return "must have no blanks, and an asterisk at its end only"
+    return None
+
+
 def _entry_json(definition: Definition) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": definition.name}
+    if definition.kind == "rule":
+        subject, resource, policy_type = parts_of_rule(definition.name)
+        entry = {"user": subject.removeprefix(USER_PREFIX), "resource": resource}
+        if policy_type != CUSTOM:
+            entry["policy_type"] = policy_type
     if definition.brokers is not None:
         entry["brokers"] = list(definition.brokers)
     return entry | dict(definition.settings)
@@ -139,7 +201,7 @@ def parse_definitions(text: str) -> Definitions:
             raise _unknown_key("", key, known)
     kinds = tuple(kind for kind in SECTIONS if SECTIONS[kind] in data)
     if not kinds:
-        raise ConfigError("the file has no section: topics or groups")
+        raise ConfigError(f"the file has no section: {', '.join(SECTIONS.values())}")
     definitions = [
         each for kind in kinds for each in _section(kind, data[SECTIONS[kind]])
     ]
@@ -172,44 +234,95 @@ def _section(kind: Kind, entries: Value) -> Iterable[Definition]:
     section = SECTIONS[kind]
     if not isinstance(entries, list):
         raise ConfigError(f"{section} must be a list")
-    check: Callable[[str], None] = check_topic if kind == "topic" else check_group
     rules = RULES[kind]
     for number, entry in enumerate(entries):
         place = f"{section}[{number}]"
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise ConfigError(f"{place} must be an object with a name")
-        name = str(entry["name"])
-        place = f"{place} ({name!r})"
-        try:
-            check(name)
-        except RmqError as error:
-            raise ConfigError(f"{place}: {error.message}") from error
-        if is_left_out(kind, name):
+        keys = ("user", "resource") if kind == "rule" else ("name",)
+        if not isinstance(entry, dict) or not all(
+            isinstance(entry.get(key), str) for key in keys
+        ):
             raise ConfigError(
-                f"{place}: definitions have no system {section}, and no retry and dead"
-                " letter topics",
-                hint="remove it from the file",
+                f"{place} must be an object with a {' and a '.join(keys)}"
             )
+        if kind == "rule":
+            name = _rule_of(entry, place)
+            keys = (*keys, "policy_type")
+        else:
+            name = str(entry["name"])
+        place = f"{place} ({name!r})"
+        _check_name(kind, name, place)
         brokers = _brokers(entry.get("brokers"), place)
         settings = {
-            key: value for key, value in entry.items() if key not in ("name", "brokers")
+            key: value for key, value in entry.items() if key not in (*keys, "brokers")
         }
         for key, value in settings.items():
             if key not in rules:
-                raise _unknown_key(f"{place}: ", key, {"name", "brokers", *rules})
+                raise _unknown_key(f"{place}: ", key, {*keys, "brokers", *rules})
             fault = rules[key].fault(value)
             if fault is not None:
                 raise ConfigError(f"{place}: {key} {fault}")
+        if kind == "rule":
+            if "actions" not in settings:
+                raise ConfigError(f"{place}: actions are missing")
+            settings = normal_rule(settings)
         yield Definition(kind=kind, name=name, settings=settings, brokers=brokers)
 
 
+def normal_rule(settings: Settings) -> dict[str, Value]:
+    """Return the settings of a rule in the order that brokers are compared in."""
+    values = dict(settings)
+    actions, sources = values.get("actions"), values.get("source_ips")
+    if isinstance(actions, list):
+        values["actions"] = [each for each in ACTIONS if each in actions]
+    if isinstance(sources, list):
+        values["source_ips"] = sorted(map(str, sources))  # type: ignore[assignment]
+    return values
+
+
+def _rule_of(entry: dict[str, Value], place: str) -> str:
+    """Return the name of the rule that an entry of a file describes."""
+    user, resource = str(entry["user"]), str(entry["resource"])
+    policy_type = entry.get("policy_type", CUSTOM)
+    for key, fault in (
+        ("user", user_fault(user)),
+        ("resource", resource_fault(resource)),
+        (
+            "policy_type",
+            None if policy_type in (CUSTOM, DEFAULT) else "must be Custom or Default",
+        ),
+    ):
+        if fault is not None:
+            raise ConfigError(f"{place}: {key} {fault}")
+    return rule_name(user, resource, str(policy_type))
+
+
+def _check_name(kind: Kind, name: str, place: str) -> None:
+    """Raise ConfigError for a name that is invalid, or that no file has."""
+    try:
+        if kind == "topic":
+            check_topic(name)
+        elif kind == "group":
+            check_group(name)
+    except RmqError as error:
+        raise ConfigError(f"{place}: {error.message}") from error
+    fault = user_fault(name) if kind == "user" else None
+    if fault is not None:
+        raise ConfigError(f"{place}: name {fault}")
+    if is_left_out(kind, name):
+        raise ConfigError(
+            f"{place}: definitions have no system {SECTIONS[kind]}, and no retry and"
+            " dead letter topics",
+            hint="remove it from the file",
+        )
+
+
 def is_left_out(kind: Kind, name: str) -> bool:
-    """Whether no file has this topic or group, on any cluster.
+    """Whether no file has this topic or group on any cluster; users and rules never.
 
     RocketMQ makes system topics, retry topics and dead letter topics by itself.
     """
-    if kind == "group":
-        return is_system_group(name)
+    if kind != "topic":
+        return kind == "group" and is_system_group(name)
     from rmqcli.admin.topics import topic_kind  # it needs the whole client
     from rmqcli.wire.bodies.route import ClusterInfo
 

@@ -1,12 +1,13 @@
-"""Reads which topics and groups the masters of a cluster have, with their settings.
+"""Reads which topics, groups, users and rules the masters of a cluster have.
 
 RocketMQ makes system topics, retry topics, dead letter topics and system groups by
-itself, so they are left out.
+itself, so they are left out. Passwords are not kept when users are read.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each
 from rmqcli.admin.definitions.compare import (
@@ -14,22 +15,55 @@ from rmqcli.admin.definitions.compare import (
     ClusterEntries,
     definitions_of,
 )
-from rmqcli.admin.definitions.settings import group_settings, topic_settings
+from rmqcli.admin.definitions.model import (
+    CUSTOM,
+    USER_PREFIX,
+    resource_fault,
+    rule_name,
+    user_fault,
+)
+from rmqcli.admin.definitions.settings import (
+    group_settings,
+    rule_settings,
+    topic_settings,
+    user_settings,
+)
 from rmqcli.admin.lag.memory import open_memory
 from rmqcli.admin.topics import choose_masters, topic_kind
-from rmqcli.api.calls.config import get_all_topic_config, get_subscription_groups
-from rmqcli.errors import NotFoundError, PartialError, RmqError
+from rmqcli.api.calls.acl import list_acls, list_users
+from rmqcli.api.calls.config import (
+    get_all_topic_config,
+    get_broker_config,
+    get_broker_runtime_info,
+    get_subscription_groups,
+)
+from rmqcli.errors import (
+    BrokerError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    UnsupportedError,
+)
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import is_system_group
+from rmqcli.wire.bodies.config import SubscriptionGroupWrapper
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.version import V5_3_0, version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from rmqcli.admin.definitions.model import Definitions, Kind
+    from rmqcli.admin.definitions.settings import Settings
     from rmqcli.api.client import Client
-    from rmqcli.wire.bodies.config import SubscriptionGroupWrapper, TopicConfig
+    from rmqcli.wire.bodies.acl import AclInfo, UserInfo
+    from rmqcli.wire.bodies.config import TopicConfig
     from rmqcli.wire.bodies.route import ClusterInfo
+
+
+_NO_GROUPS: Final = SubscriptionGroupWrapper()
+#: Errors of a broker that answers, and does not tell its users and rules.
+_REFUSALS: Final = (BrokerError, UnsupportedError)
 
 
 def export_definitions(
@@ -40,7 +74,8 @@ def export_definitions(
     Raises PartialError when one of its brokers does not answer: what only that broker
     has would be missing without a trace.
     """
-    entries, left_out = _read(client, cluster)
+    kinds = tuple(kinds)
+    entries, left_out = _read(client, cluster, kinds)
     for name, error in entries.errors.items():
         raise PartialError(
             f"{name} did not answer, so nothing was exported: {error.message}",
@@ -49,17 +84,30 @@ def export_definitions(
     return definitions_of(entries, kinds, left_out)
 
 
-def read_cluster(client: Client, cluster: str | None) -> ClusterEntries:
-    """Return what the masters of a cluster have.
+def read_cluster(
+    client: Client,
+    cluster: str | None,
+    kinds: Collection[Kind],
+    *,
+    brokers: Collection[str] = (),
+) -> ClusterEntries:
+    """Return what the masters of a cluster, or some brokers, have of these kinds.
 
     Raises NoBrokerError when none of them answers, and the errors of `choose_masters`.
     """
-    return _read(client, cluster)[0]
+    return _read(client, cluster, kinds, brokers)[0]
 
 
-def _read(client: Client, cluster: str | None) -> tuple[ClusterEntries, list[str]]:
-    masters = choose_masters(client, cluster=cluster, brokers=())
+def _read(
+    client: Client,
+    cluster: str | None,
+    kinds: Collection[Kind],
+    only: Collection[str] = (),
+) -> tuple[ClusterEntries, list[str]]:
+    masters = choose_masters(client, cluster=cluster, brokers=only)
     info = client.cluster_info()
+    if only and cluster is None:
+        cluster = info.brokers[min(only)].cluster
     name = next(iter(sorted(info.clusters)), "") if cluster is None else cluster
     errors: dict[str, RmqError] = {
         broker: NotFoundError(
@@ -68,26 +116,74 @@ def _read(client: Client, cluster: str | None) -> tuple[ClusterEntries, list[str
             name=ResponseCode.BROKER_NOT_EXIST.name,
         )
         for broker in sorted(info.clusters.get(name, ()))
-        if broker not in masters
+        if not only and broker not in masters
     }
-    if len(info.clusters) == 1:  # the record does not say which cluster a broker is of
+    if (
+        not only and len(info.clusters) == 1
+    ):  # the record does not say which cluster a broker is of
         errors |= _departed(client, masters)
-    topics = ask_each(client, masters, get_all_topic_config())
-    groups = ask_each(client, masters, get_subscription_groups())
+    # Any answer has the broker's version, which decides what it can be asked.
+    versions = ask_each(client, masters, get_broker_runtime_info())
+    errors |= {
+        broker: answer
+        for broker, answer in versions.items()
+        if isinstance(answer, RmqError) and not isinstance(answer, BrokerError)
+    }
+    answering = {n: at for n, at in masters.items() if n not in errors}
+    has_tables = "topic" in kinds or "group" in kinds
+    asked = answering if has_tables else {}
+    topics = ask_each(client, asked, get_all_topic_config())
+    groups = ask_each(client, asked, get_subscription_groups())
+    has_accounts = "user" in kinds or "rule" in kinds
+    accounts = _accounts(client, answering) if has_accounts else {}
     brokers: dict[str, BrokerEntries] = {}
     left_out: list[str] = []
-    for broker, address in masters.items():
-        found, wrapper = topics[broker], groups[broker]
-        if isinstance(found, RmqError):
-            errors[broker] = found
-        elif isinstance(wrapper, RmqError):
-            errors[broker] = wrapper
-        else:
-            version = client.broker_version(address)
-            brokers[broker] = _entries(broker, address, version, found, wrapper, info)
-            left_out += _forbidden(broker, wrapper)
+    for broker, address in answering.items():
+        answers = (topics.get(broker, {}), groups.get(broker, _NO_GROUPS))
+        found = accounts.get(broker, Accounts())
+        failed = [each for each in answers if isinstance(each, RmqError)]
+        lost = found.error is not None and not isinstance(found.error, _REFUSALS)
+        if failed or lost:
+            errors[broker] = failed[0] if failed else found.error  # type: ignore[assignment]  # not None
+            continue
+        configs, wrapper = answers
+        version = client.broker_version(address)
+        brokers[broker] = _entries(
+            BrokerEntries(
+                broker_name=broker,
+                address=address,
+                version=version,
+                entries={"user": found.users, "rule": found.rules},
+                unknown={}
+                if found.error is None
+                else {"user": found.error, "rule": found.error},
+            ),
+            configs,  # type: ignore[arg-type]  # no error
+            wrapper,  # type: ignore[arg-type]  # no error
+            info,
+        )
+        left_out += _forbidden(broker, wrapper)  # type: ignore[arg-type]  # no error
+        left_out += [f"on {broker}, {each}" for each in found.left_out]
     client.raise_if_none_answers(errors.values() if not brokers else ())
+    left_out += _unknown_accounts(brokers.values())
+    if any(each.entries["user"] for each in brokers.values()) and "user" in kinds:
+        left_out.append("passwords of users")
     return ClusterEntries(cluster=name, brokers=brokers, errors=errors), left_out
+
+
+def _unknown_accounts(brokers: Collection[BrokerEntries]) -> list[str]:
+    """Say on which brokers users and rules are not known, if there may be any.
+
+    There are none on a broker without access control, or before 5.3; but where another
+    broker of the cluster has some, the file has none.
+    """
+    has_some = any(not each.unknown and each.entries["user"] for each in brokers)
+    return [
+        f"on {each.broker_name}, users and rules: {error.message}"
+        for each in brokers
+        for error in list(each.unknown.values())[:1]
+        if has_some or not isinstance(error, UnsupportedError)
+    ]
 
 
 def _departed(client: Client, masters: Mapping[str, str]) -> dict[str, RmqError]:
@@ -117,13 +213,13 @@ def _departed(client: Client, masters: Mapping[str, str]) -> dict[str, RmqError]
 
 
 def _entries(
-    broker_name: str,
-    address: str,
-    version: int,
+    broker: BrokerEntries,
     topics: dict[str, TopicConfig],
     wrapper: SubscriptionGroupWrapper,
     info: ClusterInfo,
 ) -> BrokerEntries:
+    """Return the entries of a broker with its topics and groups."""
+    version = broker.version
     topics = {
         name: config
         for name, config in topics.items()
@@ -134,17 +230,95 @@ def _entries(
         for name, config in wrapper.subscription_group_table.items()
         if not is_system_group(name)
     }
-    return BrokerEntries(
-        broker_name=broker_name,
-        address=address,
-        version=version,
+    return replace(
+        broker,
         entries={
+            **broker.entries,
             "topic": {n: topic_settings(c, version) for n, c in topics.items()},
             "group": {n: group_settings(c, version) for n, c in groups.items()},
         },
         topics=topics,
         groups=groups,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """The users and rules of a broker; `error` says why they are not known."""
+
+    users: Mapping[str, Settings] = field(default_factory=dict, hash=False)
+    rules: Mapping[str, Settings] = field(default_factory=dict, hash=False)
+    left_out: tuple[str, ...] = ()
+    error: RmqError | None = None
+
+
+def _accounts(client: Client, masters: Mapping[str, str]) -> dict[str, Accounts]:
+    """Return the users and rules of brokers whose versions are known."""
+    found: dict[str, Accounts] = {}
+    for name, address in masters.items():
+        version = client.broker_version(address)
+        if version < V5_3_0:
+            error = UnsupportedError(
+                f"needs RocketMQ {version_name(V5_3_0)}, and the broker has"
+                f" {version_name(version)}"
+            )
+            found[name] = Accounts(error=error)
+    asked = {name: at for name, at in masters.items() if name not in found}
+    users = ask_each(client, asked, list_users())
+    acls = ask_each(client, asked, list_acls())
+    for name, address in asked.items():
+        listed, rules = users[name], acls[name]
+        failed = listed if isinstance(listed, RmqError) else rules
+        if isinstance(failed, RmqError):
+            found[name] = Accounts(error=_why(client, address, failed))
+        elif not isinstance(listed, RmqError) and not isinstance(rules, RmqError):
+            found[name] = accounts_of(listed, rules)
+    return found
+
+
+def _why(client: Client, address: str, error: RmqError) -> RmqError:
+    """Return a better error for a broker that has no users, because ACL is off.
+
+    It answers a system error, without a reason.
+    """
+    if getattr(error, "code", None) != ResponseCode.SYSTEM_ERROR:
+        return error
+    try:
+        settings = client.invoke(address, get_broker_config())
+    except RmqError:
+        return error
+    if settings.get("authenticationMetadataProvider"):
+        return error
+    return UnsupportedError(
+        "access control is off: authenticationMetadataProvider is not set"
+    )
+
+
+def accounts_of(users: Iterable[UserInfo], acls: Iterable[AclInfo]) -> Accounts:
+    """Return users and rules by name; those whose names no file has are named. Pure."""
+    known: dict[str, Settings] = {}
+    rules: dict[str, Settings] = {}
+    left_out: list[str] = []
+    for user in users:
+        if user_fault(user.username) is None:
+            known[user.username] = user_settings(user)
+        else:
+            left_out.append(f"user {user.username!r}, because of its name")
+    for acl in acls:
+        name = acl.subject.removeprefix(USER_PREFIX)
+        is_user = acl.subject.startswith(USER_PREFIX) and user_fault(name) is None
+        for policy in acl.policies:
+            for entry in policy.entries:
+                kind = policy.policy_type or CUSTOM
+                if not is_user or resource_fault(entry.resource) is not None:
+                    left_out.append(
+                        f"the rule of {acl.subject!r} for {entry.resource!r}, because"
+                        " of its name"
+                    )
+                else:
+                    key = rule_name(name, entry.resource, kind)
+                    rules[key] = rule_settings(entry)
+    return Accounts(users=known, rules=rules, left_out=tuple(left_out))
 
 
 def _forbidden(broker_name: str, wrapper: SubscriptionGroupWrapper) -> list[str]:

@@ -1,25 +1,30 @@
-"""The settings of topics and groups as JSON values, and which values are possible.
+"""The settings of topics, groups, users and rules as JSON values: what is possible.
 
 A setting that a broker's version does not know is absent from what it has. Pure.
 
-Source: TopicConfig, SubscriptionGroupConfig in apache/rocketmq.
+Source: TopicConfig, SubscriptionGroupConfig, UserInfo, AclInfo in apache/rocketmq.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
-from rmqcli.wire.version import V4_0_0, V5_0_0, V5_1_3
+from rmqcli.wire.version import V4_0_0, V5_0_0, V5_1_3, V5_3_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from rmqcli.wire.bodies.acl import PolicyEntryInfo, UserInfo
 
 #: JSON values; of numbers only ints.
 Value: TypeAlias = "str | int | bool | list[Value] | dict[str, Value] | None"
 Settings: TypeAlias = "Mapping[str, Value]"
 
+#: RocketMQ's Action, without those that a rule cannot have.
+ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 _INT32_MAX: Final = 2**31 - 1
 #: RocketMQ's numbers of permissions, and their names.
 _PERMS: Final = {0: "none", 2: "w", 4: "r", 6: "rw"}
@@ -76,6 +81,30 @@ def _is_attributes(value: object) -> str | None:
     return None
 
 
+def _one_of(*words: str) -> Callable[[object], str | None]:
+    def fault(value: object) -> str | None:
+        return None if value in words else f"must be {' or '.join(words)}"
+
+    return fault
+
+
+def _is_actions(value: object) -> str | None:
+    if isinstance(value, list) and value and all(each in ACTIONS for each in value):
+        return None if len(set(value)) == len(value) else "must not name one twice"
+    return f"must be a list of {', '.join(ACTIONS)}"
+
+
+def _is_source_ips(value: object) -> str | None:
+    if not isinstance(value, list):
+        return "must be a list of addresses, or of networks such as 10.0.0.0/8"
+    for each in value:
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except (ValueError, TypeError):
+            return f"has {each!r}, which is no IP address and no network"
+    return None
+
+
 def _is_object(value: object) -> str | None:
     return None if isinstance(value, dict) else "must be an object"
 
@@ -104,6 +133,37 @@ GROUP_SETTINGS: Final[dict[str, SettingRule]] = {
     "retry_policy": SettingRule({"type": "CUSTOMIZED"}, _is_object, V5_0_0),
     "attributes": SettingRule({}, _is_attributes, V5_1_3),
 }
+
+
+USER_SETTINGS: Final[dict[str, SettingRule]] = {
+    "user_type": SettingRule("Normal", _one_of("Normal", "Super"), V5_3_0),
+    "user_status": SettingRule("enable", _one_of("enable", "disable"), V5_3_0),
+}
+RULE_SETTINGS: Final[dict[str, SettingRule]] = {
+    "actions": SettingRule(None, _is_actions, V5_3_0),
+    "source_ips": SettingRule([], _is_source_ips, V5_3_0),
+    "decision": SettingRule("Allow", _one_of("Allow", "Deny"), V5_3_0),
+}
+
+
+def user_settings(user: UserInfo) -> dict[str, Value]:
+    """Return the settings of a user."""
+    return {
+        "user_type": user.user_type or "Normal",
+        "user_status": user.user_status or "enable",
+    }
+
+
+def rule_settings(entry: PolicyEntryInfo) -> dict[str, Value]:
+    """Return the settings of a rule; the order of its actions means nothing."""
+    actions: list[Value] = [each for each in ACTIONS if each in entry.actions]
+    actions += [each for each in entry.actions if each not in ACTIONS]
+    sources: list[Value] = [*sorted(entry.source_ips or ())]
+    return {
+        "actions": actions,
+        "source_ips": sources,
+        "decision": entry.decision or "Deny",
+    }
 
 
 def topic_settings(config: TopicConfig, version: int) -> dict[str, Value]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.context import BrokerContext
 from rmqcli.broker.message.delayed import Delays
+from rmqcli.broker.state.accounts import AccountTable
 from rmqcli.broker.state.check_points import CheckPoints
 from rmqcli.broker.state.client_calls import ClientCalls
 from rmqcli.broker.state.clients import ClientTable
@@ -74,6 +75,7 @@ class BrokerState(BrokerContext):
         self.stats = BrokerStats(now)
         self.topics = TopicTable(self, on_changed=on_topics_changed)
         self.groups = GroupTable(self)
+        self.accounts = AccountTable()
         self.offsets = ConsumerOffsets() if offsets is None else offsets
         self.configuration = Configuration(self, self.topics)
         self.clients = ClientTable(self, self.groups)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: The library's calls, and the commands that do the same.
 COMMANDS: Final = {
+    "Admin.accounts": "rmq acl user list",
     "Admin.backups": "rmq reset-offset --list-backups",
     "Admin.brokers": "rmq brokers",
     "Admin.create_group": "rmq group create",
