@@ -299,6 +299,7 @@ RESERVED = {
     "numpy": {"spark", "wire"},
     "prometheus_client": {"exporter"},
     "rich": {"cli"},
+    "textual": {"cli"},
     "typer": {"cli"},
     "socket": {"transport", "broker", "proxy", "exporter"},
     "select": {"transport", "broker", "cli"},
@@ -326,6 +327,7 @@ LAZY = {
     "prometheus_client",
     "rich",
     "ssl",
+    "textual",
     "typer",
 }
 #: Modules that may use asyncio. Everything else waits with tasks (`tasks.py`).
@@ -347,6 +349,8 @@ LAZY_HOMES = (
     "rmqcli/wire/message/columns",
     "rmqcli/transport/tls_stream",
     "rmqcli/cli/ui/rich/",
+    "rmqcli/cli/top/app",
+    "rmqcli/cli/top/frame",
     "rmqcli/cli/arguments/typer_command.py",
 )
 

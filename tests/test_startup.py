@@ -27,6 +27,7 @@ FORBIDDEN = {
     "pydantic",
     "pyspark",
     "rich",
+    "textual",
     "lz4",
     "backports.zstd",
     "multiprocessing",

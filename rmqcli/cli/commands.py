@@ -287,6 +287,14 @@ COMMANDS = (
         "administration",
     ),
     CommandEntry(
+        "top",
+        "rmqcli.cli.top.command",
+        "top",
+        "Watch groups, topics and brokers on a full screen.",
+        "Cluster",
+        "watching",
+    ),
+    CommandEntry(
         "cluster",
         "rmqcli.cli.monitoring.cluster",
         "cluster",

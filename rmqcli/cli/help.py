@@ -60,6 +60,7 @@ GUIDES = (
     "consuming",
     "sending",
     "measuring",
+    "watching",
     "resetting",
     "dead-letters",
     "administration",

@@ -730,6 +730,16 @@ COMMANDS: dict[str, Any] = {
         ('group',),
         True,
     ),
+    'top': (
+        (('group', False, 'text'),),
+        {'--interval': ('interval', 'store', 'rmqcli.units:parse_duration_ms'),
+         '--allow-changes': ('allow_changes', 'true', 'text'),
+         '--output': ('output', 'store', ('choice', 'table')),
+         '-o': ('output', 'store', ('choice', 'table'))},
+        {},
+        (),
+        True,
+    ),
     'cluster': (
         (),
         {'--output': ('output',

@@ -415,7 +415,7 @@ class LagView:
         if trend is not None:
             row["trend"] = row_of(TREND_COLUMNS, trend.group)
         if self.process_queues:
-            row["process_queues"] = [row_of(HELD_COLUMNS, h) for h in _all_held(lag)]
+            row["process_queues"] = [row_of(HELD_COLUMNS, h) for h in all_held(lag)]
         if self.explain:
             row["explain"] = self._explain(lag)
         return row
@@ -491,7 +491,7 @@ class LagView:
         if self.process_queues and lag.reading.clients:
             sys.stdout.write("\n")
             now_ms = lag.reading.at_ms
-            rows = [held_row(held, now_ms=now_ms) for held in _all_held(lag)]
+            rows = [held_row(held, now_ms=now_ms) for held in all_held(lag)]
             write_table(rows, columns=HELD_TABLE, color=common.use_color)
             stdout_has = True
         if self.explain:
@@ -502,7 +502,7 @@ class LagView:
             for sentence in self._explain(lag):
                 sys.stdout.write(safe(sentence) + "\n")
         if not self.is_summary:
-            common.messages.info(_headline(lag))
+            common.messages.info(headline(lag))
         for note in lag.reading.notes:
             common.messages.warn(f"{lag.group}: {note}")
 
@@ -541,14 +541,16 @@ def without_empty_retries(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, 
     return kept or rows
 
 
-def _all_held(lag: GroupLag) -> Iterable[HeldQueue]:
+def all_held(lag: GroupLag) -> Iterable[HeldQueue]:
+    """Return the queues that the members of a group hold, sorted."""
     return sorted(
         (held for c in (lag.reading.clients or {}).values() for held in c.queues),
         key=lambda held: held.queue,
     )
 
 
-def _headline(lag: GroupLag) -> str:
+def headline(lag: GroupLag) -> str:
+    """Sum a group up in one line."""
     total = "unknown" if lag.total_lag is None else str(lag.total_lag)
     parts = [f"{lag.group}: {lag.state}, lag {total}"]
     if lag.reason is not None:

@@ -45,7 +45,7 @@ _TREND_MIN = format_duration(TREND_MIN_MS)
 
 
 #: What is not known about a row while the brokers keep silent.
-_STALE: dict[str, object] = {
+STALE: dict[str, object] = {
     "state": LagState.UNKNOWN,
     "verdict": None,
     "rate_in": None,
@@ -184,7 +184,7 @@ class _Watcher:
         columns = summary_columns(with_trend=True, with_spark=True)
         rows = list(self._rows())
         if self.is_stale:
-            rows = [{**row, **_STALE} for row in rows]
+            rows = [{**row, **STALE} for row in rows]
         if not view.is_summary:
             rows = list(without_empty_retries(rows))
             columns = queue_columns(

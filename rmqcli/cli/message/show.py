@@ -151,7 +151,7 @@ def show(common: Common, options: MessageShowOptions) -> None:
         if not found.messages:
             raise missing_message(found, options.ref)
         messages = found.messages[-SHOWN_MAX:]
-        backups = _backups()
+        backups = known_backups()
         outcomes = [
             outcome_of(client, message, groups=options.group or (), backups=backups)
             for message in messages
@@ -169,7 +169,8 @@ def show(common: Common, options: MessageShowOptions) -> None:
         )
 
 
-def _backups() -> list[Any]:
+def known_backups() -> list[Any]:
+    """Return the backups of resets, which verdicts take account of."""
     import os
 
     from rmqcli.admin.reset.backup import backup_directory, list_backups

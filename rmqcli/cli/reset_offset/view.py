@@ -174,7 +174,7 @@ def document(
         "group": plan.group,
         "topic": plan.topic,
         "mode": "plan" if outcomes is None else "applied",
-        "queues": list(_rows(plan, outcomes).values()),
+        "queues": list(rows_of_reset(plan, outcomes).values()),
         "backup": backup_id,
         "cluster": identity_json(plan.cluster),
         "client_ids": list(plan.client_ids),
@@ -193,8 +193,8 @@ def write_reset(
     if common.output == "json":
         emit_json(document(plan, outcomes, backup_id=backup_id))
         return
-    rows = _rows(plan, outcomes)
-    columns = _shown_columns(plan, is_plan=outcomes is None)
+    rows = rows_of_reset(plan, outcomes)
+    columns = shown_columns(plan, is_plan=outcomes is None)
     write_rows(
         list(rows.values()),
         columns=columns if common.output == "table" else COLUMNS,
@@ -207,8 +207,8 @@ def write_reset(
 
 def show_plan(common: Common, plan: ResetPlan) -> None:
     """Show the plan as a table on stderr, before the user confirms it."""
-    columns = _shown_columns(plan, is_plan=True)
-    rows = _rows(plan, None)
+    columns = shown_columns(plan, is_plan=True)
+    rows = rows_of_reset(plan, None)
     write_table(
         list(rows.values()),
         columns=columns,
@@ -233,9 +233,10 @@ def summary(plan: ResetPlan, outcomes: Outcomes) -> str:
     return f"{counted(len(plan.queues), 'queue')}: {parts}"
 
 
-def _rows(
+def rows_of_reset(
     plan: ResetPlan, outcomes: Outcomes | None
 ) -> dict[MessageQueue, dict[str, Any]]:
+    """Return a row for each queue of a plan, with its outcome if it was applied."""
     rows = {
         each.queue: _row(plan, each, None if outcomes is None else outcomes[each.queue])
         for each in plan.queues
@@ -297,7 +298,7 @@ def _time(epoch_ms: int | None) -> str | None:
     return None if epoch_ms is None else format_rfc3339(epoch_ms)
 
 
-def _shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:
+def shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:
     """Return the columns of a table.
 
     It has no topic if that is the same in every row. The table of a plan has no result,

@@ -21,7 +21,7 @@ from rmqcli.cli.ui.messages import screen_size
 from rmqcli.cli.ui.output import is_to_the_right, meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TextIO
 
     from rmqcli.cli.ui.output import Column, Row
@@ -39,8 +39,8 @@ _STYLES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
 _EMPTY: Final = ("-", "{}")
 
 
-class _Cells(NamedTuple):
-    """A column with its texts, and the width it gets."""
+class FittedColumn(NamedTuple):
+    """A column with its texts, and the width that it gets."""
 
     column: Column
     texts: list[str]
@@ -100,18 +100,7 @@ def fitted_table(
     rows: Sequence[Row], columns: Sequence[Column], *, width: int
 ) -> tuple[Table, list[str]]:
     """Return the table that fits `width`, and the headings of columns that do not."""
-    fold_at = max(_FOLD_MIN, width // 2)
-    everything = [
-        _Cells(column, texts, max(map(cell_len, [column.heading, *texts])), fold_at)
-        for column in columns
-        for texts in [[column.text(row) for row in rows]]
-    ]
-    candidates = [
-        cells
-        for cells in everything
-        if cells.column.is_wanted or not (cells.column.priority and cells.is_empty)
-    ]
-    shown = _fit(candidates, width)
+    shown, hidden = fit_columns(rows, columns, width=width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), expand=False)
     for cells in shown:
         column = cells.column
@@ -125,15 +114,55 @@ def fitted_table(
         )
     for index in range(len(rows)):
         table.add_row(*(_cell(cells, index) for cells in shown))
+    return table, hidden
+
+
+def fit_columns(
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    *,
+    width: int,
+    seen: Mapping[str, int] | None = None,
+) -> tuple[list[FittedColumn], list[str]]:
+    """Return the columns that fit `width`, and the headings of those that do not.
+
+    `seen` has the widths that columns had for other rows of the same table, so that
+    they stay as they are while a part of it is shown.
+    """
+    seen = seen or {}
+    fold_at = max(_FOLD_MIN, width // 2)
+    everything = [
+        FittedColumn(
+            column,
+            texts,
+            max(seen.get(column.name, 0), *map(cell_len, [column.heading, *texts])),
+            fold_at,
+        )
+        for column in columns
+        for texts in [[column.text(row) for row in rows]]
+    ]
+    candidates = [
+        cells
+        for cells in everything
+        if cells.column.is_wanted
+        or cells.column.name in seen
+        or not (cells.column.priority and cells.is_empty)
+    ]
+    shown = _fit(candidates, width)
     kept = {cells.column.name for cells in shown}
-    names = [c.column.heading for c in candidates if c.column.name not in kept]
-    return table, names
+    hidden = [c.column.heading for c in candidates if c.column.name not in kept]
+    return shown, hidden
 
 
-def _cell(cells: _Cells, index: int) -> Text:
+def style_of(column: Column, text: str) -> str:
+    """Return the style of a cell: the colour of a state, or dim if it is empty."""
+    meaning = meaning_of(column, text)
+    return _STYLES[meaning] if meaning else "dim" if text in _EMPTY else ""
+
+
+def _cell(cells: FittedColumn, index: int) -> Text:
     text = cells.texts[index]
-    meaning = meaning_of(cells.column, text)
-    style = _STYLES[meaning] if meaning else "dim" if text in _EMPTY else ""
+    style = style_of(cells.column, text)
     if cells.column.shorten:
         text = shortened(text, cells.width)
     return Text(text, style=style)
@@ -152,7 +181,7 @@ def shortened(text: str, width: int) -> str:
     return f"{head}…{tail}"
 
 
-def _fit(candidates: Sequence[_Cells], width: int) -> list[_Cells]:
+def _fit(candidates: Sequence[FittedColumn], width: int) -> list[FittedColumn]:
     """Return the columns that fit `width`, in their order, some of them narrowed."""
     kept = list(candidates)
     by_priority = sorted(
@@ -171,22 +200,22 @@ def _fit(candidates: Sequence[_Cells], width: int) -> list[_Cells]:
     return _narrowed(kept, width)
 
 
-def _excess(kept: Sequence[_Cells], width: int) -> int:
+def _excess(kept: Sequence[FittedColumn], width: int) -> int:
     """Return by how much the columns exceed `width` if narrowed as far as allowed."""
     return _total(kept) - sum(cells.can_lose for cells in kept) - width
 
 
-def _total(kept: Sequence[_Cells]) -> int:
+def _total(kept: Sequence[FittedColumn]) -> int:
     return sum(cells.width for cells in kept) + _GAP * max(0, len(kept) - 1)
 
 
-def _may_fold(cells: _Cells) -> bool:
+def _may_fold(cells: FittedColumn) -> bool:
     """Whether a column is of texts, and not too narrow; a folded number is misread."""
     is_number = is_to_the_right(cells.column, cells.texts)
     return cells.width > _FOLDED_MIN and not is_number
 
 
-def _narrowed(kept: Sequence[_Cells], width: int) -> list[_Cells]:
+def _narrowed(kept: Sequence[FittedColumn], width: int) -> list[FittedColumn]:
     """Narrow the widest columns until all fit: cut the middle of cells, then fold.
 
     Columns are folded evenly, so that none has one character in a line.

@@ -1,0 +1,1 @@
+"""`rmq top`: a full screen of a cluster that refreshes itself."""

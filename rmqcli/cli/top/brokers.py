@@ -1,0 +1,228 @@
+"""The views of brokers, and of what `rmq doctor` finds wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.admin.brokers import BrokerRow, list_brokers, show_broker
+from rmqcli.admin.doctor.diagnose import diagnose
+from rmqcli.cli.broker import broker_row
+from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
+from rmqcli.cli.top.view import View, clock_time
+from rmqcli.cli.ui.output import Column
+from rmqcli.units import counted, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.admin.brokers import BrokerDetail
+    from rmqcli.admin.doctor.model import Diagnosis
+    from rmqcli.api.client import Client
+    from rmqcli.cli.ui.output import Row
+
+_COLUMNS = tuple(column for column in TABLE_COLUMNS if column.name != "error")
+_ERROR = Column("error", title="TROUBLE", priority=1)
+_FINDING_COLUMNS = (
+    Column("status", states={"problem": "bad", "warning": "warn", "unknown": "warn"}),
+    Column("check", priority=20),
+    Column("subject", shorten=True),
+    Column("evidence", shorten=True),
+)
+_STALE = dict.fromkeys(
+    ("in_tps", "out_tps", "send_queue", "pull_queue", "page_cache_lock_ms")
+)
+_SETTING_COLUMNS = (Column("name"), Column("value", shorten=True))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Brokers:
+    rows: list[BrokerRow]
+    at_ms: int
+
+
+class BrokersView(View):
+    """All brokers, as `rmq cluster` shows them."""
+
+    def __init__(self) -> None:
+        super().__init__("brokers")
+        self._found: _Brokers | None = None
+        #: address -> the broker when it answered last, and when that was
+        self._answered: dict[str, tuple[BrokerRow, int]] = {}
+
+    @property
+    def stale(self) -> Mapping[str, object]:
+        return _STALE
+
+    @property
+    def command(self) -> list[str]:
+        return ["cluster"]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return (*_COLUMNS, _ERROR)
+
+    def rows(self) -> Sequence[Row]:
+        if self._found is None:
+            return ()
+        found = self._found
+        rows = [self._row(each, found.at_ms) for each in found.rows]
+        listed = {each.address for each in found.rows}
+        return rows + [
+            self._row_of_missing(broker, answered_ms)
+            for address, (broker, answered_ms) in self._answered.items()
+            if address not in listed
+        ]
+
+    def _row(self, broker: BrokerRow, at_ms: int) -> dict[str, Any]:
+        row = broker_row(broker, at_ms)
+        if broker.error is not None and broker.address in self._answered:
+            since = clock_time(self._answered[broker.address][1])
+            row["error"] = f"no answer since {since}: {broker.error.message}"
+        return row
+
+    def _row_of_missing(self, broker: BrokerRow, answered_ms: int) -> dict[str, Any]:
+        """Return the row of a broker that name servers list no more."""
+        unknown = BrokerRow(
+            cluster=broker.cluster,
+            broker_name=broker.broker_name,
+            broker_id=broker.broker_id,
+            address=broker.address,
+        )
+        row = broker_row(unknown, answered_ms)
+        since = clock_time(answered_ms)
+        row["error"] = f"not in the list of brokers any more; it answered at {since}"
+        return row
+
+    def key_of(self, row: Row) -> Any:
+        return row["broker_name"], row["broker_id"]
+
+    def read(self, client: Client) -> _Brokers:
+        found = list_brokers(client)
+        errors = [each.error for each in found if each.error is not None]
+        if len(errors) == len(found):
+            client.raise_if_none_answers(errors)
+        return _Brokers(rows=found, at_ms=client.clock.epoch_ms())
+
+    def take(self, answer: _Brokers) -> None:
+        self._found = answer
+        for each in answer.rows:
+            if each.error is None:
+                self._answered[each.address] = each, answer.at_ms
+
+    def intro(self, row: Row | None) -> Sequence[str]:
+        if self._found is None:
+            return ()
+        counts: dict[str, int] = {}
+        for each in self._found.rows:
+            counts[each.cluster] = counts.get(each.cluster, 0) + 1
+        return [f"{name}: {counted(count, 'broker')}" for name, count in counts.items()]
+
+    def open(self, row: Row) -> View:
+        return BrokerView(row["broker_name"])
+
+
+class BrokerView(View):
+    """What a broker reports about itself, in RocketMQ's words, and its settings."""
+
+    parts = ("runtime", "settings")
+    interval_ms = 5_000
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._name = name
+        self._found: list[BrokerDetail] = []
+
+    @property
+    def command(self) -> list[str]:
+        return ["broker", "show", self._name]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        if len(self._found) > 1:
+            return (Column("broker_id", title="ID"), *_SETTING_COLUMNS)
+        return _SETTING_COLUMNS
+
+    def rows(self) -> Sequence[Row]:
+        return [
+            {"broker_id": each.row.broker_id, "name": name, "value": value}
+            for each in self._found
+            for name, value in sorted(
+                ((each.settings if self.part else each.runtime) or {}).items()
+            )
+        ]
+
+    def key_of(self, row: Row) -> Any:
+        return row["broker_id"], row["name"]
+
+    def read(self, client: Client) -> list[BrokerDetail]:
+        return show_broker(client, self._name)
+
+    def take(self, answer: list[BrokerDetail]) -> None:
+        self._found = answer
+
+    def notes(self) -> Sequence[str]:
+        notes = []
+        for each in self._found:
+            if each.row.error is not None:
+                notes.append(f"{each.row.address}: {each.row.error.message}")
+            elif self.part and each.settings_error is not None:
+                notes.append(f"{each.row.address}: {each.settings_error.message}")
+        return notes
+
+
+class DoctorView(View):
+    """What `rmq doctor` finds, the worst first."""
+
+    interval_ms = 30_000
+    late_ms = 10_000
+
+    def __init__(self) -> None:
+        super().__init__("doctor")
+        self._found: Diagnosis | None = None
+
+    @property
+    def command(self) -> list[str]:
+        return ["doctor"]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return _FINDING_COLUMNS
+
+    def rows(self) -> Sequence[Row]:
+        if self._found is None:
+            return ()
+        return [
+            {
+                "status": str(finding.status),
+                "check": result.name,
+                "subject": finding.subject,
+                "evidence": finding.evidence,
+                "meaning": finding.meaning,
+                "command": finding.command,
+            }
+            for result, finding in self._found.findings
+        ]
+
+    def key_of(self, row: Row) -> Any:
+        return row["check"], row["subject"], row["evidence"]
+
+    def read(self, client: Client) -> Diagnosis:
+        return diagnose(client)
+
+    def take(self, answer: Diagnosis) -> None:
+        self._found = answer
+
+    def intro(self, row: Row | None) -> Sequence[str]:
+        found = self._found
+        if found is None:
+            return ()
+        at = format_rfc3339(found.at_ms)
+        lines = [f"{counted(len(found.results), 'check')} at {at}: {found.status}"]
+        if row is not None:
+            lines.append(f"{row['subject']}: {row['evidence']}")
+            if row["meaning"]:
+                lines.append(row["meaning"])
+            if row["command"]:
+                lines.append(f"try: {row['command']}")
+        return lines

@@ -1,0 +1,128 @@
+"""`rmq top`: the command, its options, and what it needs of a terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from rmqcli.cli.lag.view import QUEUE_COLUMNS
+from rmqcli.cli.options import (
+    CLUSTER_NAMES,
+    Common,
+    argument,
+    command_options,
+    duration_option,
+    option,
+)
+from rmqcli.cli.ui.messages import is_screen, is_terminal
+from rmqcli.errors import ConfigError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.cli.top.app import TopApp
+
+_INTERVAL_MIN_MS = 200
+#: How long threads that wait for a server may take to end.
+_JOIN_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopOptions:
+    """The options of `rmq top` as they were typed."""
+
+    group: Annotated[
+        str | None,
+        argument(metavar="[GROUP]", help="Group to show first (default: all groups)."),
+    ] = None
+    interval: Annotated[
+        int,
+        duration_option(
+            "--interval",
+            show_default=False,
+            help="Refresh every DURATION.  [default: 2s]",
+        ),
+    ] = 2_000
+    allow_changes: Annotated[
+        bool,
+        option("--allow-changes", help="Offer to reset the offsets of groups, too."),
+    ] = False
+
+
+@command_options(
+    TopOptions,
+    formats=("table",),
+    fields=QUEUE_COLUMNS,
+    changes=lambda options: options.allow_changes,
+)
+def top(common: Common, options: TopOptions) -> int:
+    """Watch groups, topics and brokers on a full screen.
+
+    Example: rmq top
+
+    Enter opens what a row is about: a group, its queues and members, messages as they
+    arrive, dead letters, and what became of one message. ? lists the keys, and the line
+    above the keys is the command that prints the same. It only reads; with
+    --allow-changes, r plans a reset of a group's offsets, which is applied once you
+    type the group's name. It needs a terminal, and pip install 'rmqcli[tui]'.
+    """
+    if options.interval < _INTERVAL_MIN_MS:
+        raise UsageError(f"--interval must be at least {_INTERVAL_MIN_MS}ms")
+    # Textual draws on stderr.
+    if not (
+        is_screen(sys.stdout) and is_terminal(sys.stdin) and is_terminal(sys.stderr)
+    ):
+        words = "rmq lag" if options.group is None else f"rmq lag {options.group}"
+        raise UsageError(
+            "rmq top needs a terminal that can move its cursor",
+            hint=f"elsewhere run: {words} --watch 2s -o jsonl",
+        )
+    if importlib.util.find_spec("textual") is None:
+        raise ConfigError(
+            "rmq top needs Textual, which the extra tui installs",
+            hint="run: pip install 'rmqcli[tui]'",
+        )
+    if not common.use_color:
+        os.environ["NO_COLOR"] = "1"  # which Textual follows
+    elif common.color == "always":
+        os.environ.pop("NO_COLOR", None)
+    config = common.client_config()
+    from rmqcli.cli.top.app import TopApp
+
+    profile = common.profile
+    app = TopApp(
+        config,
+        cluster=common.namesrv_text if profile is None else profile.title,
+        interval_ms=options.interval,
+        group=options.group,
+        flags=common.flags_to_repeat() if common.typed & CLUSTER_NAMES else (),
+        allow_changes=options.allow_changes,
+        is_ascii=not _speaks_utf8(),
+    )
+    code = _run(app)
+    for line in app.done:
+        common.messages.info(line)
+    return code
+
+
+def _run(app: TopApp) -> int:
+    """Show the screen until the user, or SIGTERM, ends it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: app.call_later(app.action_leave))
+    logging.disable()  # a line on stderr would be drawn over the screen
+    try:
+        code = app.run()
+    finally:
+        logging.disable(logging.NOTSET)
+        signal.signal(signal.SIGTERM, before)
+        app.join(_JOIN_MS)
+    return ExitCode.FAILED if code is None else code
+
+
+def _speaks_utf8() -> bool:
+    """Whether the locale is one of UTF-8. Without any locale it is not."""
+    names = map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))
+    name = next((each for each in names if each), "")
+    return "utf8" in name.lower().replace("-", "")

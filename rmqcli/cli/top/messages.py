@@ -1,0 +1,399 @@
+"""The views of messages: those that arrive, dead letters, and what became of one."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.admin.dlq.letter import place_of
+from rmqcli.admin.dlq.read import DeadLetters, read_letters
+from rmqcli.admin.message.find import find_messages, missing_message
+from rmqcli.admin.message.gather import outcome_of
+from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.tail.batch import Batcher, TailCounts
+from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.tail import Tail, TailPlan
+from rmqcli.cli.dlq.show import COLUMNS as LETTER_COLUMNS
+from rmqcli.cli.dlq.show import LAST_DEFAULT
+from rmqcli.cli.message.show import GROUP_COLUMNS, known_backups
+from rmqcli.cli.selection import readable_queues
+from rmqcli.cli.tail.command import LOOK_BACK
+from rmqcli.cli.top.view import View, ViewKey, clock_time, refresh
+from rmqcli.cli.ui.escape import safe_bytes
+from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.records.text import Pretty
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import DecodeError, RmqError
+from rmqcli.position import Earliest, Latest
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.message.record import DecodeFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.admin.message.gather import MessageOutcome
+    from rmqcli.api.client import Client
+    from rmqcli.cli.top.view import Reads
+    from rmqcli.cli.ui.output import Row
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.message.record import Record
+
+#: Messages of a tail that are kept.
+KEPT_MAX = 500
+#: The messages that a tail shows first, as those of `rmq tail`.
+_LAST = 10
+#: A busy topic is shown this often.
+_POST_MS = 200
+#: A quiet one shows this often that it is still read.
+_IDLE_MS = 1_000
+_BODY_BYTES_MAX = 200
+_SAID_MAX = 3
+
+_TAIL_COLUMNS = (
+    Column("stored", priority=20),
+    Column("broker_name", title="BROKER", priority=40),
+    Column("queue_id", title="QUEUE", align="right"),
+    Column("queue_offset", title="OFFSET", align="right"),
+    Column("tags", priority=30, shorten=True),
+    Column("keys", priority=25, shorten=True),
+    Column("body", shorten=True, is_wanted=True),
+)
+_LINE_COLUMNS = (Column("line", title="MESSAGE"),)
+_LETTER_NAMES = (
+    "letter",
+    "origin_topic",
+    "deliveries",
+    "store_timestamp",
+    "keys",
+    "body",
+)
+_LETTER_TABLE = tuple(
+    column for column in LETTER_COLUMNS if column.name in _LETTER_NAMES
+)
+
+
+def _body_of(message: Any) -> str:
+    """Return the beginning of a body as one line, or why it cannot be read."""
+    try:
+        return safe_bytes(message.body[:_BODY_BYTES_MAX])
+    except DecodeError as error:
+        return f"error: {error.message}"
+
+
+def _row_of_record(queue: MessageQueue, record: Record) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "topic": queue.topic,
+        "broker_name": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "queue_offset": record.queue_offset,
+    }
+    if isinstance(record, DecodeFailure):
+        return {**row, "stored": None, "body": f"error: {record.error}"}
+    stored_ms = record.store_timestamp_ms
+    return {
+        **row,
+        "stored": None if stored_ms is None else clock_time(stored_ms),
+        "tags": record.tags,
+        "keys": record.keys,
+        "body": _body_of(record),
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Arrived:
+    """New messages, oldest first, how many more there were, and what was said."""
+
+    rows: list[dict[str, Any]]
+    skipped: int
+    said: tuple[str, ...]
+
+
+class TailView(View):
+    """The messages of a topic, or of one queue, as they arrive; the newest first."""
+
+    none = "no message yet"
+
+    def __init__(self, topic: str, queue: tuple[str, int] | None = None) -> None:
+        name = topic if queue is None else f"{topic} {queue[0]}:{queue[1]}"
+        super().__init__(f"tail {name}")
+        self.topic = topic
+        self._queue = queue
+        self._rows: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
+        self._said: tuple[str, ...] = ()
+        self._skipped = 0
+
+    @property
+    def command(self) -> list[str]:
+        words = ["tail", self.topic]
+        if self._queue is not None:
+            words += ["--queue", f"{self._queue[0]}:{self._queue[1]}"]
+        return words
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return _TAIL_COLUMNS
+
+    def rows(self) -> Sequence[Row]:
+        return list(self._rows)
+
+    def key_of(self, row: Row) -> Any:
+        return row["broker_name"], row["queue_id"], row["queue_offset"]
+
+    def run(self, feed: Reads) -> None:
+        while True:
+            feed.begin()
+            try:
+                self._follow(feed)
+            except RmqError as error:
+                feed.post(error)
+            feed.pause(self.interval_ms or 2_000)
+
+    def _follow(self, feed: Reads) -> None:
+        client = feed.client
+        refresh(client)
+        queues = [
+            queue
+            for queue in readable_queues(client, self.topic)
+            if self._queue in (None, (queue.broker_name, queue.queue_id))
+        ]
+        found = resolve_ranges_each(client, queues, Earliest(), Latest())
+        lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
+        if lost and len(lost) == len(found):
+            client.raise_if_none_answers(lost.values())
+            raise next(iter(lost.values()))
+        waiting: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
+        said: deque[str] = deque(maxlen=_SAID_MAX)
+        state = {"arrived": 0, "posted_ms": 0}
+
+        def say(text: str) -> None:
+            said.append(f"{clock_time(client.clock.epoch_ms())} {text}")
+            flush()
+
+        def flush() -> None:
+            rows = list(waiting)
+            skipped = state["arrived"] - len(rows)
+            feed.post(_Arrived(rows=rows, skipped=skipped, said=tuple(said)))
+            waiting.clear()
+            state["arrived"], state["posted_ms"] = 0, SYSTEM_CLOCK.monotonic_ms()
+
+        def on_turn() -> None:
+            feed.check()
+            late_ms = SYSTEM_CLOCK.monotonic_ms() - state["posted_ms"]
+            if late_ms >= (_POST_MS if state["arrived"] else _IDLE_MS):
+                flush()
+
+        for queue, error in lost.items():
+            said.append(f"{queue}: {error.message}")
+        tail: Tail[dict[str, Any]] = Tail(
+            client,
+            TailPlan(
+                ranges=tuple(
+                    each.offsets
+                    for each in found.values()
+                    if not isinstance(each, RmqError)
+                ),
+                filter=make_filter(),
+                lost=lost,
+                last=_LAST,
+                look_back=LOOK_BACK,
+                follow=True,
+                selects=lambda queue: (
+                    self._queue in (None, (queue.broker_name, queue.queue_id))
+                ),
+                on_turn=on_turn,
+            ),
+            Batcher(
+                make_filter(),
+                lambda queue, some: [_row_of_record(queue, each) for each in some],
+                TailCounts(),
+            ),
+            say=say,
+        )
+        flush()
+        for rows in tail.items():
+            state["arrived"] += len(rows)
+            waiting.extend(rows)
+            on_turn()
+        flush()
+
+    def take(self, answer: _Arrived) -> None:
+        known = {self.key_of(row) for row in self._rows}
+        for row in answer.rows:
+            if self.key_of(row) not in known:  # it began anew after an error
+                self._rows.appendleft(row)
+        self._skipped += answer.skipped
+        self._said = answer.said
+
+    def intro(self, row: Row | None) -> Sequence[str]:
+        if not self._skipped:
+            return ()
+        return (f"{self._skipped:,} messages came faster than they can be shown",)
+
+    def notes(self) -> Sequence[str]:
+        return self._said
+
+    def open(self, row: Row) -> View | None:
+        if row["queue_offset"] is None:
+            return None
+        place = f"{row['topic']}@{row['broker_name']}:{row['queue_id']}"
+        return MessageView(f"{place}:{row['queue_offset']}")
+
+
+class LettersView(View):
+    """The last dead letters of a group."""
+
+    interval_ms = 10_000
+    late_ms = 10_000
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"dead letters of {group}")
+        self.group = group
+        self.keys = {"o": ViewKey("origin", self._origin)}
+        self._found: DeadLetters | None = None
+
+    @property
+    def command(self) -> list[str]:
+        return ["dlq", "show", self.group]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return _LETTER_TABLE
+
+    def rows(self) -> Sequence[Row]:
+        if self._found is None:
+            return ()
+        return [
+            {
+                "letter": place_of(each.queue, each.queue_offset),
+                "origin_topic": each.origin_topic,
+                "deliveries": each.deliveries,
+                "store_timestamp": format_rfc3339(each.message.store_timestamp_ms),
+                "keys": each.message.keys,
+                "body": _body_of(each.message),
+                "place": f"{each.queue}:{each.queue_offset}",
+                "origin_msg_id": each.origin_msg_id,
+            }
+            for each in sorted(
+                self._found.letters,
+                key=lambda each: each.message.store_timestamp_ms,
+                reverse=True,
+            )
+        ]
+
+    def key_of(self, row: Row) -> Any:
+        return row["letter"]
+
+    def read(self, client: Client) -> DeadLetters:
+        # As many of each broker as `rmq dlq show` reads.
+        return read_letters(
+            client,
+            self.group,
+            start=Earliest(),
+            end=Latest(),
+            last=LAST_DEFAULT,
+            limit=KEPT_MAX,
+        )
+
+    def take(self, answer: DeadLetters) -> None:
+        self._found = answer
+
+    def notes(self) -> Sequence[str]:
+        found = self._found
+        if found is None:
+            return ()
+        notes = [f"{queue}: {error.message}" for queue, error in found.errors.items()]
+        if found.undecodable:
+            notes.append(f"{found.undecodable:,} cannot be decoded")
+        if found.missing:
+            notes.append(f"{found.missing:,} are not stored any more")
+        if found.is_cut:
+            notes.append("there are more: rmq dlq show")
+        return notes
+
+    def open(self, row: Row) -> View:
+        has_origin = row["origin_msg_id"] is not None
+        origin = (lambda: _origin_of(row)) if has_origin else None
+        return MessageView(row["place"], origin=origin)
+
+    def _origin(self, row: Row | None) -> View | None:
+        if row is None or row["origin_msg_id"] is None:
+            return None
+        return _origin_of(row)
+
+
+def _origin_of(row: Row) -> View:
+    return MessageView(row["origin_msg_id"], row["origin_topic"])
+
+
+class MessageView(View):
+    """One message: what became of it in each group of its topic, and its text."""
+
+    parts = ("verdicts", "message")
+    none = "no group of its topic is known"
+    interval_ms = 5_000
+    late_ms = 10_000
+
+    def __init__(
+        self,
+        ref: str,
+        topic: str | None = None,
+        *,
+        origin: Callable[[], View] | None = None,
+    ) -> None:
+        super().__init__(ref)
+        if origin is not None:
+            self.keys = {"o": ViewKey("origin", lambda _row: origin())}
+        self._ref = ref
+        self._topic = topic
+        self._found: MessageOutcome | None = None
+        self._pretty: list[str] = []
+
+    @property
+    def command(self) -> list[str]:
+        more = [] if self._topic is None else ["--topic", self._topic]
+        return ["message", "show", self._ref, *more]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return _LINE_COLUMNS if self.part else GROUP_COLUMNS
+
+    def rows(self) -> Sequence[Row]:
+        if self._found is None:
+            return ()
+        if self.part:
+            return [{"line": line, "at": at} for at, line in enumerate(self._pretty)]
+        return [row_of(GROUP_COLUMNS, each) for each in self._found.groups]
+
+    def key_of(self, row: Row) -> Any:
+        return row["at"] if self.part else row["group"]
+
+    def read(self, client: Client) -> MessageOutcome:
+        found = find_messages(client, self._ref, self._topic, pending=True)
+        if not found.messages:
+            raise missing_message(found, self._ref)
+        return outcome_of(client, found.messages[-1], backups=known_backups())
+
+    def take(self, answer: MessageOutcome) -> None:
+        self._found = answer
+        message = answer.message
+        blocks = Pretty(color=False).blocks(message.message_queue, [message])
+        self._pretty = blocks[0].split("\n")
+
+    def intro(self, row: Row | None) -> Sequence[str]:
+        found = self._found
+        if found is None or self.part:
+            return ()
+        until = found.stored.until_ms
+        kept = "" if until is None else f", until {format_rfc3339(until)} or longer"
+        verdict = []
+        if row is not None:
+            because = [text for text in (row["evidence"], row["reason"]) if text]
+            verdict = [f"{row['group']}: {row['verdict']}. {'; '.join(because)}"]
+        return [*self._pretty[:3], f"{found.stored.state}{kept}", *verdict]
+
+    def notes(self) -> Sequence[str]:
+        if self._found is None:
+            return ()
+        errors = self._found.errors.items()
+        return [f"{name}: {error.message}" for name, error in errors]

@@ -1,0 +1,292 @@
+"""The views of topics: all of them with their rates, and one with its queues."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.lag.assemble import LagQuery
+from rmqcli.admin.lag.gather import LagGatherer
+from rmqcli.admin.lag.model import compute_lag
+from rmqcli.admin.topics import list_topics, show_topic
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.cli.lag.view import summary_columns, summary_row
+from rmqcli.cli.top.messages import TailView
+from rmqcli.cli.top.view import View, ViewKey
+from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS
+from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from rmqcli.admin.topics import TopicDetail, TopicList, TopicRow
+    from rmqcli.api.client import Client
+    from rmqcli.cli.ui.output import Row
+
+#: With more topics, only those on the screen are asked for their offsets.
+ASKED_MAX = 200
+#: Rates are of about this time.
+RATE_MS = 10_000
+
+_RATE = Column("rate_in", title="IN/S", align="right")
+_MESSAGES = Column("messages", align="right", priority=15)
+_TABLE = (
+    *(column for column in COLUMNS if column.name in ("topic", "message_type", "perm")),
+    *(column for column in COLUMNS if column.name == "write_queue_nums"),
+    _RATE,
+    _MESSAGES,
+    *(column for column in COLUMNS if column.name == "brokers"),
+)
+
+
+class Rates:
+    """Messages per second, from sums of max offsets."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, deque[tuple[int, int]]] = {}
+
+    def take(self, key: Hashable, at_ms: int, total: int | None) -> float | None:
+        """Add a sum that was read at a time; return the rate since an earlier one.
+
+        None for the first, for a sum that is not known, and after offsets moved back,
+        as when a topic was created again.
+        """
+        if total is None:
+            self._known.pop(key, None)
+            return None
+        known = self._known.setdefault(key, deque())
+        if known and total < known[-1][1]:
+            known.clear()
+        while len(known) > 1 and at_ms - known[1][0] >= RATE_MS:
+            known.popleft()
+        rate = None
+        if known and at_ms > known[0][0]:
+            then_ms, before = known[0]
+            rate = round((total - before) * 1_000 / (at_ms - then_ms), 1)
+        known.append((at_ms, total))
+        return rate
+
+    def keep(self, keys: set[Hashable]) -> None:
+        """Forget all but these."""
+        for key in self._known.keys() - keys:
+            del self._known[key]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Topics:
+    found: TopicList
+    #: topic -> (rate, messages); those that were not asked for are missing
+    numbers: dict[str, tuple[float | None, int | None]]
+
+
+def _by_rate(row: Row) -> Any:
+    return -(row["rate_in"] or 0), row["topic"]
+
+
+def _by_messages(row: Row) -> Any:
+    return -(row["messages"] or 0), row["topic"]
+
+
+def _by_topic(row: Row) -> Any:
+    return row["topic"]
+
+
+class TopicsView(View):
+    """The users' topics, as in `rmq topics`, with rates."""
+
+    def __init__(self) -> None:
+        super().__init__("topics")
+        self.sorts = {"topic": _by_topic, "rate": _by_rate, "messages": _by_messages}
+        self.keys = {
+            "t": ViewKey("tail", lambda row: None if row is None else self._tail(row))
+        }
+        self._found: _Topics | None = None
+        self._rates = Rates()
+        self._names: tuple[str, ...] = ()
+
+    @property
+    def stale(self) -> Mapping[str, object]:
+        return {"rate_in": None}
+
+    @property
+    def command(self) -> list[str]:
+        return ["topics"]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return _TABLE
+
+    def rows(self) -> Sequence[Row]:
+        if self._found is None:
+            return ()
+        rows = []
+        for topic in self._found.found.topics:
+            if topic.kind == "normal":
+                row = row_of(COLUMNS, topic)
+                numbers = self._found.numbers.get(topic.topic, (None, None))
+                row["rate_in"], row["messages"] = numbers
+                rows.append(row)
+        return rows
+
+    def key_of(self, row: Row) -> Any:
+        return row["topic"]
+
+    def read(self, client: Client) -> _Topics:
+        found = list_topics(client)
+        topics = [each for each in found.topics if each.kind == "normal"]
+        if len(topics) > ASKED_MAX:
+            wanted = set(self.on_screen)
+            topics = [each for each in topics if each.topic in wanted]
+        self._rates.keep({each.topic for each in topics})
+        return _Topics(found=found, numbers=self._numbers(client, topics))
+
+    def _numbers(
+        self, client: Client, topics: Sequence[TopicRow]
+    ) -> dict[str, tuple[float | None, int | None]]:
+        addresses = reader_addresses(client.cluster_info().brokers.values())
+        at_ms = client.clock.monotonic_ms()
+        answers = ask_many(
+            client,
+            {
+                (each.topic, name): (addresses[name], get_topic_stats_info(each.topic))
+                for each in topics
+                for name in each.brokers
+                if name in addresses
+            },
+        )
+        numbers = {}
+        for each in topics:
+            total: int | None = 0
+            stored: int | None = 0
+            for name in each.brokers:
+                answer = answers.get((each.topic, name))
+                if answer is None or isinstance(answer, RmqError):
+                    total = stored = None
+                    break
+                for offset in answer.values():
+                    total = (total or 0) + offset.max_offset
+                    stored = (stored or 0) + max(
+                        0, offset.max_offset - offset.min_offset
+                    )
+            numbers[each.topic] = self._rates.take(each.topic, at_ms, total), stored
+        return numbers
+
+    def take(self, answer: _Topics) -> None:
+        self._found = answer
+
+    def notes(self) -> Sequence[str]:
+        if self._found is None:
+            return ()
+        errors = self._found.found.errors.items()
+        notes = [f"{name}: {error.message}" for name, error in errors]
+        if len(self.rows()) > len(self._found.numbers):
+            notes.append("IN/S and MESSAGES are read of the topics on the screen only")
+        return notes
+
+    def open(self, row: Row) -> View:
+        return TopicQueuesView(row["topic"])
+
+    def _tail(self, row: Row) -> View:
+        return TailView(row["topic"])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Topic:
+    detail: TopicDetail
+    rates: dict[tuple[str, int], float | None]
+    groups: list[dict[str, Any]]
+    failures: list[str]
+
+
+class TopicQueuesView(View):
+    """One topic: its queues, and the groups that consume it."""
+
+    parts = ("queues", "groups")
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+        self.keys = {"t": ViewKey("tail", lambda _row: TailView(topic))}
+        self._found: _Topic | None = None
+        self._rates = Rates()
+
+    @property
+    def stale(self) -> Mapping[str, object]:
+        return {"state": "UNKNOWN"} if self.part else {"rate_in": None}
+
+    @property
+    def command(self) -> list[str]:
+        if not self.part:
+            return ["topic", "show", self.topic]
+        groups = [] if self._found is None else self._found.detail.groups
+        return ["lag", *groups[:5], "--topic", self.topic]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        if self.part:
+            return summary_columns(with_trend=False)
+        return (*QUEUE_COLUMNS[:4], _RATE, *QUEUE_COLUMNS[4:])
+
+    def rows(self) -> Sequence[Row]:
+        found = self._found
+        if found is None:
+            return ()
+        if self.part:
+            return found.groups
+        rows = []
+        for each in found.detail.queues:
+            row = row_of(QUEUE_COLUMNS, each)
+            row["rate_in"] = found.rates.get((row["broker_name"], row["queue_id"]))
+            rows.append(row)
+        return rows
+
+    def key_of(self, row: Row) -> Any:
+        return row["group"] if self.part else (row["broker_name"], row["queue_id"])
+
+    def read(self, client: Client) -> _Topic:
+        at_ms = client.clock.monotonic_ms()
+        detail = show_topic(client, self.topic)
+        rates = {}
+        for each in detail.queues:
+            key = each.queue.broker_name, each.queue.queue_id
+            total = None if each.offset is None else each.offset.max_offset
+            rates[key] = self._rates.take(key, at_ms, total)
+        groups: list[dict[str, Any]] = []
+        failures = [f"{name}: {e.message}" for name, e in detail.errors.items()]
+        if detail.groups:
+            query = LagQuery(groups=tuple(detail.groups), topics=(self.topic,))
+            reading = LagGatherer(client, query).read()
+            groups = [summary_row(compute_lag(each)) for each in reading.groups]
+            groups.sort(key=lambda row: row["group"])
+            known = set(detail.errors)
+            failures += [
+                f"{each.broker_name}: {each.message}"
+                for each in reading.failures
+                if each.broker_name not in known
+            ]
+        return _Topic(detail=detail, rates=rates, groups=groups, failures=failures)
+
+    def take(self, answer: _Topic) -> None:
+        self._found = answer
+
+    def intro(self, row: Row | None) -> Sequence[str]:
+        if self._found is None:
+            return ()
+        detail = self._found.detail
+        kind = detail.kind if detail.message_type is None else detail.message_type
+        brokers = ", ".join(each.broker_name for each in detail.brokers)
+        groups = ", ".join(detail.groups) or "none that is known"
+        return (f"{kind} topic on {brokers}", f"groups: {groups}")
+
+    def notes(self) -> Sequence[str]:
+        return () if self._found is None else self._found.failures
+
+    def open(self, row: Row) -> View:
+        if self.part:
+            from rmqcli.cli.top.groups import GroupView  # which imports the tail's view
+
+            return GroupView(row["group"])
+        return TailView(self.topic, (row["broker_name"], row["queue_id"]))

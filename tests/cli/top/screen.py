@@ -1,0 +1,85 @@
+"""`rmq top` in Textual's pilot: a real application without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+from rmqcli.cli.top.app import TopApp
+from rmqcli.config import ClientConfig
+from tests.kit.waiting import PATIENCE_S
+
+
+class Screen:
+    """A running application: presses keys, waits for texts."""
+
+    def __init__(self, app, pilot):
+        self.app = app
+        self._pilot = pilot
+
+    @property
+    def text(self):
+        return self.app.text
+
+    @property
+    def lines(self):
+        return self.text.split("\n")
+
+    def line(self, start):
+        """Return the first line that begins with `start`."""
+        return next((each for each in self.lines if each.startswith(start)), "")
+
+    async def press(self, *keys):
+        await self._pilot.press(*keys)
+        await self._pilot.pause()
+
+    async def type(self, text):
+        """Type a text into the line that asks for one, and press enter."""
+        await self._pilot.press(*text)
+        await self._pilot.press("enter")
+        await self._pilot.pause()
+
+    async def resize(self, width, height):
+        await self._pilot.resize_terminal(width, height)
+        await self._pilot.pause()
+
+    async def click(self, x, y, *, times=1):
+        await self._pilot.click(offset=(x, y), times=times)
+        await self._pilot.pause()
+
+    async def until(self, *texts):
+        """Wait until the screen has all the texts; return it."""
+        await self._until(lambda: all(text in self.text for text in texts), texts)
+        return self.text
+
+    async def until_gone(self, text):
+        """Wait until the screen does not have the text any more."""
+        await self._until(lambda: text not in self.text, text)
+
+    async def _until(self, claim, what):
+        end = time.monotonic() + PATIENCE_S
+        while not claim():
+            assert time.monotonic() < end, f"never {what} in:\n{self.text}"
+            await self._pilot.pause(0.01)
+
+
+@asynccontextmanager
+async def _opened(namesrv, size, timeout_ms, options):
+    options = {"cluster": "test", "interval_ms": 200, **options}
+    config = ClientConfig(namesrv=(namesrv,), timeout_ms=timeout_ms)
+    app = TopApp(config, **options)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield Screen(app, pilot)
+    assert app.join(60_000), "a thread of a view has not ended"
+
+
+def on_screen(namesrv, story, *, size=(80, 24), timeout_ms=5_000, **options):
+    """Run `story(screen)`, a coroutine function, on a screen; return its result."""
+
+    async def run():
+        async with _opened(namesrv, size, timeout_ms, options) as screen:
+            return await story(screen)
+
+    return asyncio.run(run())
