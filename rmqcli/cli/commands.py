@@ -87,6 +87,14 @@ COMMANDS = (
         "consuming",
     ),
     CommandEntry(
+        "copy",
+        "rmqcli.cli.copy",
+        "copy",
+        "Copy a topic to another one, also of another cluster.",
+        "Messages",
+        "moving",
+    ),
+    CommandEntry(
         "message show",
         "rmqcli.cli.message.show",
         "show",

@@ -59,6 +59,7 @@ GUIDES = (
     "positions",
     "consuming",
     "sending",
+    "moving",
     "measuring",
     "watching",
     "resetting",

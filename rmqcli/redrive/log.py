@@ -180,13 +180,13 @@ class LogFile(Protocol):
 
 
 class LockedFile:
-    """The log of one process at a time, on the disk.
+    """The log of one process at a time, on the disk. `what` runs while it is open.
 
     Raises RefusedError while another process has it open, and RmqError for a file that
     cannot be opened or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, what: str = "redrive") -> None:
         self._path = path
         try:
             is_new = not path.exists()
@@ -195,7 +195,7 @@ class LockedFile:
                 sync_folder(path.parent)
         except BlockingIOError:
             raise RefusedError(
-                f"another redrive is running: it has {path} open",
+                f"another {what} is running: it has {path} open",
                 hint="wait until it has ended",
             ) from None
         except OSError as error:

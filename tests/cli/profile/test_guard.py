@@ -66,6 +66,7 @@ READING = {
 #: Those that change one with some of their options, and options of both kinds.
 SOMETIMES = {
     "topic attributes": (["t"], ["t", "+a=b"]),
+    "copy": (["a", "b"], ["a", "b", "--execute"]),
     "dlq redrive": (["g"], ["g", "--execute"]),
     "import": (
         ["t", "--from-parquet", "d", "--dry-run"],
@@ -167,6 +168,7 @@ def test_only_these_commands_say_that_they_change_nothing():
 def test_these_commands_ask_a_question_that_yes_answers():
     """The hint for a protected profile names `--yes` for them, too."""
     assert {entry.path for entry in COMMANDS if entry.load().asks} == {
+        "copy",
         "broker clean-expired-queues",
         "broker clean-unused-topics",
         "broker config set",
@@ -202,6 +204,7 @@ def test_these_commands_ask_a_question_that_yes_answers():
         if re.search(_ASKING, text := source.read_text(encoding="utf-8"))
     }
     assert callers == {
+        "copy.py": 1,
         "changes/clean.py": 2,
         "changes/consumption.py": 1,
         "changes/drain.py": 2,

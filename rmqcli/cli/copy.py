@@ -1,0 +1,638 @@
+"""`rmq copy`: plan, confirm, copy, and move the positions of groups.
+
+`rmqcli.copy` plans and copies. Here are the options, the clusters, and what is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    make_common,
+    option,
+    parse_profile_name,
+    position_option,
+)
+from rmqcli.cli.selection import (
+    decode_option,
+    grep_option,
+    not_option,
+    property_option,
+    read_where,
+    refuse_empty,
+    sql_option,
+    tag_option,
+    where_option,
+)
+from rmqcli.cli.tail.command import parse_rate
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
+from rmqcli.config import parse_namesrv
+from rmqcli.errors import (
+    ExitCode,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
+from rmqcli.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.admin.reset.target import Restore
+    from rmqcli.api.client import Client
+    from rmqcli.cli.configuration.profile import Profile
+    from rmqcli.config import ClientConfig
+    from rmqcli.copy.copy import CopyPlan, CopyReport, CopyRequest
+    from rmqcli.copy.log import CopyIdentity, CopyLog, CopyState, SourceSpan
+
+_WHERE = "Where to"
+_WHICH = "Which messages"
+_HOW = "How to copy"
+#: More spans than this are not listed on stderr.
+_LISTED = 20
+
+COLUMNS = (
+    Column(
+        "broker_name",
+        "broker of the queue that is read",
+        title="BROKER",
+        value=lambda each: each.queue.broker_name,
+    ),
+    Column(
+        "queue_id",
+        "its id",
+        title="QUEUE",
+        align="right",
+        value=lambda each: each.queue.queue_id,
+    ),
+    Column("start", "first offset that is read", title="FROM", align="right"),
+    Column("end", "the offset after the last one", title="TO", align="right"),
+    Column("count", "offsets to read; a filter may leave some out", align="right"),
+    Column(
+        "expired",
+        "messages that were deleted before they were copied",
+        align="right",
+        priority=20,
+    ),
+    Column(
+        "target",
+        "queue to which they go; null if sharding keys decide",
+        value=lambda each: (
+            None
+            if each.target is None
+            else f"{each.target.broker_name}:{each.target.queue_id}"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions:
+    """The options of `rmq copy` as they were typed."""
+
+    source: Annotated[str, argument(metavar="SOURCE_TOPIC", help="Topic to read.")]
+    target: Annotated[str, argument(metavar="TARGET_TOPIC", help="Topic to write to.")]
+    to_namesrv: Annotated[
+        Any,
+        option(
+            "--to-namesrv",
+            parser=parse_namesrv,
+            section=_WHERE,
+            metavar="HOST:PORT",
+            help="Name servers of the target (default: those of the source).",
+        ),
+    ] = None
+    to_profile: Annotated[
+        Any,
+        option(
+            "--to-profile",
+            parser=parse_profile_name,
+            section=_WHERE,
+            metavar="PROFILE",
+            help="Profile of the target's cluster, with its credentials.",
+        ),
+    ] = None
+    to_confirm: Annotated[
+        Any,
+        option(
+            "--to-confirm",
+            parser=parse_profile_name,
+            section=_WHERE,
+            metavar="PROFILE",
+            help="Name of the target's protected profile.",
+        ),
+    ] = None
+    from_: Annotated[
+        Any,
+        position_option(
+            "--from",
+            section=_WHICH,
+            help="Start position of queues that the log does not know.",
+        ),
+    ] = None
+    to: Annotated[
+        Any,
+        position_option(
+            "--to", section=_WHICH, help="End position, resolved at the start."
+        ),
+    ] = None
+    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
+    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
+    key: Annotated[
+        str | None,
+        option(section=_WHICH, metavar="KEY", help="Only messages with this key."),
+    ] = None
+    property_: Annotated[list[Any] | None, property_option(section=_WHICH)] = None
+    grep: Annotated[Any, grep_option(section=_WHICH)] = None
+    not_: Annotated[bool, not_option(section=_WHICH)] = False
+    where: Annotated[str | None, where_option(section=_WHICH)] = None
+    decode: Annotated[
+        Any, decode_option(section=_WHICH, what="Format of bodies, for --where")
+    ] = None
+    follow: Annotated[
+        bool,
+        option("--follow", section=_HOW, help="Copy new messages until Ctrl-C."),
+    ] = False
+    groups: Annotated[
+        list[str] | None,
+        option(
+            "--groups",
+            section=_HOW,
+            metavar="GROUP",
+            help="Then move this group's positions to the copies; repeatable.",
+        ),
+    ] = None
+    rate: Annotated[
+        Any,
+        option(
+            "--rate",
+            section=_HOW,
+            parser=parse_rate,
+            metavar="RATE",
+            help="Copy at most this many messages a second (100/s).",
+        ),
+    ] = None
+    execute: Annotated[
+        bool,
+        option(
+            "--execute",
+            section=_HOW,
+            help="Copy after confirmation (default: only show the plan).",
+        ),
+    ] = False
+    log: Annotated[
+        Path | None,
+        option(
+            "--log",
+            section=_HOW,
+            metavar="FILE",
+            help="Log of the copy (default: one for each source and target).",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
+        for one, other, both in (
+            ("--to-namesrv", "--to-profile", self.to_namesrv and self.to_profile),
+            ("--follow", "--to", self.follow and self.to is not None),
+            ("--follow", "--groups", self.follow and self.groups),
+            ("--tag", "--sql", self.tag is not None and self.sql is not None),
+        ):
+            if both:
+                raise UsageError(f"{one} and {other} cannot be used together")
+        if self.decode is not None and self.where is None:
+            raise UsageError("--decode needs --where")
+        if self.not_ and self.key is None and not self.property_ and self.grep is None:
+            raise UsageError("--not needs --key, --property or --grep")
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the target is in the cluster of the source."""
+        return self.to_namesrv is None and self.to_profile is None
+
+    def request(self) -> CopyRequest:
+        """Return what the library plans. Raises UsageError and TextError."""
+        from rmqcli.admin.tail.filter import make_filter
+        from rmqcli.copy.copy import CopyRequest
+        from rmqcli.position import Earliest, Latest
+
+        conditions = {
+            "tag": self.tag,
+            "sql": self.sql,
+            "key": self.key,
+            "property": [f"{n}={v}" for n, v in self.property_ or ()] or None,
+            "grep": None if self.grep is None else self.grep.pattern,
+            "not": self.not_ or None,
+            "where": self.where,
+        }
+        return CopyRequest(
+            source_topic=self.source,
+            target_topic=self.target,
+            filter=make_filter(
+                tag=self.tag,
+                sql=self.sql,
+                key=self.key,
+                properties=tuple(self.property_ or ()),
+                pattern=self.grep,
+                invert=self.not_,
+                where=read_where(self.where, self.decode),
+            ),
+            chosen_by=", ".join(
+                f"--{name} {value}"
+                for name, value in conditions.items()
+                if value is not None
+            ),
+            start=self.from_ or Earliest(),
+            end=self.to or Latest(),
+        )
+
+
+@command_options(
+    CopyOptions,
+    formats=("table", "json"),
+    fields=COLUMNS,
+    changes=lambda options: options.execute and options.is_within,
+    asks=True,
+)
+def copy(common: Common, options: CopyOptions) -> int:
+    """Copy a topic to another one, also of another cluster.
+
+    Example: rmq copy orders orders --to-namesrv new:9876 --execute
+             rmq copy orders paid --tag Paid --follow --execute
+
+    Without --execute nothing is copied. The messages of a queue keep their order; the
+    plan says to which queue they go. The topic to write to must exist. A log notes how
+    far the copy is: the same command goes on after an interrupt or a crash, and names
+    the messages that it may send twice, at most one batch. --groups moves groups that
+    exist in the target's cluster to the first message there that they have not
+    consumed; stop their members before.
+    """
+    options.check()
+    from rmqcli.api.client import Client
+    from rmqcli.copy.copy import plan_copy
+    from rmqcli.copy.log import default_path, open_copy_log, read_copy_log
+
+    request = options.request()
+    config = common.client_config()
+    to = _target_of(common, options, config)
+    with Client(config) as source, Client(to) as target:
+        identity = _identify(source, target, request, options)
+        path = options.log or default_path(os.environ, identity)
+        if not options.execute:
+            state, _ = read_copy_log(path, identity)
+            plan = plan_copy(source, target, request, identity, state)
+            return _only_plan(common, options, source, target, plan, state, path)
+        log = open_copy_log(path, identity, at_ms=source.clock.epoch_ms())
+        try:
+            plan = plan_copy(source, target, request, identity, log.state)
+            return _execute(common, options, source, target, to, plan, log, path)
+        finally:
+            log.close()
+
+
+def _identify(
+    source: Client, target: Client, request: CopyRequest, options: CopyOptions
+) -> CopyIdentity:
+    from rmqcli.copy.copy import identify
+
+    try:
+        return identify(source, target, request)
+    except NotFoundError as error:
+        try:
+            source.route(request.source_topic)
+        except RmqError:
+            raise error from None
+        where = "" if options.is_within else "in the target's cluster, "
+        error.missing = None  # the source has other topics
+        error.hint = f"create it first: {where}rmq topic create {request.target_topic}"
+        raise
+
+
+def _target_of(
+    common: Common, options: CopyOptions, config: ClientConfig
+) -> ClientConfig:
+    """Return how the cluster of the target is reached.
+
+    The credentials of the source go to no other servers. Raises RefusedError if a
+    profile forbids changes of the target.
+    """
+    if options.is_within:
+        return config
+    from rmqcli.cli.configuration.file import read_config
+    from rmqcli.cli.configuration.guard import check_profile, profile_of_servers
+
+    guard: Profile | None
+    if options.to_profile is not None:
+        guard = profile = read_config(os.environ).profile(options.to_profile)
+        if profile.endpoints:
+            raise UsageError(
+                f"{profile.title} names a proxy, and copy needs a name server"
+            )
+        own = make_common(
+            namesrv=profile.namesrv,
+            timeout=common.timeout_ms,
+            profile=profile,
+            tls=profile.uses_tls,
+            tls_ca=profile.tls_ca,
+            tls_cert=profile.tls_cert,
+            tls_key=profile.tls_key,
+            tls_server_name=profile.tls_server_name,
+            tls_insecure=profile.tls_insecure,
+            address_map=list(profile.address_map),
+        )
+        found = own.client_config()
+    else:
+        from rmqcli.config import ClientConfig
+
+        guard = profile_of_servers(options.to_namesrv, (), os.environ)
+        found = ClientConfig(namesrv=options.to_namesrv, timeout_ms=common.timeout_ms)
+    if options.execute:
+        try:
+            check_profile(
+                guard,
+                changes=True,
+                confirmed=options.to_confirm,
+                no_input=common.no_input,
+                asks=not common.assume_yes,
+            )
+        except RefusedError as error:
+            error.hint = str(error.hint).replace("--confirm", "--to-confirm")
+            raise
+    return found
+
+
+# --- the plan ---
+
+
+def _only_plan(
+    common: Common,
+    options: CopyOptions,
+    source: Client,
+    target: Client,
+    plan: CopyPlan,
+    state: CopyState,
+    path: Path,
+) -> int:
+    moves = [
+        _plan_group(source, target, plan, state, group)[0]
+        for group in options.groups or ()
+    ]
+    _write(common, plan, path, None, moves)
+    _say_plan(common, plan)
+    if plan.unread:
+        common.messages.warn("this plan is incomplete and would be refused")
+        return ExitCode.PARTIAL
+    common.messages.info("nothing was copied; add --execute to copy")
+    return ExitCode.OK
+
+
+def _plan_group(
+    source: Client, target: Client, plan: CopyPlan, state: CopyState, group: str
+) -> tuple[ResetPlan, Restore]:
+    from rmqcli.copy.positions import plan_positions
+
+    try:
+        return plan_positions(
+            source,
+            target,
+            group=group,
+            source_topic=plan.request.source_topic,
+            target_topic=plan.request.target_topic,
+            runs=state.runs,
+        )
+    except NotFoundError as error:
+        # Either cluster may be the one that does not know the group.
+        error.missing = None
+        error.hint = (
+            "it must exist in both clusters; create it in that of the target with: rmq"
+            f" group create {group}"
+        )
+        raise
+
+
+def _say_plan(common: Common, plan: CopyPlan) -> None:
+    messages = common.messages
+    for queue, error in sorted(plan.unread.items()):
+        messages.warn(f"{queue}: {error.message}")
+    sizes = (
+        f"{counted(len(plan.queues) + len(plan.unread), 'queue')} to"
+        f" {counted(len(plan.targets), 'queue')}"
+    )
+    if plan.mapping == "index":
+        messages.info(f"{sizes}: each to the one with the same index, in order")
+    else:
+        messages.info(
+            f"{sizes}: messages with a sharding key go to the queue of its hash, the"
+            " others of a queue to one queue; the order of a key, and of a queue"
+            " without keys, is kept"
+        )
+    messages.info(
+        "copies are new messages with the producer's properties; messages that still"
+        " wait for their time or for a transaction are not copied"
+    )
+    if plan.copied:
+        messages.info(f"{plan.copied:,} messages are copied already, by the log")
+    if plan.expired:
+        messages.warn(
+            f"{counted(plan.expired, 'message')} were deleted before they were copied"
+        )
+    if plan.doubtful:
+        messages.warn(
+            "an earlier run was interrupted or got no answer: messages of these offsets"
+            f" may be stored already and are sent again: {_listed(plan.doubtful)}"
+        )
+
+
+def _listed(spans: Sequence[SourceSpan]) -> str:
+    shown = ", ".join(map(str, spans[:_LISTED]))
+    more = len(spans) - _LISTED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+# --- copying ---
+
+
+def _execute(
+    common: Common,
+    options: CopyOptions,
+    source: Client,
+    target: Client,
+    to: ClientConfig,
+    plan: CopyPlan,
+    log: CopyLog,
+    path: Path,
+) -> int:
+    from rmqcli.cli.confirm import confirm_by_name
+    from rmqcli.cli.ui.interrupts import deferred
+    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.copy.copy import CopyRun
+
+    if not common.assume_yes:
+        write_table(
+            [row_of(COLUMNS, each) for each in plan.queues],
+            columns=COLUMNS,
+            color=common.use_color,
+            stream=sys.stderr,
+        )
+    _say_plan(common, plan)
+    if plan.unread:
+        raise RefusedError(
+            f"{counted(len(plan.unread), 'queue')} could not be read: nothing was"
+            " copied",
+            hint="try again when all brokers can be reached",
+        )
+    name = plan.request.target_topic
+    follow = ", and new ones until Ctrl-C" if options.follow else ""
+    confirm_by_name(
+        common,
+        f"This copies up to {counted(plan.count, 'message')} of topic"
+        f" {plan.request.source_topic} to topic {name} ({to.servers}){follow}.",
+        name=name,
+    )
+    run = CopyRun(source, to, plan, log, rate_per_s=options.rate, around_batch=deferred)
+    total = None if options.follow else plan.count
+    try:
+        with Progress(common.messages, "copied", total=total) as progress:
+            for _ in run.batches(follow=options.follow):
+                progress.update(run.report.copied)
+    except KeyboardInterrupt:
+        _say_end(common, run.report, path)
+        if options.follow:
+            _write(common, plan, path, run.report, [])
+        common.messages.info("the same command copies the rest")
+        raise
+    report = run.report
+    _say_end(common, report, path)
+    moves: list[ResetPlan] = []
+    if report.is_complete:
+        moves = [
+            _move_group(common, source, target, to, plan, log, group)
+            for group in options.groups or ()
+        ]
+    _write(common, plan, path, report, moves)
+    if report.given_up is not None:
+        raise PartialError(
+            f"stopped: {report.given_up.message}",
+            hint="run the same command again for the rest",
+        )
+    for error in report.unread.values():
+        common.messages.warn(error.message)
+    if options.groups and not report.is_complete:
+        common.messages.warn("no group was moved, because the copy is not complete")
+    return ExitCode.OK if report.is_complete else ExitCode.PARTIAL
+
+
+def _say_end(common: Common, report: CopyReport, path: Path) -> None:
+    common.messages.info(f"{counted(report.copied, 'message')} copied; log: {path}")
+    if report.missing:
+        common.messages.warn(
+            f"{counted(report.missing, 'message')} of the range are not stored any more"
+        )
+    for reason, count in report.left_out.items():
+        common.messages.warn(
+            f"{counted(count, 'message')} not copied: {reason}"
+            f" ({', '.join(report.named[:_LISTED])})"
+        )
+    if report.unknown:
+        common.messages.warn(
+            "no answer came for messages of these offsets, which may be stored; the"
+            f" next run sends them again: {_listed(report.unknown)}"
+        )
+
+
+def _move_group(
+    common: Common,
+    source: Client,
+    target: Client,
+    to: ClientConfig,
+    plan: CopyPlan,
+    log: CopyLog,
+    group: str,
+) -> ResetPlan:
+    """Move a group's positions in the target, and read them back."""
+    from rmqcli.admin.admin import Admin, PlannedReset
+
+    found, positions = _plan_group(source, target, plan, log.state, group)
+    with Admin(client=to) as admin:
+        result = admin.apply_reset(PlannedReset(plan=found, target=positions))
+    for error in result.errors:
+        common.messages.warn(error.message)
+    bad = [queue for queue, each in result.outcomes.items() if not each.is_good]
+    if bad:
+        raise PartialError(
+            f"group {group}: the positions of {counted(len(bad), 'queue')} are not as"
+            f" planned, the first of them {bad[0]}",
+            hint=f"see where it stands with: rmq lag {group}",
+        )
+    moved = sum(each.is_change for each in found.queues)
+    common.messages.info(
+        f"group {group}: {counted(moved, 'position')} moved and read back"
+        + (f"; backup: {result.backup_id}" if result.backup_id else "")
+    )
+    return found
+
+
+def _write(
+    common: Common,
+    plan: CopyPlan,
+    path: Path,
+    report: CopyReport | None,
+    moves: list[ResetPlan],
+) -> None:
+    rows = [row_of(COLUMNS, each) for each in plan.queues]
+    if common.output == "table":
+        if report is None:
+            write_table(rows, columns=COLUMNS, color=common.use_color)
+        for move in moves:
+            from rmqcli.cli.reset_offset.view import write_reset
+
+            write_reset(common, move, None)
+        return
+    from rmqcli.cli.reset_offset.view import document
+
+    request = plan.request
+    emit_json(
+        {
+            "source": request.source_topic,
+            "target": request.target_topic,
+            "mode": "plan" if report is None else "applied",
+            "mapping": plan.mapping,
+            "chosen_by": request.chosen_by or None,
+            "queues": rows,
+            "count": plan.count,
+            "copied_before": plan.copied,
+            "expired": plan.expired,
+            "doubtful": [str(span) for span in plan.doubtful],
+            "copied": None if report is None else report.copied,
+            "scanned": None if report is None else report.scanned,
+            "missing": None if report is None else report.missing,
+            "left_out": None
+            if report is None
+            else [
+                {"reason": reason, "count": count}
+                for reason, count in report.left_out.items()
+            ],
+            "unknown": None
+            if report is None
+            else [str(span) for span in report.unknown],
+            "unread": [
+                {"queue": str(queue), "error": error.message}
+                for queue, error in sorted(
+                    (plan.unread if report is None else report.unread).items()
+                )
+            ],
+            "groups": [document(move, None, backup_id=None) for move in moves],
+            "log": str(path),
+        }
+    )

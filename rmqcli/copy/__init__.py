@@ -1,0 +1,1 @@
+"""Copies messages between topics and clusters: resumable, in order, with a log."""

@@ -1,0 +1,667 @@
+"""Copies the messages of a topic to another one, perhaps of another cluster.
+
+`plan_copy` says what would be copied, and how; `CopyRun` does it, in batches. Before a
+batch is sent its spans of offsets are in the log, and after it what became of them
+(`log`). The positions of the queues are there, too, so a copy that was killed anywhere
+goes on where it was: nothing is left out, and at most one batch is sent twice.
+
+The messages of a queue keep their order. If the target has as many queues as the
+source, each queue is copied to the one with the same index, in the order of broker
+names and queue ids. Otherwise messages with a sharding key go to the queue that
+`select_by_hash` chooses for it, and the others of a queue all to one queue.
+
+A copy has the body, tags, keys, flag and properties that the producer of the message
+gave it. Properties that clients and brokers set are left out: the copy of a message
+that was delayed, or sent in a transaction, is an ordinary message. Messages that still
+wait for their time or for their transaction are in no queue of the topic, and are not
+copied.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
+from rmqcli.admin.topics import batch_topics
+from rmqcli.copy.log import CopyIdentity, SourceSpan, StoredRun
+from rmqcli.errors import (
+    ConfigError,
+    DecodeError,
+    RefusedError,
+    RmqError,
+    SendUnknownError,
+)
+from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.names import check_topic
+from rmqcli.position import AtOffset, Earliest, Latest
+from rmqcli.producer.batches import Gathered, goes_alone
+from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.message import ProducerMessage, record_properties
+from rmqcli.producer.producer import Producer
+from rmqcli.producer.remoting.target import find_target
+from rmqcli.wire.ids import java_string_hash
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import KEYS, TAGS
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from rmqcli.admin.read.body import Chunk
+    from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
+    from rmqcli.copy.log import CopyLog, CopyState
+    from rmqcli.position import Position
+    from rmqcli.producer.backend import SendResult
+
+BY_INDEX: Final = "index"
+BY_KEY: Final = "key"
+SHARDING_KEY: Final = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
+
+#: Messages in a batch, and their bodies together. A kill can double one batch.
+BATCH_MAX: Final = 1_000
+BATCH_BYTES_MAX: Final = 8 << 20
+#: Queues to which a batch is sent at the same time.
+_AT_ONCE_MAX: Final = 16
+#: Messages that are named of those that were left out.
+NAMED_MAX: Final = 100
+#: How often a copy that follows looks for new messages.
+FOLLOW_MS: Final = 1_000
+#: How long a request is repeated that is not stored for certain.
+RETRY_FOR_MS: Final = 10_000
+_RETRY_EVERY_MS: Final = 500
+
+#: Why a message is not copied that `where` cannot judge.
+UNDECODED: Final = "its body could not be decoded for the condition"
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRequest:
+    """What to copy: the topics, the conditions, and the first and the last position.
+
+    `start` counts for queues of which the log has no position. `chosen_by` is the text
+    of the conditions, for the log.
+    """
+
+    source_topic: str
+    target_topic: str
+    filter: TailFilter
+    chosen_by: str = ""
+    start: Position = field(default_factory=Earliest)
+    end: Position = field(default_factory=Latest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyQueue:
+    """A queue of the source: what is to be read of it, and where it goes.
+
+    `target` is None if keys decide. `expired` are messages between the position in the
+    log and the oldest one that is still stored: they are lost for the copy.
+    """
+
+    queue: MessageQueue
+    start: int
+    end: int
+    target: MessageQueue | None
+    expired: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many offsets are to be read."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlan:
+    """What a copy would do. `unread` has the queues whose ends are not known.
+
+    `doubtful` are spans that an earlier run may have stored: they are sent again.
+    `copied` is how many messages the log knows to be copied.
+    """
+
+    request: CopyRequest
+    identity: CopyIdentity
+    queues: tuple[CopyQueue, ...]
+    targets: tuple[MessageQueue, ...]
+    doubtful: tuple[SourceSpan, ...]
+    copied: int
+    unread: Mapping[MessageQueue, RmqError] = field(hash=False)
+
+    @property
+    def mapping(self) -> str:
+        """BY_INDEX or BY_KEY."""
+        return mapping_of(self.identity)
+
+    @property
+    def count(self) -> int:
+        """How many messages would be read; a filter may leave some out."""
+        return sum(queue.count for queue in self.queues)
+
+    @property
+    def expired(self) -> int:
+        """How many messages were deleted before they were copied."""
+        return sum(queue.expired for queue in self.queues)
+
+
+def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdentity:
+    """Return what identifies a copy. Raises NotFoundError for an unknown topic.
+
+    Raises RefusedError for a topic that would be copied to itself, and for a target
+    that only brokers write to.
+    """
+    check_topic(request.source_topic)
+    check_topic(request.target_topic)
+    if request.target_topic.startswith("%"):
+        raise RefusedError(
+            f"messages are not copied to {request.target_topic}, a topic of retries or"
+            " dead letters"
+        )
+    route = source.route(request.source_topic)
+    found = find_target(target, request.target_topic)
+    at = identity_of(target.route(request.target_topic))
+    here = identity_of(route)
+    if request.source_topic == request.target_topic and is_same_cluster(here, at):
+        raise RefusedError(
+            f"topic {request.source_topic} would be copied to itself",
+            hint="name another topic, or another cluster",
+        )
+    return CopyIdentity(
+        source_topic=request.source_topic,
+        source=here,
+        target_topic=request.target_topic,
+        target=at,
+        chosen_by=request.chosen_by,
+        queues=tuple(map(_name_of, route.read_queues())),
+        targets=tuple(map(_name_of, found.queues)),
+    )
+
+
+def mapping_of(identity: CopyIdentity) -> str:
+    """Return BY_INDEX if both topics have as many queues, else BY_KEY."""
+    return BY_INDEX if len(identity.queues) == len(identity.targets) else BY_KEY
+
+
+def _name_of(queue: MessageQueue) -> str:
+    return f"{queue.broker_name}:{queue.queue_id}"
+
+
+def plan_copy(
+    source: Client,
+    target: Client,
+    request: CopyRequest,
+    identity: CopyIdentity,
+    state: CopyState,
+) -> CopyPlan:
+    """Say what a copy would do. Nothing is changed.
+
+    Raises RefusedError if a queue of the source ends before the position in the log: it
+    is another topic of the same name.
+    """
+    queues = source.route(request.source_topic).read_queues()
+    targets = tuple(find_target(target, request.target_topic).queues)
+    starts: dict[MessageQueue, Position] = {
+        queue: AtOffset(state.positions[key])
+        for queue in queues
+        if (key := _key_of(queue)) in state.positions
+    }
+    found = resolve_ranges_each(
+        source, queues, request.start, request.end, own_starts=starts
+    )
+    ends = resolve_ranges_each(source, queues, Earliest(), Latest())
+    mapping = mapping_of(identity)
+    plans: list[CopyQueue] = []
+    unread: dict[MessageQueue, RmqError] = {}
+    for number, queue in enumerate(queues):
+        resolved, bounds = found[queue], ends[queue]
+        if isinstance(resolved, RmqError) or isinstance(bounds, RmqError):
+            error = resolved if isinstance(resolved, RmqError) else bounds
+            assert isinstance(error, RmqError)  # one of both is  # noqa: S101
+            unread[queue] = error
+            continue
+        low, high = bounds.offsets.start, bounds.offsets.end
+        wanted = state.positions.get(_key_of(queue))
+        if wanted is not None and wanted > high:
+            raise RefusedError(
+                f"{queue} ends at {high}, but the log has copied up to {wanted}: the"
+                " topic was deleted and created again",
+                hint="name another file for the log to begin anew",
+            )
+        start = resolved.offsets.start if wanted is None else max(wanted, low)
+        plans.append(
+            CopyQueue(
+                queue=queue,
+                start=start,
+                end=max(start, resolved.offsets.end),
+                target=targets[number] if mapping == BY_INDEX else None,
+                expired=0 if wanted is None else max(0, low - wanted),
+            )
+        )
+    return CopyPlan(
+        request=request,
+        identity=identity,
+        queues=tuple(plans),
+        targets=targets,
+        doubtful=tuple(state.doubtful),
+        copied=state.copied,
+        unread=unread,
+    )
+
+
+def _key_of(queue: MessageQueue) -> QueueKey:
+    return queue.broker_name, queue.queue_id
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """What a run has done. `left_out` are messages that cannot be copied, by reason.
+
+    `copied` counts the messages that are stored, `scanned` those that were read, and
+    `missing` offsets that brokers no longer have. `named` are the first messages that
+    were left out. `unknown` are spans without an answer: the next run sends them again.
+    """
+
+    copied: int = 0
+    scanned: int = 0
+    missing: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)
+    unknown: list[SourceSpan] = field(default_factory=list)
+    given_up: RmqError | None = None
+    unread: dict[MessageQueue, RmqError] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything of the plan is copied."""
+        return not (
+            self.given_up
+            or self.unread
+            or self.left_out
+            or self.missing
+            or self.unknown
+        )
+
+
+class CopyMessage(ProducerMessage):
+    """A message to send, with its offset in the queue of the source."""
+
+    __slots__ = ("source_offset",)
+    source_offset: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What was read of one queue and is not sent yet."""
+
+    start: int
+    end: int
+    messages: list[CopyMessage] = field(default_factory=list)
+
+
+class CopyRun:
+    """Carries out a plan. `batches` may be called once.
+
+    `target` says how the cluster of the target is reached. When the iteration is left
+    between two batches, all that was sent is in the log. A batch is sent and noted
+    within `around_batch()`, which may hold interrupts back.
+    """
+
+    def __init__(
+        self,
+        source: Client,
+        target: ClientConfig,
+        plan: CopyPlan,
+        log: CopyLog,
+        *,
+        rate_per_s: float | None = None,
+        batch_max: int = BATCH_MAX,
+        retry_for_ms: int = RETRY_FOR_MS,
+        around_batch: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.report = CopyReport()
+        self._source = source
+        self._target = target
+        self._plan = plan
+        self._log = log
+        self._rate = rate_per_s
+        self._batch_max = batch_max
+        if rate_per_s is not None:
+            self._batch_max = max(1, min(batch_max, int(rate_per_s)))
+        self._retry_for_ms = retry_for_ms
+        self._around_batch = around_batch
+        self._where = plan.request.filter.where
+        # By itself a filter keeps what `where` cannot read.
+        self._filter = replace(plan.request.filter, where=None)
+        if self._filter.expression != "*" and batch_topics(
+            source, [plan.request.source_topic]
+        ):
+            # A broker would leave out all messages; see batch_topics.
+            self._filter = replace(self._filter, tags_at_broker=False)
+        self._index = {_key_of(q.queue): n for n, q in enumerate(plan.queues)}
+        self._to = {_key_of(q.queue): q.target for q in plan.queues}
+        self._next_ms = 0.0
+        #: ends requests that are repeated
+        self._stop = threading.Event()
+
+    def batches(self, *, follow: bool = False) -> Iterator[int]:
+        """Copy; yield the number of messages that each batch has stored.
+
+        With `follow`, new messages are copied as they come, until the iteration is
+        left; 0 is yielded whenever there was nothing new.
+        """
+        self._next_ms = self._source.clock.monotonic_ms()
+        config = ProducerConfig(create_topic_key=None)
+        with (
+            Producer(client=self._target, config=config) as producer,
+            ThreadPoolExecutor(_AT_ONCE_MAX, "rmq-copy") as pool,
+        ):
+            try:
+                ranges = [
+                    OffsetRange(each.queue, each.start, each.end)
+                    for each in self._plan.queues
+                ]
+                while True:
+                    yield from self._copy(ranges, producer, pool)
+                    if not follow or self.report.given_up is not None:
+                        return
+                    yield 0
+                    self._source.clock.wait_ms(threading.Event(), FOLLOW_MS)
+                    ranges = self._new_ranges()
+            finally:
+                self._stop.set()
+
+    def _new_ranges(self) -> list[OffsetRange]:
+        """Return what has come since; a queue that cannot be asked comes later."""
+        positions = self._log.state.positions
+        queues = [each.queue for each in self._plan.queues]
+        found = resolve_ranges_each(self._source, queues, Earliest(), Latest())
+        self.report.unread.clear()
+        ranges = []
+        for each in self._plan.queues:
+            bounds = found[each.queue]
+            if isinstance(bounds, RmqError):
+                self.report.unread[each.queue] = bounds
+                continue
+            start = positions.get(_key_of(each.queue), each.start)
+            ranges.append(
+                OffsetRange(each.queue, start, max(start, bounds.offsets.end))
+            )
+        return ranges
+
+    def _copy(
+        self, ranges: list[OffsetRange], producer: Producer, pool: ThreadPoolExecutor
+    ) -> Iterator[int]:
+        wanted = self._filter
+        reader = RangeReader(
+            self._source,
+            ranges,
+            ReadOptions(
+                raise_abandoned=False,
+                expression=wanted.expression,
+                expression_type=wanted.expression_type,
+            ),
+        )
+        pending: dict[QueueKey, _Pending] = {}
+        count = size = 0
+        for chunk in reader:
+            for part in self._parts(chunk):
+                key = _key_of(chunk.queue)
+                known = pending.get(key)
+                if known is None:
+                    pending[key] = part
+                else:
+                    known.end = part.end
+                    known.messages += part.messages
+                count += len(part.messages)
+                size += sum(len(each.body) for each in part.messages)
+                if count >= self._batch_max or size >= BATCH_BYTES_MAX:
+                    yield self._send(pending, producer, pool)
+                    pending, count, size = {}, 0, 0
+                    if self.report.given_up is not None:
+                        return
+        if pending:
+            yield self._send(pending, producer, pool)
+        self.report.unread.update(reader.abandoned)
+
+    def _parts(self, chunk: Chunk) -> Iterator[_Pending]:
+        """Yield what is to be copied of a chunk, in parts that fit in a batch."""
+        report, key = self.report, _key_of(chunk.queue)
+        report.missing += sum(end - start for start, end in chunk.missing)
+        stored = self._log.state.stored.get(key, set())
+        part = _Pending(chunk.start, chunk.start)
+        size = 0
+        for record in decode_messages(chunk.body) if chunk.body else ():
+            if not isinstance(record, StoredMessage):
+                self._leave_out(
+                    chunk.queue, record.queue_offset, f"unreadable: {record.error}"
+                )
+                continue
+            offset = record.queue_offset
+            if not chunk.start <= offset < chunk.end:
+                continue
+            report.scanned += 1
+            if offset in stored or not self._is_wanted(chunk.queue, record):
+                continue
+            message = self._message(chunk.queue, record)
+            if message is None:
+                continue
+            size += len(message.body)
+            part.messages.append(message)
+            if len(part.messages) >= self._batch_max or size >= BATCH_BYTES_MAX:
+                part.end = offset + 1
+                yield part
+                part, size = _Pending(part.end, part.end), 0
+        part.end = chunk.end
+        yield part
+
+    def _is_wanted(self, queue: MessageQueue, record: StoredMessage) -> bool:
+        """Whether the conditions choose a message; one that is unsure is left out."""
+        if not self._filter.matches(record, queue.broker_name):
+            return False
+        if self._where is None:
+            return True
+        found = self._where.is_true_of(record, queue.broker_name)
+        if found is None:
+            self._leave_out(queue, record.queue_offset, UNDECODED)
+        return bool(found)
+
+    def _message(
+        self, queue: MessageQueue, record: StoredMessage
+    ) -> CopyMessage | None:
+        try:
+            message = copy_of(record, self._plan.request.target_topic)
+        except (DecodeError, ConfigError) as error:
+            self._leave_out(queue, record.queue_offset, error.message)
+            return None
+        return message
+
+    def _leave_out(self, queue: MessageQueue, offset: int | None, why: str) -> None:
+        report = self.report
+        report.left_out[why] = report.left_out.get(why, 0) + 1
+        if len(report.named) < NAMED_MAX:
+            report.named.append(f"{queue.broker_name}:{queue.queue_id}:{offset}")
+
+    # --- sending ---
+
+    def _send(
+        self,
+        pending: Mapping[QueueKey, _Pending],
+        producer: Producer,
+        pool: ThreadPoolExecutor,
+    ) -> int:
+        """Send a batch and note what became of it; return how many are stored."""
+        if any(part.messages for part in pending.values()):
+            self._wait()
+        with self._around_batch():
+            return self._send_noted(pending, producer, pool)
+
+    def _send_noted(
+        self,
+        pending: Mapping[QueueKey, _Pending],
+        producer: Producer,
+        pool: ThreadPoolExecutor,
+    ) -> int:
+        clock, log = self._source.clock, self._log
+        spans = [
+            SourceSpan(*key, part.start, part.end) for key, part in pending.items()
+        ]
+        count = sum(len(part.messages) for part in pending.values())
+        log.intend(spans, at_ms=clock.epoch_ms())
+        lanes: dict[MessageQueue, list[tuple[QueueKey, CopyMessage]]] = {}
+        for key, part in pending.items():
+            for message in part.messages:
+                lanes.setdefault(self._queue_of(key, message), []).append(
+                    (key, message)
+                )
+        futures = [
+            pool.submit(self._lane, producer, queue, items)
+            for queue, items in lanes.items()
+        ]
+        outcomes = [future.result() for future in futures]
+        runs = [run for outcome in outcomes for run in outcome.runs]
+        errors = [each.error for each in outcomes if each.error is not None]
+        unsure = {offset for each in outcomes for offset in each.unsure}
+        unstored = unsure | {offset for each in outcomes for offset in each.unsent}
+        positions = {}
+        unknown = []
+        for span in spans:
+            left = [o for key, o in unstored if key == span.key]
+            positions[span.key] = min(left, default=span.end)
+            doubtful = [o for key, o in unsure if key == span.key]
+            if doubtful:
+                unknown.append(
+                    span._replace(start=min(doubtful), end=max(doubtful) + 1)
+                )
+        log.conclude(runs, unknown, positions, at_ms=clock.epoch_ms())
+        stored = sum(len(run.offsets) for run in runs)
+        self.report.copied += stored
+        self.report.unknown = unknown
+        if errors:
+            self.report.given_up = errors[0]
+        if self._rate is not None:
+            self._next_ms += count * 1000 / self._rate
+        return stored
+
+    def _queue_of(self, key: QueueKey, message: CopyMessage) -> MessageQueue:
+        fixed = self._to[key]
+        if fixed is not None:
+            return fixed
+        targets = self._plan.targets
+        shard = message.properties.get(SHARDING_KEY)
+        if shard:
+            return targets[abs(java_string_hash(shard)) % len(targets)]
+        return targets[self._index[key] % len(targets)]
+
+    def _lane(
+        self,
+        producer: Producer,
+        queue: MessageQueue,
+        items: Sequence[tuple[QueueKey, CopyMessage]],
+    ) -> _LaneOutcome:
+        """Send messages to one queue, one request after the other.
+
+        After the first request that is not known to be stored nothing more is sent: it
+        would be before the others.
+        """
+        outcome = _LaneOutcome()
+        for key, messages in _requests(items):
+            places = [(key, each.source_offset) for each in messages]
+            if outcome.error is not None:
+                outcome.unsent += places
+                continue
+            try:
+                result = self._attempt(producer, queue, messages)
+            except RmqError as error:
+                outcome.error = error
+                is_unsure = isinstance(error, SendUnknownError)
+                (outcome.unsure if is_unsure else outcome.unsent).extend(places)
+                continue
+            at = result.queue or queue
+            outcome.runs.append(
+                StoredRun(
+                    *key,
+                    tuple(each.source_offset for each in messages),
+                    at.broker_name,
+                    at.queue_id,
+                    result.queue_offset or 0,
+                )
+            )
+        return outcome
+
+    def _attempt(
+        self, producer: Producer, queue: MessageQueue, messages: Sequence[CopyMessage]
+    ) -> SendResult:
+        """Send a request; repeat it while it is certain that nothing is stored."""
+        clock = self._source.clock
+        until_ms = clock.monotonic_ms() + self._retry_for_ms
+        while True:
+            try:
+                if len(messages) == 1 and goes_alone(messages[0]):
+                    return producer.send(messages[0], queue=queue)
+                return producer.send_batch(messages, queue=queue)[0]
+            except RmqError as error:
+                may_help = error.retriable and not isinstance(error, SendUnknownError)
+                if not may_help or clock.monotonic_ms() >= until_ms:
+                    raise
+            if clock.wait_ms(self._stop, _RETRY_EVERY_MS):
+                until_ms = 0
+
+    def _wait(self) -> None:
+        clock = self._source.clock
+        never = threading.Event()
+        while (wait_ms := self._next_ms - clock.monotonic_ms()) >= 1:
+            clock.wait_ms(never, int(wait_ms))
+
+
+@dataclass(slots=True)
+class _LaneOutcome:
+    runs: list[StoredRun] = field(default_factory=list)
+    unsure: list[tuple[QueueKey, int]] = field(default_factory=list)
+    unsent: list[tuple[QueueKey, int]] = field(default_factory=list)
+    error: RmqError | None = None
+
+
+def _requests(
+    items: Sequence[tuple[QueueKey, CopyMessage]],
+) -> Iterator[tuple[QueueKey, list[CopyMessage]]]:
+    """Cut messages into requests; one request has messages of one source queue."""
+    at = 0
+    while at < len(items):
+        key = items[at][0]
+        gathered: Gathered[CopyMessage] = Gathered()
+        while at < len(items) and items[at][0] == key:
+            for batch in gathered.add(items[at][1]):
+                yield key, batch
+            at += 1
+        for batch in gathered.rest():
+            yield key, batch
+
+
+def copy_of(record: StoredMessage, topic: str) -> CopyMessage:
+    """Return the message to send for a stored one.
+
+    Raises DecodeError for a body that is damaged, and ConfigError for properties that
+    RocketMQ would not store unchanged.
+    """
+    given: dict[str, str] = record_properties(
+        record.properties.items(), tags=None, keys=None
+    )
+    message = CopyMessage(
+        topic,
+        record.body,
+        tags=given.pop(TAGS, None),
+        keys=given.pop(KEYS, "").split(),
+        properties=given,
+        flag=record.flag,
+    )
+    object.__setattr__(message, "source_offset", record.queue_offset)
+    return message

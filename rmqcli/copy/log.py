@@ -1,0 +1,342 @@
+"""The log of a copy: how far each queue is, what may be stored, and where copies are.
+
+One JSON object a line, as in the log of redrives. The first line says what is copied
+and where to. Before a batch is sent its spans of offsets are written and flushed to the
+disk (`intent`). After it, `outcome` has what became of it: the requests that are
+stored, with the places of the messages, the spans without an answer, and the new
+positions of the queues. So after a kill at any moment the log names all that may be
+stored without being known as such: the spans of the one intent without an outcome.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rmqcli.admin.reset.cluster_identity import (
+    ClusterIdentity,
+    identity_json,
+    is_same_cluster,
+    parse_identity,
+)
+from rmqcli.errors import ConfigError, RefusedError, RmqError
+from rmqcli.files import state_folder
+from rmqcli.redrive.log import LockedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+_VERSION: Final = 1
+_LINE_BYTES_MAX: Final = 64 << 20
+_QUEUES_LISTED: Final = 5
+
+
+class SourceSpan(NamedTuple):
+    """The offsets `start <= o < end` of a queue of the source."""
+
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The queue."""
+        return self.broker_name, self.queue_id
+
+    def __str__(self) -> str:
+        return f"{self.broker_name}:{self.queue_id}:{self.start}-{self.end - 1}"
+
+
+class StoredRun(NamedTuple):
+    """Messages of one request that are stored, next to each other in one queue.
+
+    `offsets` are theirs in the queue of the source, ascending; the first of them has
+    `target_offset` in the queue of the target.
+    """
+
+    broker_name: str
+    queue_id: int
+    offsets: tuple[int, ...]
+    target_broker: str
+    target_queue: int
+    target_offset: int
+
+
+@dataclass(slots=True)
+class CopyState:
+    """What a log tells. `positions` are where each queue goes on.
+
+    `stored` are offsets from there on that are stored already. `doubtful` are spans of
+    which some messages may be stored: the next run sends them again.
+    """
+
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    stored: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    doubtful: list[SourceSpan] = field(default_factory=list)
+    runs: list[StoredRun] = field(default_factory=list)
+    batch: int = 0
+    copied: int = 0
+
+    def take_outcome(
+        self,
+        runs: Iterable[StoredRun],
+        unknown: Iterable[SourceSpan],
+        positions: Mapping[tuple[str, int], int],
+    ) -> None:
+        """Note what became of a batch."""
+        for run in runs:
+            self.runs.append(run)
+            self.copied += len(run.offsets)
+            key = run.broker_name, run.queue_id
+            self.stored.setdefault(key, set()).update(run.offsets)
+        self.positions.update(positions)
+        for key, position in positions.items():
+            left = {each for each in self.stored.pop(key, ()) if each >= position}
+            if left:
+                self.stored[key] = left
+        self.doubtful = list(unknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyIdentity:
+    """What is copied, and where to: a log is of one of these."""
+
+    source_topic: str
+    source: ClusterIdentity
+    target_topic: str
+    target: ClusterIdentity
+    #: the conditions on messages, as text; empty for all messages
+    chosen_by: str = ""
+    #: the queues of both topics as BROKER:ID, in order: they decide what goes where
+    queues: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+def default_path(environ: Mapping[str, str], identity: CopyIdentity) -> Path:
+    """Return the log of a copy in `$XDG_STATE_HOME/rmqcli/copy`.
+
+    Raises ConfigError without a home directory. The folder need not exist.
+    """
+    from pathlib import Path
+
+    folder = state_folder(environ, "copy")
+    if folder is None:
+        raise ConfigError(
+            "there is no folder for the log: this user has no home directory",
+            hint="name a file for the log",
+        )
+    ends = (
+        (identity.source_topic, identity.source),
+        (identity.target_topic, identity.target),
+    )
+    names = [
+        f"{topic}@{'+'.join(cluster.names).replace('/', '_') or 'cluster'}"
+        for topic, cluster in ends
+    ]
+    return Path(folder) / f"{'--'.join(names)}.jsonl"
+
+
+def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
+    """Read a log; return what it tells, and its length up to the last whole line.
+
+    Raises RefusedError for the log of another copy, and ConfigError for a file that is
+    no log of a copy.
+    """
+    state, length = CopyState(), 0
+    try:
+        with path.open("rb") as file:
+            while True:
+                line = file.readline(_LINE_BYTES_MAX)
+                if not line.endswith(b"\n"):
+                    break  # the end, or a line that a kill has cut
+                entry = _entry(line)
+                if not length:
+                    _check_head(path, entry, identity)
+                else:
+                    _take(state, entry)
+                length += len(line)
+    except FileNotFoundError:
+        return state, 0
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is not a log of a copy, or it is damaged after {length} bytes:"
+            f" {error!r}"
+        ) from error
+    return state, length
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    entry = json.loads(line)
+    if not isinstance(entry, dict):
+        raise TypeError(f"{entry!r:.40} is not an object")
+    return entry
+
+
+def _check_head(path: Path, entry: dict[str, Any], identity: CopyIdentity) -> None:
+    if entry["version"] != _VERSION:
+        raise ValueError(f"version {entry['version']!r} is not {_VERSION}")
+    then = (entry["source_topic"], entry["target_topic"])
+    now = (identity.source_topic, identity.target_topic)
+    if then != now:
+        raise RefusedError(
+            f"{path} is the log of a copy from {then[0]} to {then[1]}, not from"
+            f" {now[0]} to {now[1]}",
+            hint="name another file for the log",
+        )
+    for name, cluster in (("source", identity.source), ("target", identity.target)):
+        known = parse_identity(entry[name])
+        if not is_same_cluster(known, cluster):
+            raise RefusedError(
+                f"{path} was written for the {name} {known}, but it is {cluster} now",
+                hint="name another file for the log",
+            )
+    if entry["chosen_by"] != identity.chosen_by:
+        raise RefusedError(
+            f"the copy of {path} chose messages by"
+            f" {entry['chosen_by'] or 'no condition'}, this one by"
+            f" {identity.chosen_by or 'no condition'}",
+            hint="name another file for the log, or give the same conditions",
+        )
+    for name, topic, now_queues in (
+        ("queues", identity.source_topic, identity.queues),
+        ("targets", identity.target_topic, identity.targets),
+    ):
+        if tuple(entry[name]) != now_queues:
+            changed = sorted(set(entry[name]) ^ set(now_queues))
+            raise RefusedError(
+                f"the queues of topic {topic} are not those with which the copy of"
+                f" {path} began ({', '.join(changed[:_QUEUES_LISTED])}): messages would"
+                " go to other queues, and out of order",
+                hint="wait until all its brokers are back, or name another file for the"
+                " log to begin anew",
+            )
+
+
+def _take(state: CopyState, entry: dict[str, Any]) -> None:
+    if "intent" in entry:
+        state.batch = int(entry["intent"])
+        state.doubtful = [_span(each) for each in entry["spans"]]
+        return
+    if int(entry["outcome"]) != state.batch:
+        raise ValueError(f"outcome {entry['outcome']!r} has no intent")
+    state.take_outcome(
+        [_run(each) for each in entry["stored"]],
+        [_span(each) for each in entry["unknown"]],
+        {_key(row): _number(row[2]) for row in entry["positions"]},
+    )
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r:.40} is not an offset")
+    return value
+
+
+def _key(row: Sequence[Any]) -> tuple[str, int]:
+    return str(row[0]), _number(row[1])
+
+
+def _span(row: Sequence[Any]) -> SourceSpan:
+    return SourceSpan(*_key(row), _number(row[2]), _number(row[3]))
+
+
+def _run(row: Sequence[Any]) -> StoredRun:
+    offsets = row[2]
+    if isinstance(offsets, int):  # the first of neighbours; row[3] is their number
+        found = tuple(range(_number(offsets), _number(offsets) + _number(row[3])))
+    else:
+        found = tuple(_number(each) for each in offsets)
+    return StoredRun(*_key(row), found, str(row[4]), _number(row[5]), _number(row[6]))
+
+
+def _run_json(run: StoredRun) -> list[object]:
+    offsets: object = list(run.offsets)
+    if run.offsets[-1] - run.offsets[0] + 1 == len(run.offsets):
+        offsets = run.offsets[0]
+    return [run.broker_name, run.queue_id, offsets, len(run.offsets), *run[3:]]
+
+
+class CopyLog:
+    """Writes intents and outcomes, and knows what they amount to."""
+
+    def __init__(self, file: LockedFile, state: CopyState) -> None:
+        self._file = file
+        self.state = state
+
+    def begin(self, identity: CopyIdentity, *, at_ms: int) -> None:
+        """Write the first line of a new log."""
+        self._write(
+            {
+                "version": _VERSION,
+                "source_topic": identity.source_topic,
+                "source": identity_json(identity.source),
+                "target_topic": identity.target_topic,
+                "target": identity_json(identity.target),
+                "chosen_by": identity.chosen_by,
+                "queues": identity.queues,
+                "targets": identity.targets,
+                "at_ms": at_ms,
+            }
+        )
+
+    def intend(self, spans: Sequence[SourceSpan], *, at_ms: int) -> None:
+        """Note the spans of the next batch, on the disk, before they are sent."""
+        batch = self.state.batch + 1
+        self._write({"intent": batch, "at_ms": at_ms, "spans": spans})
+        self.state.batch = batch
+        self.state.doubtful = list(spans)
+
+    def conclude(
+        self,
+        runs: Sequence[StoredRun],
+        unknown: Sequence[SourceSpan],
+        positions: Mapping[tuple[str, int], int],
+        *,
+        at_ms: int,
+    ) -> None:
+        """Note what became of the batch, on the disk."""
+        self._write(
+            {
+                "outcome": self.state.batch,
+                "at_ms": at_ms,
+                "stored": [_run_json(run) for run in runs],
+                "unknown": unknown,
+                "positions": [[*key, at] for key, at in positions.items()],
+            }
+        )
+        self.state.take_outcome(runs, unknown, positions)
+
+    def close(self) -> None:
+        """Close the file, and end its lock."""
+        self._file.close()
+
+    def _write(self, entry: dict[str, object]) -> None:
+        text = json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n"
+        self._file.append(text.encode("utf-8", "surrogatepass"))
+
+
+def open_copy_log(path: Path, identity: CopyIdentity, *, at_ms: int) -> CopyLog:
+    """Open a log for writing, and create it if it does not exist.
+
+    Raises RefusedError while another copy has it open, and as `read_copy_log`.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RmqError(f"{path.parent} cannot be made: {error.strerror}") from error
+    file = LockedFile(path, what="copy")
+    try:
+        state, length = read_copy_log(path, identity)
+        file.cut(length)
+        log = CopyLog(file, state)
+        if not length:
+            log.begin(identity, at_ms=at_ms)
+    except BaseException:
+        file.close()
+        raise
+    return log

@@ -1,0 +1,88 @@
+"""Where a group goes on in the copy of a topic: its positions, by the copy's own log.
+
+A position in a queue of the target is the place of the first message there that the
+group has not consumed in the source. Where messages of several queues of the source are
+in one queue, messages behind it that the group has consumed come again; none is
+skipped.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.reset.gather import gather_plan
+from rmqcli.admin.reset.target import ResetRequest, Restore
+from rmqcli.errors import RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.position import AtGroup, Latest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.api.client import Client
+    from rmqcli.copy.log import StoredRun
+
+
+def map_positions(
+    runs: Iterable[StoredRun], committed: Mapping[tuple[str, int], int | None]
+) -> dict[tuple[str, int], int]:
+    """Return the position in each queue of the target that has copies. Pure.
+
+    `committed` are the group's offsets in the queues of the source; without one, or
+    None, the group has consumed nothing there.
+    """
+    first: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    for run in runs:
+        to = run.target_broker, run.target_queue
+        ends[to] = max(ends.get(to, 0), run.target_offset + len(run.offsets))
+        offset = committed.get((run.broker_name, run.queue_id)) or 0
+        index = bisect_left(run.offsets, offset)
+        if index < len(run.offsets):
+            at = run.target_offset + index
+            first[to] = min(first.get(to, at), at)
+    return {to: first.get(to, end) for to, end in ends.items()}
+
+
+def read_committed(
+    source: Client, topic: str, group: str
+) -> dict[tuple[str, int], int | None]:
+    """Return the offsets that a group has committed in the queues of a topic.
+
+    Raises the error of the first broker that does not tell.
+    """
+    queues = source.route(topic).read_queues()
+    found = resolve_ranges_each(source, queues, AtGroup(group), Latest())
+    committed: dict[tuple[str, int], int | None] = {}
+    for queue, each in found.items():
+        if isinstance(each, RmqError):
+            raise each
+        committed[queue.broker_name, queue.queue_id] = each.start.offset
+    return committed
+
+
+def plan_positions(
+    source: Client,
+    target: Client,
+    *,
+    group: str,
+    source_topic: str,
+    target_topic: str,
+    runs: Iterable[StoredRun],
+) -> tuple[ResetPlan, Restore]:
+    """Plan the positions of a group in the target. Nothing is changed.
+
+    Raises NotFoundError when no broker of the source knows the group.
+    """
+    committed = read_committed(source, source_topic, group)
+    positions = Restore(
+        {
+            MessageQueue(target_topic, *to): at
+            for to, at in map_positions(runs, committed).items()
+        }
+    )
+    request = ResetRequest(group=group, topic=target_topic, target=positions)
+    return gather_plan(target, request), positions

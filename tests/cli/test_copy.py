@@ -1,0 +1,202 @@
+"""`rmq copy`: the plan, the confirmation, resuming, groups, and refused targets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import client_of
+from tests.copy.copying import stored
+from tests.kit.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_this_test(tmp_path, monkeypatch):
+    """All clusters here have the same name, by which logs are called."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def target(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("dst", queues=2)
+    return cluster
+
+
+@pytest.fixture
+def source(rmq_cluster):
+    rmq_cluster.create_topic("src", queues=2)
+    rmq_cluster.send("src", [b"%02d" % number for number in range(10)])
+    return rmq_cluster
+
+
+@pytest.fixture
+def copy(source, target, capsys):
+    """`copy(...)` runs the command; returns exit code, the JSON, and stderr."""
+
+    def call(*arguments, to=("--to-namesrv", target.namesrv)):
+        words = ["copy", "src", "dst", "-n", source.namesrv, *to, "-o", "json"]
+        code = run([*words, *arguments])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return call
+
+
+def test_a_plan_copies_nothing_and_says_where_messages_go(copy, target):
+    code, found, err = copy()
+    assert (code, found["mode"], found["copied"]) == (0, "plan", None)
+    assert (found["mapping"], found["count"]) == ("index", 10)
+    assert [
+        (each["queue_id"], each["start"], each["count"], each["target"])
+        for each in found["queues"]
+    ] == [(0, 0, 5, "broker-a:0"), (1, 0, 5, "broker-a:1")]
+    assert "each to the one with the same index, in order" in err
+    assert "wait for their time or for a transaction are not copied" in err
+    assert "nothing was copied; add --execute" in err
+    assert stored(target, "dst") == {}
+    assert not Path(found["log"]).exists()
+
+
+def test_without_a_confirmation_nothing_is_copied(copy, target):
+    code, _, err = copy("--execute")
+    assert code == 7
+    assert "--yes" in err
+    assert stored(target, "dst") == {}
+
+
+def test_a_copy_goes_on_where_the_last_one_ended(copy, source, target):
+    code, found, err = copy("--execute", "--yes")
+    assert (code, found["mode"], found["copied"]) == (0, "applied", 10)
+    assert found["log"] in err
+    assert stored(target, "dst") == stored(source, "src")
+    source.send("src", [b"new"])
+    code, found, _ = copy("--execute", "--yes")
+    assert (code, found["copied"], found["copied_before"]) == (0, 1, 10)
+    assert stored(target, "dst") == stored(source, "src")
+
+
+def test_messages_that_may_be_stored_are_named_before_they_are_sent_again(copy, target):
+    target.faults.add(
+        faults.drop_answer(), code=RequestCode.SEND_BATCH_MESSAGE, times=2
+    )
+    code, found, err = copy("--execute", "--yes", "--timeout", "1s")
+    assert code == 6
+    assert sorted(found["unknown"]) == ["broker-a:0:0-4", "broker-a:1:0-4"]
+    assert "run the same command again" in err
+    code, found, err = copy()
+    assert sorted(found["doubtful"]) == ["broker-a:0:0-4", "broker-a:1:0-4"]
+    assert "may be stored already and are sent again" in err
+    assert copy("--execute", "--yes")[0] == 0
+
+
+def test_groups_go_on_at_the_copies_of_what_they_have_not_consumed(
+    copy, source, target
+):
+    with Admin(namesrv=source.namesrv) as admin:
+        admin.create_group("g")
+    with client_of(source) as client:
+        for queue_id, offset in ((0, 2), (1, 5)):
+            call = update_consumer_offset("g", "src", queue_id, commit_offset=offset)
+            client.invoke(source.broker().address, call)
+    target.send("dst", [b"before"] * 4)  # so the offsets of copies are others
+    code, _, err = copy("--groups", "g")
+    assert code == 3
+    assert "create it in that of the target" in err
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    code, found, err = copy("--groups", "g", "--execute", "--yes")
+    assert code == 0, err
+    assert "moved and read back" in err
+    with Admin(namesrv=target.namesrv) as admin:
+        queues = {each.queue_id: each.committed for each in admin.lag("g").queues}
+        assert admin.lag("g").total_lag == 3
+    assert queues == {0: 4, 1: 7}
+    (moved,) = found["groups"]
+    assert {q["queue_id"]: q["target"] for q in moved["queues"]} == {0: 4, 1: 7}
+
+
+def test_a_topic_that_is_missing_is_named_with_what_to_do(copy, target, capsys):
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.delete_topic("dst")
+    code, _, err = copy()
+    assert code == 3
+    assert "in the target's cluster, rmq topic create dst" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--to-profile", "p"], "--to-namesrv and --to-profile"),
+        (["--follow", "--to", "now"], "--follow and --to"),
+        (["--follow", "--groups", "g"], "--follow and --groups"),
+        (["--tag", "A", "--sql", "a > 1"], "--tag and --sql"),
+        (["--tag", " "], "--tag is empty"),
+        (["--not"], "--not needs"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(capsys, arguments, error):
+    words = ["copy", "a", "b", "-n", "127.0.0.1:1", "--to-namesrv", "127.0.0.1:1"]
+    assert run([*words, *arguments]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_a_source_that_is_down_is_an_error(capsys):
+    assert run(["copy", "a", "b", "-n", "127.0.0.1:1"]) == 5
+
+
+def write_profiles(text):
+    folder = Path(os.environ["XDG_CONFIG_HOME"], "rmq")
+    folder.mkdir(parents=True)
+    path = folder / "config.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("setting", ["read_only", "protected"])
+def test_a_profile_of_the_target_guards_it(copy, target, setting):
+    write_profiles(f'[profiles.new]\nnamesrv = "{target.namesrv}"\n{setting} = true\n')
+    for to in (("--to-namesrv", target.namesrv), ("--to-profile", "new")):
+        assert copy(to=to)[0] == 0  # a plan changes nothing
+        code, _, err = copy("--execute", "--yes", to=to)
+        assert code == 7
+        wanted = "is read-only" if setting == "read_only" else "--to-confirm new"
+        assert wanted in err
+        assert stored(target, "dst") == {}
+    confirmed = copy(
+        "--execute", "--yes", "--to-confirm", "new", to=("--to-profile", "new")
+    )
+    assert confirmed[0] == (0 if setting == "protected" else 7)
+
+
+def test_a_read_only_profile_of_the_source_may_be_copied_from(copy, source, target):
+    write_profiles(f'[profiles.old]\nnamesrv = "{source.namesrv}"\nread_only = true\n')
+    assert copy("--execute", "--yes")[0] == 0
+    assert stored(target, "dst") == stored(source, "src")
+
+
+def test_following_copies_new_messages_until_an_interrupt(source, target):
+    words = [sys.executable, "-m", "rmqcli", "copy", "src", "dst", "--follow"]
+    words += ["-n", source.namesrv, "--to-namesrv", target.namesrv]
+    words += ["--execute", "--yes", "-o", "json"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        wait_until(lambda: stored(target, "dst") == stored(source, "src"))
+        source.send("src", [b"new"])
+        wait_until(lambda: stored(target, "dst") == stored(source, "src"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130, err
+    assert json.loads(out)["copied"] == 11

@@ -1,0 +1,43 @@
+"""`rmq copy` on real brokers: the copies, their order, and a group that goes on."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.main import run
+from tests.admin.dlq.letters import client_of
+from tests.copy.copying import stored
+from tests.kit.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+def test_a_copy_is_complete_and_a_group_goes_on_in_it(real_cluster, tmp_path, capsys):
+    source, target, group = (f"{kind}-{uuid.uuid4().hex[:12]}" for kind in "stg")
+    namesrv = real_cluster.namesrv
+    for topic in (source, target):
+        real_cluster.create_topic(topic, queues=3)
+    assert run(["bench", "produce", source, "--count", "300", "-n", namesrv]) == 0
+    with Admin(namesrv=namesrv) as admin:
+        admin.create_group(group)
+    with client_of(real_cluster, timeout_ms=30_000) as client:
+        call = update_consumer_offset(group, source, 0, commit_offset=7)
+        client.invoke(real_cluster.broker_address(), call)
+    capsys.readouterr()
+    words = ["copy", source, target, "--groups", group, "--execute", "--yes"]
+    words += ["--log", str(tmp_path / "log"), "-n", namesrv, "-o", "json"]
+    wait_until(lambda: sum(map(len, stored(real_cluster, source).values())) == 300)
+    code = run(words)
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert json.loads(out)["copied"] == 300
+    wait_until(lambda: sum(map(len, stored(real_cluster, target).values())) == 300)
+    assert stored(real_cluster, target) == stored(real_cluster, source)
+    with Admin(namesrv=namesrv) as admin:
+        lag = admin.lag(group, topics=[target])
+        assert {q.queue_id: q.committed for q in lag.queues}[0] == 7

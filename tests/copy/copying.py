@@ -1,0 +1,57 @@
+"""Helpers: a copy within or between embedded clusters, and what is stored then."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from rmqcli import Admin
+from rmqcli.admin.tail.filter import make_filter
+from rmqcli.copy.copy import BATCH_MAX, CopyRequest, CopyRun, identify, plan_copy
+from rmqcli.copy.log import open_copy_log
+from tests.admin.dlq.letters import client_of
+
+if TYPE_CHECKING:
+    from rmqcli.copy.copy import CopyReport
+
+
+def stored(cluster: Any, topic: str) -> dict[tuple[str, int], list[bytes]]:
+    """Return the bodies of each queue that has any, in order."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    with Admin(namesrv=cluster.namesrv) as admin:
+        for message in admin.read(topic, from_="earliest", to="latest"):
+            queue = message.message_queue
+            key = queue.broker_name, queue.queue_id
+            found.setdefault(key, []).append(message.body)
+    return found
+
+
+def copied(
+    source: Any,
+    target: Any,
+    path: Any,
+    *,
+    topics: tuple[str, str] = ("src", "dst"),
+    batch_max: int = BATCH_MAX,
+    **conditions: Any,
+) -> CopyReport:
+    """Copy all there is, and return the report."""
+    with ExitStack() as stack:
+        reading = stack.enter_context(client_of(source))
+        writing = stack.enter_context(client_of(target))
+        request = CopyRequest(
+            source_topic=topics[0],
+            target_topic=topics[1],
+            filter=make_filter(**conditions),
+            chosen_by=str(conditions or ""),
+        )
+        identity = identify(reading, writing, request)
+        log = open_copy_log(path, identity, at_ms=0)
+        stack.callback(log.close)
+        plan = plan_copy(reading, writing, request, identity, log.state)
+        run = CopyRun(
+            reading, writing.config, plan, log, batch_max=batch_max, retry_for_ms=0
+        )
+        for _ in run.batches():
+            pass
+        return run.report

@@ -1,0 +1,261 @@
+"""A copy has all messages, in order, as their producer made them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqcli import Admin, Producer, ProducerMessage, select_by_hash
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.copy.copy import BY_INDEX, BY_KEY
+from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
+from rmqcli.errors import ConfigError, RefusedError
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.copy.copying import copied, stored
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "copy.jsonl"
+
+
+@pytest.fixture
+def cluster(rmq_cluster):
+    rmq_cluster.create_topic("src", queues=3)
+    rmq_cluster.create_topic("dst", queues=3)
+    return rmq_cluster
+
+
+def bodies(count, start=0):
+    return [f"{number:03}".encode() for number in range(start, start + count)]
+
+
+def test_each_queue_is_copied_to_the_one_with_its_index(cluster, log):
+    cluster.send("src", bodies(50))
+    report = copied(cluster, cluster, log)
+    assert (report.copied, report.scanned, report.is_complete) == (50, 50, True)
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_a_second_run_copies_only_what_is_new(cluster, log):
+    cluster.send("src", bodies(10))
+    copied(cluster, cluster, log)
+    assert copied(cluster, cluster, log).copied == 0
+    cluster.send("src", bodies(5, start=10))
+    assert copied(cluster, cluster, log).copied == 5
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_other_clusters_with_more_brokers_get_queues_by_index(rmq_cluster_factory, log):
+    source, target = rmq_cluster_factory(brokers=2), rmq_cluster_factory()
+    source.create_topic("src", queues=2)
+    target.create_topic("dst", queues=4)
+    source.send("src", bodies(40))
+    assert copied(source, target, log).copied == 40
+    found = stored(target, "dst")
+    expected = stored(source, "src")
+    assert [found["broker-a", n] for n in range(4)] == [
+        expected[key] for key in sorted(expected)
+    ]
+
+
+def test_with_another_number_of_queues_sharding_keys_decide(cluster, log):
+    cluster.create_topic("few", queues=2)
+    sharded = {"__SHARDINGKEY": "customer-7"}
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for number in range(9):
+            producer.send(
+                ProducerMessage("src", b"k%d" % number, properties=sharded),
+                selector=select_by_hash,
+                arg="customer-7",
+            )
+    cluster.send("src", bodies(30))
+    copied(cluster, cluster, log, topics=("src", "few"))
+    found = stored(cluster, "few")
+    queues = [q for q, each in found.items() if b"k0" in each]
+    with Admin(namesrv=cluster.namesrv) as admin:
+        wanted = select_by_hash(
+            admin.queues("few"), ProducerMessage("few", b""), "customer-7"
+        )
+    assert queues == [(wanted.broker_name, wanted.queue_id)]
+    keyed = [body for body in found[queues[0]] if body.startswith(b"k")]
+    assert keyed == [b"k%d" % number for number in range(9)]
+    for each in stored(cluster, "src").values():
+        plain = [body for body in each if not body.startswith(b"k")]
+        (to,) = [b for b in found.values() if set(plain) <= set(b)]
+        assert [body for body in to if body in plain] == plain
+
+
+def test_a_copy_has_what_the_producer_gave_and_nothing_else(cluster, log):
+    message = ProducerMessage(
+        "src", b"body", tags="T", keys=["a", "b"], properties={"p": "v"}, flag=7
+    )
+    with Producer(namesrv=cluster.namesrv) as producer:
+        sent = producer.send(message)
+    copied(cluster, cluster, log)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (found,) = admin.read("dst", to="latest")
+        (source,) = admin.read("src", to="latest")
+    assert (found.body, found.tags, found.keys, found.flag) == (b"body", "T", "a b", 7)
+    assert found.properties["p"] == "v"
+    assert source.msg_id == sent.msg_id != found.msg_id
+    # The broker adds what it adds to every message.
+    assert set(found.properties) <= set(source.properties)
+
+
+def test_the_copy_of_a_delayed_message_is_an_ordinary_one(cluster, log):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        producer.send(ProducerMessage("src", b"later", delay_level=1))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        from tests.kit.waiting import wait_until
+
+        wait_until(lambda: list(admin.read("src", to="latest")))
+        copied(cluster, cluster, log)
+        (found,) = admin.read("dst", to="latest")
+    assert found.body == b"later"
+    assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & set(found.properties)
+
+
+def test_empty_and_large_bodies_are_copied(cluster, log):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for body in (b"", b"x" * 300_000, b"", b"y" * 3_000_000):
+            # Brokers take an empty body only in a batch.
+            producer.send_batch([ProducerMessage("src", body)])
+    assert copied(cluster, cluster, log, batch_max=3).copied == 4
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_a_filter_chooses_messages(cluster, log):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for number in range(20):
+            tag = "even" if number % 2 == 0 else "odd"
+            producer.send(ProducerMessage("src", b"%d" % number, tags=tag))
+    report = copied(cluster, cluster, log, tag="even")
+    assert report.copied == 10
+    found = [body for each in stored(cluster, "dst").values() for body in each]
+    assert sorted(map(int, found)) == list(range(0, 20, 2))
+    assert copied(cluster, cluster, log, tag="even").scanned == 0
+    with pytest.raises(RefusedError, match="chose messages by"):
+        copied(cluster, cluster, log, tag="odd")
+
+
+def test_a_message_that_a_condition_cannot_judge_is_named_and_not_copied(cluster, log):
+    from rmqcli.admin.tail.where import parse_where
+    from rmqcli.cli.schema_registry import read_decode
+
+    cluster.send("src", [b'{"a": 1}', b"no JSON", b'{"a": 2}'])
+    where = parse_where("value.a > 1", decode=read_decode("json"))
+    report = copied(cluster, cluster, log, where=where)
+    assert report.copied == 1
+    assert report.left_out == {"its body could not be decoded for the condition": 1}
+    assert len(report.named) == 1
+    assert not report.is_complete
+
+
+def test_a_refused_request_stops_the_copy_and_keeps_the_order(cluster, log):
+    cluster.send("src", bodies(90))
+    cluster.faults.add(
+        faults.answer(1, "disk is full"), code=RequestCode.SEND_BATCH_MESSAGE, times=1
+    )
+    report = copied(cluster, cluster, log, batch_max=30)
+    assert report.given_up is not None
+    assert report.copied < 90
+    assert report.unknown == []
+    assert copied(cluster, cluster, log).is_complete
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_messages_without_an_answer_are_named_and_sent_again(cluster, log):
+    topics = "one", "other"
+    for topic in topics:
+        cluster.create_topic(topic, queues=1)
+    cluster.send("one", bodies(9))
+    cluster.faults.add(
+        faults.disconnect(is_handled=True),
+        code=RequestCode.SEND_BATCH_MESSAGE,
+        times=1,
+    )
+    report = copied(cluster, cluster, log, topics=topics, batch_max=5)
+    assert [str(span) for span in report.unknown] == ["broker-a:0:0-4"]
+    assert report.copied == 0
+    assert copied(cluster, cluster, log, topics=topics).is_complete
+    found = stored(cluster, "other")
+    assert found == {("broker-a", 0): bodies(5) + bodies(9)}
+
+
+def test_two_copies_at_once_are_refused(cluster, log):
+    from rmqcli.redrive.log import LockedFile
+
+    file = LockedFile(log)
+    try:
+        with pytest.raises(RefusedError, match="another copy is running"):
+            copied(cluster, cluster, log)
+    finally:
+        file.close()
+
+
+def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(cluster, log):
+    cluster.send("src", bodies(9))
+    copied(cluster, cluster, log)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.delete_topic("src")
+        cluster.create_topic("src", queues=3)
+    with pytest.raises(RefusedError, match="deleted and created again"):
+        copied(cluster, cluster, log)
+
+
+def test_another_number_of_queues_is_refused_with_the_same_log(cluster, log):
+    cluster.send("src", bodies(9))
+    copied(cluster, cluster, log)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.update_topic("dst", queue_nums=5)
+    with pytest.raises(
+        RefusedError,
+        match=r"the queues of topic dst are not those .*broker-a:3, broker-a:4",
+    ):
+        copied(cluster, cluster, log)
+
+
+@pytest.mark.parametrize(
+    "text", ["x\n", "{}\n", '{"version":2}\n', "[1]\n", "\x00\n", '{"version":1}\n']
+)
+def test_a_file_that_is_no_log_is_refused(cluster, log, text):
+    log.write_text(text)
+    with pytest.raises(ConfigError, match="is not a log of a copy"):
+        copied(cluster, cluster, log)
+
+
+@given(st.binary(max_size=300), st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_a_log_or_an_error(tmp_path, data, has_head):
+    identity = CopyIdentity(
+        source_topic="s",
+        source=ClusterIdentity(("c",), {"b": ("h:1",)}),
+        target_topic="t",
+        target=ClusterIdentity(("c",), {"b": ("h:1",)}),
+        queues=("b:0",),
+        targets=("b:0",),
+    )
+    path = tmp_path / "any"
+    path.unlink(missing_ok=True)
+    if has_head:
+        open_copy_log(path, identity, at_ms=0).close()
+    with path.open("ab") as file:
+        file.write(data)
+    with suppress(ConfigError, RefusedError):
+        state, length = read_copy_log(path, identity)
+        assert length <= path.stat().st_size
+        assert state.copied == 0
+
+
+def test_a_topic_is_not_copied_to_itself(cluster, log):
+    with pytest.raises(RefusedError, match="would be copied to itself"):
+        copied(cluster, cluster, log, topics=("src", "src"))
+
+
+def test_the_names_of_mappings_are_those_of_the_log():
+    assert (BY_INDEX, BY_KEY) == ("index", "key")

@@ -1,0 +1,59 @@
+"""A group goes on at the first message of the copy that it has not consumed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.copy.log import StoredRun
+from rmqcli.copy.positions import map_positions
+
+A, B, T = ("a", 0), ("b", 0), ("t", 0)
+
+
+def run(key, offsets, to, at):
+    return StoredRun(key[0], key[1], tuple(offsets), to[0], to[1], at)
+
+
+def test_a_committed_offset_becomes_the_place_of_its_copy():
+    runs = [run(A, range(10, 15), T, 3), run(A, range(15, 20), T, 8)]
+    assert map_positions(runs, {A: 10}) == {T: 3}
+    assert map_positions(runs, {A: 17}) == {T: 10}
+    assert map_positions(runs, {A: 20}) == {T: 13}
+
+
+def test_an_offset_of_a_message_that_was_not_copied_becomes_the_next_copy():
+    runs = [run(A, (3, 7, 9), T, 0)]
+    assert map_positions(runs, {A: 4}) == {T: 1}
+    assert map_positions(runs, {A: 100}) == {T: 3}
+
+
+def test_without_an_offset_nothing_is_skipped():
+    assert map_positions([run(A, range(5), T, 40)], {A: None}) == {T: 40}
+    assert map_positions([run(A, range(5), T, 40)], {}) == {T: 40}
+
+
+def test_of_two_queues_in_one_the_first_unread_message_counts():
+    runs = [run(A, range(3), T, 0), run(B, range(3), T, 3), run(A, (3,), T, 6)]
+    assert map_positions(runs, {A: 3, B: 1}) == {T: 4}
+    assert map_positions(runs, {A: 4, B: 3}) == {T: 7}
+
+
+def test_a_queue_without_copies_has_no_position():
+    assert map_positions([], {A: 3}) == {}
+
+
+@given(
+    order=st.lists(st.sampled_from([A, B]), max_size=30),
+    committed=st.fixed_dictionaries({A: st.integers(0, 40), B: st.integers(0, 40)}),
+)
+def test_no_unread_message_is_skipped_and_the_position_is_the_highest(order, committed):
+    counts = {A: 0, B: 0}
+    copies = []
+    for key in order:
+        copies.append((key, counts[key]))
+        counts[key] += 1
+    runs = [run(key, (offset,), T, at) for at, (key, offset) in enumerate(copies)]
+    unread = [at for at, (key, offset) in enumerate(copies) if offset >= committed[key]]
+    expected = {T: min(unread, default=len(order))} if order else {}
+    assert map_positions(runs, committed) == expected
