@@ -66,6 +66,12 @@ _HINT: Final = re.compile(
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ENTITY: Final = re.compile(r"&(?:#\w{1,8}|[a-z]{2,8});")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-]{6,}={0,2}")
+#: A decoded text without this can hold no secret that is looked for.
+_READABLE: Final = re.compile("[^\x00-\x1f\x7f\ufffd]{4}")
+#: A time, or an address of IPv4, says nothing else; most texts of a cluster are these.
+_PLAIN: Final = re.compile(
+    r"[12]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z|(?:\d{1,3}\.){3}\d{1,3}:\d{1,5}"
+)
 _HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
 _WORD: Final = re.compile(r"[a-z]{1,9}")
 _BLANKS: Final = re.compile(r"\s+")
@@ -85,6 +91,8 @@ class Redactor:
         self.short = 0
         self._find: re.Pattern[str] | None = None
         self._cleaned: dict[str, str] = {}
+        #: texts that were looked through for secrets
+        self._learnt: set[str] = set()
         for secret in secrets:
             if len(secret.strip()) < SECRET_CHARS_MIN:
                 self.short += bool(secret.strip())
@@ -121,8 +129,9 @@ class Redactor:
             self._learn_text(str(value))
 
     def _learn_text(self, text: str) -> None:
-        if len(text) > TEXT_CHARS_MAX:
+        if len(text) > TEXT_CHARS_MAX or text in self._learnt:
             return
+        self._learnt.add(text)
         for view in _views(text) or ():
             if _HINT.search(view) is None:
                 continue
@@ -271,6 +280,8 @@ def _views(text: str) -> list[str] | None:
     None if there are more of them than one may look at.
     """
     found = {text: None}
+    if _PLAIN.fullmatch(text) is not None:
+        return [text]
     new = [text]
     for _ in range(_DEPTH_MAX):
         new = [
@@ -319,14 +330,15 @@ def _decoded(text: str) -> Iterator[str]:
 
 
 def _from_base64(word: str) -> str | None:
-    """Decode a word; None if that is not possible."""
+    """Decode a word; None if that is not possible, or gives no text."""
     digits = word.rstrip("=").replace("-", "+").replace("_", "/")
     digits = digits[: len(digits) - (len(digits) % 4 == 1)]
     try:
         data = base64.b64decode(digits + "=" * (-len(digits) % 4))
     except (binascii.Error, ValueError):
         return None
-    return data.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace")
+    return text if _READABLE.search(text) is not None else None
 
 
 def _unescaped(text: str) -> str:
