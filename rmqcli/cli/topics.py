@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -383,12 +383,14 @@ def update(common: Common, options: TopicSettingsOptions) -> None:
 
     Example: rmq topic update orders --queues 16
 
-    Only the given settings are changed. With fewer queues, consumers can no longer read
-    the messages of the removed ones; this must be confirmed.
+    Only the given settings are changed, and read back. With fewer queues, consumers can
+    no longer read the messages of the removed ones; this must be confirmed, and so must
+    the loss of a permission.
     """
     from rmqcli.admin.topics import (
         TopicChange,
         choose_masters,
+        known_configs,
         queues_lost_by,
         update_topic,
     )
@@ -404,11 +406,36 @@ def update(common: Common, options: TopicSettingsOptions) -> None:
         lost = queues_lost_by(client, options.topic, masters, change)
         for queues in lost:
             common.messages.warn(f"consumers can no longer read {queues}")
-        if lost:
-            confirm(common, f"This removes queues of topic {safe(options.topic)}.")
+        known = known_configs(client, options.topic, masters) if change.perm else {}
+        shut_out = who_is_shut_out(known.values(), change.perm)
+        for who in shut_out:
+            common.messages.warn(f"{who} {options.topic}")
+        what = ["queues"] if lost else []
+        what += ["permissions"] if shut_out else []
+        if what:
+            removed = f"This removes {' and '.join(what)} of topic"
+            confirm(common, f"{removed} {safe(options.topic)}.")
         steps = update_topic(client, options.topic, masters, change)
         _publish(common, client, options, steps)
     show_results(common, steps, columns=STEP_COLUMNS)
+
+
+def who_is_shut_out(known: Iterable[object], perm: int | None) -> list[str]:
+    """Return who loses a permission with `perm`: parts of sentences, before the topic.
+
+    `known` are the topic's settings on brokers; anything else among them is skipped.
+    """
+    from rmqcli.model import PERM_READ, PERM_WRITE
+    from rmqcli.wire.bodies.config import TopicConfig
+
+    if perm is None:
+        return []
+    lost = 0
+    for config in known:
+        if isinstance(config, TopicConfig):
+            lost |= config.perm & ~perm
+    found = ["producers can no longer send to"] if lost & PERM_WRITE else []
+    return found + (["consumers can no longer read"] if lost & PERM_READ else [])
 
 
 def _publish(

@@ -65,7 +65,7 @@ def test_create_change_and_delete(rmq, real_cluster):
     again = rmq.json("topic", "create", topic, "--queues", "3")
     assert results(again) == [("broker-a", "unchanged")]
     # Without --queues, the topic keeps its 3 queues.
-    (step,) = rmq.json("topic", "update", topic, "--perm", "r")
+    (step,) = rmq.json("topic", "update", topic, "--perm", "r", "--yes")
     assert (step["result"], step["perm"], step["write_queue_nums"]) == (
         "changed",
         "r",

@@ -93,6 +93,15 @@ def test_update_changes_what_is_given(rmq, rmq_cluster):
     ]
 
 
+def test_update_that_takes_a_permission_must_be_confirmed(rmq, rmq_cluster):
+    code, rows, err = rmq("topic", "update", "T", "--perm", "r")
+    assert (code, rows) == (7, [])
+    assert "producers can no longer send to T" in err
+    code, rows, _ = rmq("topic", "update", "T", "--perm", "r", "--yes")
+    assert (code, rows) == (0, [("broker-a", "changed")])
+    assert rmq("topic", "update", "T", "--perm", "rw")[0] == 0
+
+
 def test_update_with_fewer_queues_says_which_messages_are_lost(rmq, rmq_cluster):
     code, rows, err = rmq("topic", "update", "T", "--queues", "2")
     assert (code, rows) == (7, [])

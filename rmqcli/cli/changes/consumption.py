@@ -33,9 +33,9 @@ def pause(
 
     Example: rmq group pause billing
 
-    Brokers then refuse requests of its members for messages. Members stay online, keep
-    their queues, and log errors; they still finish, commit and retry what they have.
-    Offsets are kept, but messages may expire meanwhile.
+    Brokers then refuse requests of its members for messages. Members stay online and
+    keep their queues; they still finish, commit and retry what they have. Offsets are
+    kept, but messages may expire meanwhile.
     """
     _set(common, group, cluster, broker, is_on=False)
 

@@ -16,11 +16,10 @@ from rmqcli.cli.options import (
     command_options,
     option,
 )
-from rmqcli.cli.topics import STEP_COLUMNS, parse_attribute, parse_perm
+from rmqcli.cli.topics import STEP_COLUMNS, parse_attribute, parse_perm, who_is_shut_out
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column
 from rmqcli.errors import NotFoundError, RmqError, UsageError
-from rmqcli.model import PERM_READ, PERM_WRITE
 
 if TYPE_CHECKING:
     from rmqcli.admin.topics import TopicChange
@@ -65,21 +64,16 @@ def permission(
     check_masters(cluster, broker)
     with common.open_client() as client:
         masters, known = _known(client, topic, cluster, broker)
-        changed, lost = [], 0
+        changed = []
         for name, config in known.items():
             if isinstance(config, RmqError):
                 common.messages.warn(f"{name}: {config.message}")
             elif config is not None and config.perm != perm:
                 changed.append(name)
-                lost |= config.perm & ~perm
                 before, after = perm_text([config.perm]), perm_text([perm])
                 common.messages.info(f"{name}: {before}, will be {after}")
-        for bit, who in (
-            (PERM_WRITE, "producers can no longer send to"),
-            (PERM_READ, "consumers can no longer read"),
-        ):
-            if lost & bit:
-                common.messages.warn(f"{who} {topic} there")
+        for who in who_is_shut_out(known.values(), perm):
+            common.messages.warn(f"{who} {topic} there")
         if changed:
             confirm(
                 common,

@@ -95,6 +95,23 @@ def test_a_group_that_has_messages_to_read_is_named(rmq, cluster):
     assert "not checked: what billing has to read" in err
 
 
+def test_a_lag_that_is_not_known_is_not_nothing(rmq, cluster):
+    """The group has committed in one queue only, and the other one has messages."""
+    cluster.send("orders", ["x"], queue_id=1, broker="broker-a")
+    cluster.create_group("billing")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        call = update_consumer_offset("billing", "orders", 0, commit_offset=0)
+        client.invoke(cluster.broker().address, call)
+    code, found, err = rmq(
+        "broker", "drain", "broker-a", "--yes", *QUICK, "--wait", "20ms"
+    )
+    assert (code, found["state"]) == (6, "draining")
+    (unread,) = found["unread"]
+    assert (unread["group"], unread["lag"]) == ("billing", None)
+    assert unread["reason"]
+    assert "what billing has to read there is not known" in err
+
+
 def test_messages_that_other_brokers_have_do_not_matter(rmq, cluster):
     cluster.send("orders", ["x"], queue_id=0, broker="broker-b")
     commit(cluster, "billing", 0)
