@@ -91,22 +91,31 @@ class Samples:
         in it has no trend, and without such a sample no group has.
         """
         now = {lag.group: lag for lag in lags}
+        then_ms, before = self.baseline(at_ms=at_ms)
+        trends = {
+            group: compare(before[group], lag, elapsed_ms=at_ms - then_ms)
+            for group, lag in now.items()
+            if group in before
+        }
+        self.add(now, at_ms=at_ms)
+        return trends
+
+    def baseline(self, *, at_ms: int) -> tuple[int, Mapping[str, GroupLag]]:
+        """Return the sample to compare one of `at_ms` with: empty if there is none."""
         samples = self._samples
         while len(samples) > 1 and at_ms - samples[1][0] >= self._least_ms:
             samples.popleft()
-        trends = {}
         if samples and at_ms - samples[0][0] >= self._least_ms:
-            then_ms, before = samples[0]
-            trends = {
-                group: compare(before[group], lag, elapsed_ms=at_ms - then_ms)
-                for group, lag in now.items()
-                if group in before
-            }
-        samples.append((at_ms, now))
+            return samples[0]
+        return at_ms, {}
+
+    def add(self, lags: dict[str, GroupLag], *, at_ms: int) -> None:
+        """Add a sample."""
+        samples = self._samples
+        samples.append((at_ms, lags))
         next_ms = at_ms + self._apart_ms
         while len(samples) > 1 and next_ms - samples[1][0] >= self._least_ms:
             samples.popleft()
-        return trends
 
 
 def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
