@@ -38,7 +38,7 @@ _SECRET_VALUE: Final = re.compile(r"\"?(secretKey|password)\"?\s*[:=]", re.IGNOR
 _PLAIN: Final = re.compile(r"(true|false|-?[0-9.]+)?", re.IGNORECASE)
 #: Settings that brokers and name servers read when they start only.
 _READ_AT_START: Final = re.compile(
-    r"listenPort|fastListenPort|haListenPort|brokerName|brokerClusterName|brokerId"
+    r"listenPort|fastListenPort|haListenPort"
     r"|brokerIP[12]|brokerRole|flushDiskType|storeType|messageDelayLevel|namesrvAddr"
     r"|rocketmqHome|(storePath|mappedFileSize|dLeger|metrics|controller|server|client"
     r"|tls|useEpoll|useTLS|kvConfigPath|configStorePath).*"
@@ -48,6 +48,9 @@ _READ_AT_START: Final = re.compile(
     r"|autoCreateTopicEnable|timerWheelEnable|flushConsumerOffsetInterval"
     r"|registerNameServerPeriod|haMasterAddress|enableScheduleAsyncDeliver"
 )
+#: By these name servers know a broker. One that is given another name while it runs
+#: registers a second time, and its queues are in the routes twice.
+_IDENTITY: Final = ("brokerName", "brokerClusterName", "brokerId")
 #: Settings that differ because the brokers are different ones.
 _OF_ONE_BROKER: Final = re.compile(
     r"brokerName|brokerId|brokerIP[12]|(fastL|haL|l)istenPort|storePath.*"
@@ -229,12 +232,18 @@ def plan_settings(
 
     A server that does not have a setting, or did not show its settings, is a failed
     step. Raises the error of the first server when none showed them, and ConfigError
-    for a setting that no server has, a secret, and a value that is neither true nor
-    false where the present one is.
+    for a setting that no server has, the name, cluster and id of a broker, a secret,
+    and a value that is neither true nor false where the present one is.
     """
     _raise_if_all_failed(found)
     check_names(found, settings)
     for name, value in settings.items():
+        if name in _IDENTITY:
+            raise ConfigError(
+                f"{name} cannot be changed while a broker runs: name servers know the"
+                " broker by it",
+                hint="write it into the file of the broker, and restart it",
+            )
         if _SECRET_NAME.search(name) and not _PLAIN.fullmatch(value):
             raise ConfigError(
                 f"the setting {name} is a secret, which other users would see among the"

@@ -215,6 +215,13 @@ def test_a_secret_cannot_be_set_by_an_argument():
         plan_settings([server(aPassword="x")], {"aPassword": "y"})
 
 
+@pytest.mark.parametrize("name", ["brokerName", "brokerClusterName", "brokerId"])
+def test_the_identity_of_a_broker_is_not_changed_while_it_runs(name):
+    """A real broker registered under both names, each with all its queues."""
+    with pytest.raises(ConfigError, match="cannot be changed while a broker runs"):
+        plan_settings([server(**{name: "1"})], {name: "2"})
+
+
 def test_a_switch_takes_only_true_or_false():
     """Java takes every other word for false."""
     with pytest.raises(ConfigError, match="'yes' is not a value of it"):
