@@ -159,17 +159,25 @@ def _extended(
     """Return the series with this reading at its end, without what is consumed."""
     high = queue.max_offset or 0
     is_told = queue.lag is not None
-    if series is not None and (
-        high < series.points[-1].max_offset  # the topic was created again
-        or (series.is_assumed and is_told)  # its first commit
-    ):
+    if series is not None and series.is_assumed and is_told:  # its first commit
         series, is_new = None, True
     if queue.committed is not None:
         progress = min(queue.committed, high) - (queue.unacknowledged or 0)
     elif series is not None and not is_told:
-        progress = series.points[-1].progress
+        progress = min(series.points[-1].progress, high)
     else:
         progress = high - (queue.lag or 0)
+    if series is not None and high < series.points[-1].max_offset:
+        if progress < series.points[-1].progress:  # the topic was created again
+            series, is_new = None, True
+        else:  # a broker that crashed lost the last messages
+            series = dataclasses.replace(
+                series,
+                points=tuple(
+                    each._replace(max_offset=min(each.max_offset, high))
+                    for each in series.points
+                ),
+            )
     point = Point(at_ms, progress, high)
     if series is None:
         return Series((point,), is_bounded=is_new, is_assumed=not is_told)
@@ -204,7 +212,7 @@ def _verdict(series: Series, queue: QueueLag, window_ms: int) -> GroupState:
     if queue.state in (LagState.EXPIRED, LagState.AHEAD):
         return GroupState(queue.state)
     points, now = series.points, series.points[-1]
-    if _is_rewound(points, window_ms):
+    if _is_rewound(points):
         return GroupState.REWOUND
     if _stuck_ms(points, window_ms) >= window_ms:
         return GroupState.STALLED
@@ -239,16 +247,14 @@ def _stuck_ms(points: Sequence[Point], window_ms: int) -> int:
     return observed_ms(points[first:], window_ms)
 
 
-def _is_rewound(points: Sequence[Point], window_ms: int) -> bool:
+def _is_rewound(points: Sequence[Point]) -> bool:
     now = points[-1]
     elapsed_ms = max(1, now.at_ms - points[0].at_ms)
     came = now.max_offset - points[0].max_offset
     floor = max(GROWTH_FLOOR, came * _REWIND_FLOOR_MS // elapsed_ms)
     return any(
-        before.progress - after.progress > floor
-        and now.progress < before.progress
-        and observed_ms(points[index:], window_ms) <= window_ms
-        for index, (before, after) in enumerate(itertools.pairwise(points), start=1)
+        before.progress - after.progress > floor and now.progress < before.progress
+        for before, after in itertools.pairwise(points)
     )
 
 

@@ -89,9 +89,22 @@ STUCK = [(7, 10)] * 11
         ([(5_000, 5_000)] * 3 + [(1_000, 5_000), (5_001, 5_001)], "OK"),
         ([(n * 600, n * 600) for n in range(5)] + [(2_150, 3_000)], "OK"),
         ([(n * 600, n * 600) for n in range(5)] + [(2_000, 3_000)], "REWOUND"),
+        ([(5, 5), (5_000, 9_000), (1_000, 9_000), (4_000, 9_000)], "REWOUND"),
+        ([(5, 5), (5_000, 9_000), (1_000, 9_000), (6_000, 9_000)], "OK"),
+        # After a window a rewind is a backlog as any other.
+        (
+            [(5, 5), (5_000, 9_000), *((10 * n, 9_000) for n in range(10))],
+            "REWOUND",
+        ),
+        (
+            [(5, 5), (5_000, 9_000), *((10 * n, 9_000) for n in range(13))],
+            "BEHIND",
+        ),
         # Retention deleted messages, or the topic was created again.
         ([(20, 10)], "AHEAD"),
         ([*STUCK, (0, 3)], "OK"),
+        ([*STUCK, (7, 9)], "STALLED"),  # a broker that crashed lost the last message
+        ([*STUCK, (7, 7), (7, 9)], "OK"),
         ([*STUCK, *([(0, 3)] * 11)], "STALLED"),
         # Nobody ever committed: where members start is not known.
         ([(None, 10)] * 20, "UNKNOWN"),
@@ -200,6 +213,19 @@ def test_samples_are_bounded_however_often_the_check_runs():
         assert len(series.points) <= 64
         verdicts.append(behaviour.verdict)
     assert verdicts[-1] == "STALLED"
+
+
+def test_samples_are_bounded_if_the_clock_only_goes_back():
+    history = History()
+    for index in range(1_000):
+        history, _ = observe(
+            history,
+            reading_of((7, 10 + index)),
+            at_ms=START_MS - index * HOUR_MS,
+            window_ms=WINDOW_MS,
+        )
+    (series,) = history.queues.values()
+    assert len(series.points) == 64
 
 
 @given(

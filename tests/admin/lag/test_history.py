@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_history_of_many_queues_is_thinned_and_then_refused(tmp_path):
     points = tuple(Point(NOW_MS + n * 30_000, 10**15, 10**16 + n) for n in range(40))
     folder = folder_of(tmp_path)
 
-    def save(count):
+    def save(count, *, points=points):
         return folder.save(
             "G",
             History({("T", "broker-a", n): Series(points) for n in range(count)}),
@@ -122,7 +123,28 @@ def test_a_history_of_many_queues_is_thinned_and_then_refused(tmp_path):
     kept = folder.load("G")[0].queues["T", "broker-a", 3_999].points
     assert len(kept) == 11
     assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert save(60_000) == "the history of 60000 queues is too large to keep"
+    refused = save(30_000, points=points[:4])
+    assert refused == "the history of 30000 queues is too large to keep"
+
+
+def test_checks_that_run_at_once_see_whole_files(tmp_path):
+    folder = folder_of(tmp_path)
+    assert folder.save("G", KEPT) is None
+    found = []
+
+    def check():
+        own = folder_of(tmp_path)
+        for _ in range(200):
+            found.append(own.load("G"))
+            assert own.save("G", KEPT) is None
+            own.clean(now_ms=NOW_MS)
+
+    threads = [threading.Thread(target=check) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(KEPT, None)] * 400
 
 
 def test_files_are_removed_after_a_week(tmp_path):
