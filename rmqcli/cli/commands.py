@@ -735,6 +735,14 @@ COMMANDS = (
         "monitoring",
     ),
     CommandEntry(
+        "mcp",
+        "rmqcli.cli.mcp",
+        "mcp",
+        "Give assistants tools that only read this cluster.",
+        "Cluster",
+        "assistants",
+    ),
+    CommandEntry(
         "serve",
         "rmqcli.cli.serve",
         "serve",

@@ -68,6 +68,7 @@ GUIDES = (
     "changes",
     "defining",
     "monitoring",
+    "assistants",
     "exporting",
     "lakehouse",
     "querying",

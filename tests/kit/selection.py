@@ -43,6 +43,7 @@ HOMES = {
         "consumer",
         "exporter",
         "kit",
+        "mcp",
         "producer",
         "proxy",
         "spark",

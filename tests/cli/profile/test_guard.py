@@ -49,6 +49,7 @@ READING = {
     "group stack",
     "groups",
     "lag",
+    "mcp",
     "message find",
     "message show",
     "message trace",

@@ -1,0 +1,200 @@
+"""`rmq mcp`: tools for assistants, over the Model Context Protocol on stdin and stdout.
+
+The cluster is that of the command line or the profile: no tool takes a server. The
+server itself is in `rmqcli.mcp`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from rmqcli.cli.options import (
+    Common,
+    command_options,
+    duration_option,
+    option,
+    size_option,
+)
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.wording import with_flags
+from rmqcli.errors import ConfigError, UsageError
+from rmqcli.files import state_folder
+from rmqcli.units import SECOND_MS
+
+if TYPE_CHECKING:
+    from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.mcp.redact import Redaction
+
+_PLANS_MAX = 100
+_HIDING = "What is hidden"
+_BOUNDS = "Bounds"
+
+
+@command_options(changes=False)
+def mcp(
+    common: Common,
+    redact: Annotated[
+        Path | None,
+        option(
+            "--redact",
+            metavar="FILE",
+            help="TOML file with lists of properties and patterns to hide.",
+            section=_HIDING,
+        ),
+    ] = None,
+    redact_property: Annotated[
+        list[str] | None,
+        option(
+            "--redact-property",
+            metavar="GLOB",
+            help="Hide the values of these properties.",
+            section=_HIDING,
+        ),
+    ] = None,
+    redact_pattern: Annotated[
+        list[str] | None,
+        option(
+            "--redact-pattern",
+            metavar="REGEX",
+            help="Hide what matches in bodies, keys and properties.",
+            section=_HIDING,
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        option(
+            "--log",
+            metavar="FILE",
+            help="Append a line for each call to FILE instead of stderr.",
+            section=_BOUNDS,
+        ),
+    ] = None,
+    deadline: Annotated[
+        Any,
+        duration_option(
+            "--deadline", help="Longest time of a call. Default: 30s.", section=_BOUNDS
+        ),
+    ] = None,
+    max_result: Annotated[
+        Any,
+        size_option(
+            "--max-result",
+            help="Largest result of a call. Default: 64KiB.",
+            section=_BOUNDS,
+        ),
+    ] = None,
+) -> None:
+    """Give assistants tools that only read this cluster.
+
+    Example: rmq mcp --profile production --redact-property '*token*'
+
+    An assistant starts this command and speaks the Model Context Protocol with it. The
+    tools read; a change is a plan, which a person applies. Needs the extra mcp.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigError(
+            "rmq mcp needs the Python SDK of the Model Context Protocol, which the"
+            " extra mcp installs",
+            hint="run: pip install 'rmqcli[mcp]'",
+        )
+    deadline_ms = 30 * SECOND_MS if deadline is None else deadline
+    result_bytes = 64 << 10 if max_result is None else max_result
+    if deadline_ms < SECOND_MS:
+        raise UsageError("--deadline must be at least 1s")
+    if not 4 << 10 <= result_bytes <= 16 << 20:
+        raise UsageError("--max-result must be between 4KiB and 16MiB")
+    rules = _rules(redact, redact_property or [], redact_pattern or [])
+    config = common.client_config()
+    # A client's error says which broker is silent, so it should come first; and a
+    # thread whose call has been answered must not go on for long.
+    config = replace(config, timeout_ms=min(config.timeout_ms, deadline_ms * 9 // 10))
+
+    import rmqcli
+    from rmqcli.mcp.server import Limits, serve
+    from rmqcli.mcp.tools import Toolbox
+
+    if is_terminal(sys.stdin):
+        common.messages.info(
+            "waiting for an assistant, which starts this command and writes to its"
+            " stdin: rmq help assistants"
+        )
+    with _Log(log) as lines:
+        serve(
+            Toolbox(
+                config=config,
+                redaction=rules,
+                save_plan=lambda plan: _save_plan(common, plan),
+                words=with_flags,
+            ),
+            limits=Limits(deadline_ms=deadline_ms, result_bytes_max=result_bytes),
+            version=rmqcli.__version__,
+            log=lines.write,
+        )
+
+
+def _rules(path: Path | None, properties: list[str], patterns: list[str]) -> Redaction:
+    from rmqcli.mcp.redact import make_rules, read_rules
+
+    rules = make_rules(properties, patterns)
+    return rules if path is None else rules.with_more(read_rules(path))
+
+
+class _Log:
+    """Writes the lines of the log to a file that only its owner can read, or stderr."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._stream = sys.stderr
+        self._is_own = path is not None
+        if path is not None:
+            flags = (
+                os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
+            try:
+                handle = os.open(path, flags, 0o600)
+            except OSError as error:
+                raise ConfigError(f"{path}: {error.strerror or error}") from error
+            self._stream = os.fdopen(handle, "a", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._is_own:
+            self._stream.close()
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+
+def _save_plan(common: Common, plan: ResetPlan) -> tuple[str, str]:
+    """Write a plan for `rmq reset-offset`; return its path and the command to run."""
+    from rmqcli.admin.reset.plan_file import write_plan
+    from rmqcli.cli.reset_offset.view import document
+
+    folder = state_folder(os.environ, "plans")
+    if folder is None:
+        raise ConfigError("the plan cannot be kept: there is no home directory")
+    path = Path(folder, f"reset-{os.urandom(8).hex()}.json")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_plan(path, plan, document(plan, None, backup_id=None))
+        plans = sorted(
+            path.parent.glob("reset-*.json"), key=lambda each: each.stat().st_mtime_ns
+        )
+        for old in plans[:-_PLANS_MAX]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    words = ["rmq", "reset-offset", plan.group, plan.topic, "--apply", str(path)]
+    words += ["--execute", *common.flags_to_repeat()]
+    return str(path), shlex.join(words)
