@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from rmqcli.cli.top.app import TopApp
 
 _INTERVAL_MIN_MS = 200
+#: Python's own. Commands collect rarely, because they end soon; this one runs for days.
+_GC_THRESHOLDS = (700, 10, 10)
 #: How long threads that wait for a server may take to end.
 _JOIN_MS = 2_000
 
@@ -111,11 +114,14 @@ def top(common: Common, options: TopOptions) -> int:
 def _run(app: TopApp) -> int:
     """Show the screen until the user, or SIGTERM, ends it."""
     before = signal.signal(signal.SIGTERM, lambda *_: app.call_later(app.action_leave))
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_GC_THRESHOLDS)
     logging.disable()  # a line on stderr would be drawn over the screen
     try:
         code = app.run()
     finally:
         logging.disable(logging.NOTSET)
+        gc.set_threshold(*thresholds)
         signal.signal(signal.SIGTERM, before)
         app.join(_JOIN_MS)
     return ExitCode.FAILED if code is None else code

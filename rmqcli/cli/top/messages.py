@@ -297,6 +297,8 @@ class LettersView(View):
 
     def take(self, answer: DeadLetters) -> None:
         self._found = answer
+        # Up to 4.9.1 the topic is write-only, and some brokers show nothing of it.
+        self.none = "not read: see below" if answer.errors else View.none
 
     def notes(self) -> Sequence[str]:
         found = self._found

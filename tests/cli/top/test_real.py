@@ -36,7 +36,10 @@ def test_from_the_groups_to_a_message_a_dead_letter_and_a_reset(real_cluster):
         await screen.press("end", "enter")
         await screen.until("verdict", group, "body-0")
         await screen.press("escape", "escape", "d")
-        await screen.until("ORIGIN", "dead")
+        if real_cluster.version == "4.6.0":
+            await screen.until("not read: see below", "is write-only")
+        else:
+            await screen.until("ORIGIN", "dead")
         await screen.press("escape", "3")
         await screen.until(f"MASTER  {real_cluster.version}")
         await screen.press("2", "/")
