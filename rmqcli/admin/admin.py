@@ -843,7 +843,9 @@ class Admin:
         check its `changes` and their reasons.
         """
         from rmqcli.admin.definitions.apply import plan_definitions
+        from rmqcli.admin.definitions.model import Definitions
 
+        check_type(definitions, Definitions, "definitions")
         return plan_definitions(self._client, definitions, cluster=cluster, prune=prune)
 
     @_typed
@@ -987,8 +989,9 @@ class Admin:
         Raises RefusedError, before anything is changed, when the cluster has changed
         since the plan was made. The result reports later failures.
         """
-        from rmqcli.admin.definitions.apply import apply_definitions
+        from rmqcli.admin.definitions.apply import DefinitionsPlan, apply_definitions
 
+        check_type(planned, DefinitionsPlan, "planned")
         return apply_definitions(self._client, planned)
 
     def brokers(self) -> list[BrokerRow]:

@@ -11,6 +11,7 @@ import pytest
 
 from rmqcli.api import calls
 from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.acl import AclInfo, PolicyInfo, UserWithPassword
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.heartbeat import HeartbeatData
 from rmqcli.wire.header import BoundaryType
@@ -37,6 +38,15 @@ VALUES: dict[str, tuple[Any, ...]] = {
         (MessageQueue("t", "broker-a", each),) for each in (1, 2)
     ),
     "SubscriptionData": (SubscriptionData(topic="one"), SubscriptionData(topic="two")),
+    "Mapping[str, str]": ({"one": "1"}, {"two": "2"}),
+    "Collection[str]": (("one",), ("two",)),
+    "Sequence[TopicConfig]": tuple(
+        (TopicConfig(topic_name=each),) for each in ("one", "two")
+    ),
+    "Sequence[SubscriptionGroupConfig]": tuple(
+        (SubscriptionGroupConfig(group_name=each),) for each in ("one", "two")
+    ),
+    "list[PolicyInfo]": ([PolicyInfo()], []),
     "HeartbeatData": (HeartbeatData(client_id="one"), HeartbeatData(client_id="two")),
 }
 
@@ -75,6 +85,8 @@ def objects(kind):
 
 #: Arguments that are the whole content of a request: each of their fields counts.
 CONTENTS = {
+    "AclInfo": AclInfo,
+    "UserWithPassword": UserWithPassword,
     "TopicConfig": TopicConfig,
     "SubscriptionGroupConfig": SubscriptionGroupConfig,
     "ConsumerSendMsgBackRequestHeader": ConsumerSendMsgBackRequestHeader,

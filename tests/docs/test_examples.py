@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from rmqcli.cli.arguments.habits import HINTS
+from rmqcli.cli.commands import COMMANDS
 from tests.kit.documents import ROOT, every_example, text_of
 
 #: What the fence of an example may say, by language.
 NOTES = {
     "sh": r"|spark|no_run",
     "python": r"",
-    "json": r"[\w.-]+",
+    "json": r"|[\w.-]+",  # without a name: a file of another program
     "toml": r"[\w.-]+",
     "properties": r"",  # settings of other programs
 }
@@ -51,13 +53,23 @@ def test_a_test_runs_every_program():
 def test_files_of_a_document_are_named_by_its_commands():
     named = {
         (each.document, each.note) for each in every_example()
-        if each.language in ("json", "toml")
+        if each.language in ("json", "toml") and each.note
     }  # fmt: skip
     used = {
         (each.document, name) for each in every_example() if each.language == "sh"
         for _, name in named if name in each.text
     }  # fmt: skip
     assert named <= used
+
+
+def test_what_other_programs_read_is_json_and_names_a_command_that_exists():
+    read = [
+        json.loads(each.text) for each in every_example()
+        if each.language == "json" and not each.note
+    ]  # fmt: skip
+    assert [each["mcpServers"]["rocketmq"]["command"] for each in read] == ["rmq"]
+    words = read[0]["mcpServers"]["rocketmq"]["args"]
+    assert words[0] in {entry.path for entry in COMMANDS}
 
 
 def test_mqadmin_s_commands_have_the_same_answer_in_the_guide_as_in_the_hints():
