@@ -25,10 +25,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.admin.lag.memory import departed_brokers_of
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
-from rmqcli.admin.topics import batch_topics
+from rmqcli.admin.topics import topics_without_tag_filter
 from rmqcli.copy.log import CopyIdentity, SourceSpan, StoredRun
 from rmqcli.errors import (
     ConfigError,
@@ -204,8 +205,9 @@ def plan_copy(
 ) -> CopyPlan:
     """Say what a copy would do. Nothing is changed.
 
-    Raises RefusedError if a queue of the source ends before the position in the log: it
-    is another topic of the same name.
+    A broker that has left the route counts as one that cannot be read if groups had
+    queues of the topic there. Raises RefusedError if a queue of the source ends before
+    the position in the log: it is another topic of the same name.
     """
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
@@ -246,6 +248,9 @@ def plan_copy(
                 expired=0 if wanted is None else max(0, low - wanted),
             )
         )
+    departed = departed_brokers_of(source, [request.source_topic])
+    for name, seen in departed.items():
+        unread[MessageQueue(request.source_topic, name, 0)] = seen.as_error(name)
     return CopyPlan(
         request=request,
         identity=identity,
@@ -341,10 +346,10 @@ class CopyRun:
         self._where = plan.request.filter.where
         # By itself a filter keeps what `where` cannot read.
         self._filter = replace(plan.request.filter, where=None)
-        if self._filter.expression != "*" and batch_topics(
+        if self._filter.expression != "*" and topics_without_tag_filter(
             source, [plan.request.source_topic]
         ):
-            # A broker would leave out all messages; see batch_topics.
+            # A broker would leave out all messages.
             self._filter = replace(self._filter, tags_at_broker=False)
         self._index = {_key_of(q.queue): n for n, q in enumerate(plan.queues)}
         self._to = {_key_of(q.queue): q.target for q in plan.queues}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rmqcli import Admin, Producer, ProducerMessage, select_by_hash
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
@@ -259,3 +260,35 @@ def test_a_topic_is_not_copied_to_itself(cluster, log):
 
 def test_the_names_of_mappings_are_those_of_the_log():
     assert (BY_INDEX, BY_KEY) == ("index", "key")
+
+
+def test_a_broker_that_has_left_the_route_is_in_the_plan(
+    rmq_cluster_factory, log, monkeypatch, tmp_path, capfd
+):
+    """The rest of the topic was copied as if it were the whole."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("src", queues=1)
+    cluster.create_topic("dst", queues=1)
+    cluster.create_group("billing")
+    for each in cluster.brokers:
+        offsets = each.state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "src", 0, 0))
+    assert run(["lag", "billing", "-n", cluster.namesrv]) == 0
+    cluster.broker("broker-b").kill()
+    words = ["copy", "src", "dst", "--execute", "--yes", "--log", str(log)]
+    assert run([*words, "-n", cluster.namesrv]) == 7
+    err = capfd.readouterr().err
+    assert "src@broker-b:0: it is no longer in the route" in err
+
+
+def test_a_tag_is_found_among_delayed_messages(cluster, log):
+    """Brokers store their time of delivery in place of the tag's hash."""
+    for tag in ("Late", "Later"):
+        words = ["send", "src", tag, "--tag", tag, "--delay", "9"]
+        assert run([*words, "-n", cluster.namesrv]) == 0
+    words = ["copy", "SCHEDULE_TOPIC_XXXX", "dst", "--tag", "Late", "--execute"]
+    code = run([*words, "--yes", "--log", str(log), "-n", cluster.namesrv])
+    assert code == 0
+    found = [body for each in stored(cluster, "dst").values() for body in each]
+    assert len(found) == 1
