@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rmqcli.admin.lag.memory import LagMemory, memory_directory
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
 from tests.kit import artefacts, class_archive, doses, java_program, selection
@@ -184,13 +185,18 @@ def start_cluster(version, directory, **options):
         class_archive.make(CLIENT_VERSION if version == EMBEDDED else version)
         if version == EMBEDDED:
             return JavaOnEmbedded(CLIENT_VERSION, directory, **options)
-        return RealCluster(version, directory, is_brief=True, **options)
+        cluster = RealCluster(version, directory, is_brief=True, **options)
     except artefacts.UnavailableError as error:
         if os.environ.get("RMQ_REQUIRE_JAVA"):
             pytest.fail(
                 f"RMQ_REQUIRE_JAVA is set, but real RocketMQ is not available: {error}"
             )
         pytest.skip(f"no real RocketMQ: {error}")
+    # An earlier cluster at these ports may have had other brokers.
+    folder = memory_directory(os.environ)
+    assert folder is not None
+    LagMemory(folder, [cluster.namesrv], now_ms=0).forget()
+    return cluster
 
 
 @pytest.fixture(autouse=True)

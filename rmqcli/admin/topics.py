@@ -711,7 +711,8 @@ def _write(
             failed[name] = _about_attribute(client, masters, name, wanted[name], answer)
             continue
         found = read[name]
-        fault = _fault(name, wanted[name], found, change)
+        knows_order = client.broker_version(masters[name]) >= V5_0_0
+        fault = _fault(name, wanted[name], found, change, knows_order=knows_order)
         if fault is not None or not isinstance(found, TopicConfig):
             failed[name] = fault or PartialError(f"{name} does not show topic {topic}")
             continue
@@ -730,14 +731,22 @@ def _fault(
     wanted: TopicConfig,
     found: TopicConfig | RmqError | None,
     change: TopicChange,
+    *,
+    knows_order: bool,
 ) -> RmqError | None:
-    """Return what is wrong with the settings that were read back, if anything."""
+    """Return what is wrong with the settings that were read back, if anything.
+
+    Without `knows_order` the broker is of 4.x, and learns only when it registers again,
+    from the name server, whether the topic is ordered: see `set_order_conf`.
+    """
     topic = wanted.topic_name
     if isinstance(found, RmqError):
         return PartialError(
             f"{name} confirmed the settings of topic {topic}, but did not show them"
             f" afterwards: {found.message}"
         )
+    if found is not None and not knows_order:
+        found = replace(found, order=wanted.order)
     if found is not None and not _is_same(wanted, found, change):
         return PartialError(
             f"{name} confirmed the settings of topic {topic}, but has others"

@@ -212,6 +212,8 @@ def find_messages(
         _add_pending(client, topics, ref, found)
     if topic is not None and is_id(ref) and not found.messages:
         _add_by_time(client, topic, texts, found, on_search)
+    if is_id(ref) and not found.messages:
+        note_departed(client, found)
     return found
 
 
@@ -425,8 +427,9 @@ def find_by_index(
 
     `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time, both
     inclusive. Each broker returns its newest `found_max` messages. A broker that has
-    left the route counts as one that did not answer: for a key if it had queues of the
-    topics, and otherwise if nothing is found. Raises NotFoundError
+    left the route counts as one that did not answer: for a key, if nothing is found or
+    if it had queues of the topics. An id is one message: callers see to it, with
+    `note_departed`, if they do not find it. Raises NotFoundError
     for an unknown topic, and UsageError for a key without a word.
     """
     if not key.strip(" "):
@@ -464,16 +467,21 @@ def find_by_index(
             found.more_on.append(broker_name)
         if outcome.is_without_index and broker_name not in found.without_index:
             found.without_index.append(broker_name)
-    departed = {}
-    if not found.messages:
-        departed = departed_brokers(client, client.cluster_info().brokers)
-    elif not is_id(key):
+    if found.messages and not is_id(key):
         departed = departed_brokers_of(client, topics)
-    found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+        found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+    elif not is_id(key):
+        note_departed(client, found)
     found.messages.sort(key=lambda each: each.store_timestamp_ms)
     if found.messages and len({each[0] for each in places}) == 1:
         _note_batches(client, places[0][0], answered, found)
     return found
+
+
+def note_departed(client: Client, found: FoundMessages) -> None:
+    """Note the brokers that have left the route: a message may be there."""
+    departed = departed_brokers(client, client.cluster_info().brokers)
+    found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
 
 
 def _note_batches(

@@ -22,6 +22,7 @@ from rmqcli.admin.message.find import (
     find_messages,
     is_id,
     missing_message,
+    note_departed,
     parse_place,
 )
 from rmqcli.admin.message.records import decode_found
@@ -255,6 +256,8 @@ class _Lookup:
         """Add what is reported about a message, and what is missing."""
         trace.trace_topic = self.trace_topic
         found = find_by_index(self.client, [self.trace_topic], trace.msg_id)
+        if not found.messages:
+            note_departed(self.client, found)
         trace.errors |= found.errors
         reports = dict.fromkeys(_reports(trace, found.messages))
         if found.more_on:

@@ -148,9 +148,27 @@ def test_nothing_is_called_an_orphan_while_a_broker_does_not_tell_its_groups(pai
     ],
 )
 def test_timers_that_are_late_are_found(rmq_cluster, behind, unread, expected):
-    plant_runtime(rmq_cluster, timerReadBehind=behind, timerOffsetBehind=unread)
+    plant_runtime(
+        rmq_cluster,
+        runtime="[ 10 days, 0 hours, 0 minutes, 0 seconds ]",
+        timerReadBehind=behind,
+        timerOffsetBehind=unread,
+    )
     found = findings(rmq_cluster.namesrv, "timer-backlog")
     assert [str(f.status) for f in found] == expected
+
+
+def test_the_timer_of_a_broker_that_was_just_started_is_not_called_late(rmq_cluster):
+    """A real 5.3.3 was 4d4h behind in its first seconds, without any message."""
+    plant_runtime(rmq_cluster, timerReadBehind="360000", timerOffsetBehind="0")
+    assert only_finding(rmq_cluster, "timer-backlog") == (
+        "unknown",
+        "broker-a",
+        (
+            "it was started lately, and its timer still goes through the time before:"
+            " 4d4h are left"
+        ),
+    )
 
 
 @pytest.fixture

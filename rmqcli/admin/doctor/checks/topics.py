@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 _LATE_WARNING_MS: Final = 60_000
 _LATE_PROBLEM_MS: Final = 600_000
+#: A timer begins days in the past, whether the broker has messages or not, and goes
+#: through each second since.
+_TIMER_STARTS_MS: Final = 300_000
 _TIMER_UNREAD_WARNING: Final = 100_000
 #: After so many checks without an answer a transaction is worth a look.
 _CHECKS_WARNING: Final = 3
@@ -232,7 +235,16 @@ def _timer_backlog(facts: Facts) -> Iterator[Finding]:
             yield unknown(name, f"timerReadBehind is {behind!r}")
             continue
         behind_ms = int(behind) * SECOND_MS
-        if behind_ms >= _LATE_WARNING_MS:
+        boot_ms = detail.row.boot_timestamp_ms
+        skew_ms = facts.clock_skew_ms.get(detail.row.address) or 0
+        is_new = boot_ms and facts.at_ms + skew_ms - boot_ms < _TIMER_STARTS_MS
+        if behind_ms >= _LATE_WARNING_MS and is_new:
+            yield unknown(
+                name,
+                "it was started lately, and its timer still goes through the time"
+                f" before: {format_duration(behind_ms)} are left",
+            )
+        elif behind_ms >= _LATE_WARNING_MS:
             make = problem if behind_ms >= _LATE_PROBLEM_MS else warning
             yield make(
                 name,
