@@ -16,6 +16,12 @@ from tests.kit.waiting import wait_until
 pytestmark = [pytest.mark.java, pytest.mark.rmq_versions("4.6.0", "5.5.0")]
 
 
+@pytest.fixture(scope="module")
+def real_cluster(rmq_version, start_shared):
+    """A cluster of these tests only: it is drained, and its settings are changed."""
+    return start_shared(rmq_version)
+
+
 @pytest.fixture
 def rmq(real_cluster, capsys):
     """Run `rmq`; return its exit code, its JSON, and what it says on stderr."""
