@@ -28,7 +28,7 @@ from rmqcli.admin.definitions.settings import (
     topic_settings,
     user_settings,
 )
-from rmqcli.admin.lag.memory import open_memory
+from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.admin.topics import choose_masters, topic_kind
 from rmqcli.api.calls.acl import list_acls, list_users
 from rmqcli.api.calls.config import (
@@ -44,7 +44,6 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
-from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import is_system_group
 from rmqcli.wire.bodies.config import SubscriptionGroupWrapper
 from rmqcli.wire.codes import ResponseCode
@@ -121,7 +120,8 @@ def _read(
     if (
         not only and len(info.clusters) == 1
     ):  # the record does not say which cluster a broker is of
-        errors |= _departed(client, masters)
+        departed = departed_brokers(client, info.brokers)
+        errors |= {name: seen.as_error(name) for name, seen in departed.items()}
     # Any answer has the broker's version, which decides what it can be asked.
     versions = ask_each(client, masters, get_broker_runtime_info())
     errors |= {
@@ -184,32 +184,6 @@ def _unknown_accounts(brokers: Collection[BrokerEntries]) -> list[str]:
         for error in list(each.unknown.values())[:1]
         if has_some or not isinstance(error, UnsupportedError)
     ]
-
-
-def _departed(client: Client, masters: Mapping[str, str]) -> dict[str, RmqError]:
-    """Return errors for brokers that an earlier run knew and no name server lists now.
-
-    A broker that dies leaves the routes, and nobody would miss what only it had.
-    """
-    memory = open_memory(client)
-    if memory is None:
-        return {}
-    departed = memory.departed(masters)
-    now_ms = client.clock.epoch_ms()
-    memory.remember_brokers(masters, now_ms=now_ms)
-    memory.save(now_ms=now_ms)
-    return {
-        name: PartialError(
-            "no name server lists it any more",
-            hint=Hint(
-                "if it was removed for good: ",
-                LibraryCall("Admin.lag"),
-                " ",
-                LibraryCall("LagMemory.forget"),
-            ),
-        )
-        for name in sorted(departed)
-    }
 
 
 def _entries(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import NoBrokerError, PartialError
 from rmqcli.files import read_regular, replace_file, state_folder
-from rmqcli.hint import Hint, Setting
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.units import format_duration
 
@@ -61,7 +61,14 @@ class SeenBroker:
     def as_error(self, name: str) -> NoBrokerError:
         """Return what stands for the answer of this broker when it has left."""
         return NoBrokerError(
-            "it is no longer in the route", address=self.address or name
+            "it is no longer in the route",
+            address=self.address or name,
+            hint=Hint(
+                "if it was removed for good: ",
+                LibraryCall("Admin.lag"),
+                " ",
+                LibraryCall("LagMemory.forget"),
+            ),
         )
 
 

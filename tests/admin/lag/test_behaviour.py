@@ -169,7 +169,7 @@ def test_a_queue_that_appears_is_given_the_window():
     assert judged(*before, [(5, 5), (0, 9)]).verdict == "OK"
     assert judged(*before, [(5, 5), (None, 9)]).verdict == "OK"
     assert judged(*before, *([[(5, 5), (0, 9)]] * 11)).verdict == "STALLED"
-    # After an incomplete first reading nobody knows whether a queue is new.
+    # After an incomplete first reading it is not known whether a queue is new.
     assert judged([(5, 5), None], [(5, 5), (0, 9)]).verdict == "UNKNOWN"
 
 
@@ -299,7 +299,7 @@ def assert_day_is_judged_rightly(seed):
         if fault.verdict == "REWOUND" and not any(
             0 <= run_ms - fault.begin_ms <= 5 * MINUTE_MS for run_ms in day.runs
         ):
-            continue  # without a run nobody sees a rewind that is soon made up for
+            continue  # no run of the check, and the rewind was soon made up for
         limit_ms = {"REWOUND": 5, "GROWING": 40}.get(fault.verdict, 16) * MINUTE_MS
         assert day.delay_ms(fault) <= limit_ms, (seed, fault)
 
