@@ -458,7 +458,7 @@ class _GroupRows:
             return None
         if broker is None or not broker.reserved_ms:
             return None
-        return round(queue.age_ms / broker.reserved_ms, 6)
+        return queue.age_ms / broker.reserved_ms
 
     def _add_clients(self, group: str, lag: GroupLag) -> None:
         for name, client in (lag.reading.clients or {}).items():

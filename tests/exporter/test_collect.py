@@ -89,6 +89,15 @@ def test_lag_age_and_losses_are_per_queue_topic_and_group(cluster):
     assert scrapes.errors == {}
 
 
+def test_the_retention_ratio_of_what_has_just_been_stored_is_not_0(cluster):
+    plant_settings(cluster, fileReservedTime="72")
+    cluster.advance(6)
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    ratio = values["rocketmq_group_retention_ratio", "billing"]
+    assert ratio == pytest.approx(6 / 259_200_000)
+
+
 def test_messages_that_retention_deleted_unread_are_lost(cluster):
     commit(cluster, "billing", {0: 0, 1: 0})
     cluster.broker().trim("orders", 2)
