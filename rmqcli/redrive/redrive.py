@@ -270,10 +270,10 @@ class _Targets:
             )
         return _Chosen(topic, self._fault(topic))
 
-    def copy_fault(self, letter: StoredMessage) -> str | None:
+    def copy_fault(self, queue: MessageQueue, letter: StoredMessage) -> str | None:
         """Return why `copy` would fail, which is looked up only where that may be."""
         if letter.sys_flag & COMPRESSED or len(letter.raw_properties) > _SURE_BYTES:
-            found = self.copy("", letter)
+            found = self.copy(place_of(queue, letter.queue_offset), letter)
             return found if isinstance(found, str) else None
         return None
 
@@ -305,7 +305,7 @@ class _Targets:
                 given[RETRY_TOPIC] = str(facts.origin_topic)
                 if facts.origin_msg_id is not None:
                     given[ORIGIN_MESSAGE_ID] = facts.origin_msg_id
-            message = OutgoingMessage(letter.body, given, letter.flag)
+            message = OutgoingMessage(letter.body, given)
             return message.body, checked_properties(message)
         except DecodeError as error:
             return f"its body is damaged: {error.message}"
@@ -418,7 +418,7 @@ def plan_redrive(
             if chosen is _AS_UNDECODED and len(undecoded) < NAMED_MAX:
                 undecoded.append(place_of(queue, letter.queue_offset))
             if fault is None and isinstance(letter, StoredMessage):
-                fault = targets.copy_fault(letter)
+                fault = targets.copy_fault(queue, letter)
             if fault is not None:
                 known = left_out.get(fault)
                 if known is None:
@@ -508,7 +508,7 @@ class RedriveRun:
             local_ip(address) or "127.0.0.1", clock=client.clock, rng=rng
         )
         self._requests = RedriveRequests(client, self._ids, rng)
-        self._next_ms = 0.0
+        self._next_ms: float = client.clock.monotonic_ms()
         self.unread: dict[MessageQueue, RmqError] = {}
         self.given_up: RmqError | None = None
 
@@ -519,7 +519,6 @@ class RedriveRun:
         cannot be written; then nothing more is sent.
         """
         client, log = self._client, self._log
-        self._next_ms = client.clock.monotonic_ms()
         collected = self._collected()
         batch = next(collected, None)
         while batch is not None:
@@ -559,9 +558,11 @@ class RedriveRun:
             state_of = states.of(broker_name, queue_id)
             for letter in letters:
                 chosen = targets.choose(queue, letter, state_of(letter))
-                if chosen is None or chosen.fault is not None:
-                    continue
-                if not isinstance(letter, StoredMessage):
+                if (
+                    chosen is None
+                    or chosen.fault is not None
+                    or not isinstance(letter, StoredMessage)
+                ):
                     continue
                 offset = letter.queue_offset
                 copy = targets.copy(f"{prefix}{offset}", letter)

@@ -1,25 +1,48 @@
-"""A redrive whose broker does not answer, or whose rate is limited."""
+"""Plan and run of a redrive: what stays, what is sent where, how often and how fast."""
 
 from __future__ import annotations
 
 import json
+import zlib
+from collections import Counter
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, connect
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.tail.filter import make_filter
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.calls.send import send_batch_message, send_message
 from rmqcli.api.client import Client
 from rmqcli.broker import faults
 from rmqcli.clock import SystemClock
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeadlineError, TransportError
+from rmqcli.errors import (
+    BrokerError,
+    ConnectError,
+    DeadlineError,
+    DecodeError,
+    DisconnectedError,
+    RefusedError,
+    RmqError,
+    TransportError,
+)
 from rmqcli.redrive import redrive as redrive_module
 from rmqcli.redrive import requests
-from rmqcli.redrive.log import DOUBTFUL, LetterPlace, LetterStates, open_log
+from rmqcli.redrive.letter import Letter
+from rmqcli.redrive.log import (
+    DOUBTFUL,
+    LetterPlace,
+    LetterResult,
+    LetterStates,
+    open_log,
+)
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
+from rmqcli.testing import Seed
 from rmqcli.wire.codes import RequestCode
-from tests.admin.dlq.letters import make_letters
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.batch import encode_items
+from tests.admin.dlq.letters import client_of, make_letters
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
@@ -55,13 +78,13 @@ def cluster(rmq_cluster_factory):
 def redrive(cluster, tmp_path):
     """Run a redrive to its end; return it, its batches and the entries of its log."""
 
-    def run(*, clock=None, timeout_ms=5_000, **options):
+    def run(*, clock=None, timeout_ms=5_000, to="origin", **options):
         config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms)
         path = tmp_path / "log.jsonl"
         with Client(config, clock=clock or SystemClock()) as client:
             identity = identity_of(client.route("%DLQ%billing"))
             log = open_log(path, "billing", identity, at_ms=client.clock.epoch_ms())
-            request = RedriveRequest(group="billing", filter=make_filter())
+            request = RedriveRequest(group="billing", filter=make_filter(), to=to)
             plan = plan_redrive(client, request, log.states)
             made = RedriveRun(client, plan, log, **options)
             batches = list(made.batches())
@@ -90,6 +113,21 @@ def test_a_rate_spreads_the_batches(redrive):
     assert second - begun >= 999
     assert ended <= clock.epoch_ms()
     assert begun > 1_700_000_000_000
+
+
+def test_a_rate_below_one_a_second_sends_one_letter_at_a_time(redrive):
+    clock = SkippingClock()
+    begun_ms = clock.monotonic_ms()
+    _, batches, _ = redrive(clock=clock, rate_per_s=0.5)
+    assert [len(each) for each in batches] == [1] * 9
+    assert clock.monotonic_ms() - begun_ms >= 16_000
+
+
+def test_a_batch_ends_when_its_bodies_have_the_size_of_a_batch(redrive, monkeypatch):
+    """Each body has one byte."""
+    monkeypatch.setattr(redrive_module, "BATCH_BYTES_MAX", 2)
+    _, batches, _ = redrive()
+    assert [len(each) for each in batches] == [2, 2, 2, 2, 1]
 
 
 def test_without_a_rate_nothing_waits(redrive):
@@ -133,17 +171,23 @@ def test_a_redrive_goes_on_after_a_batch_that_a_broker_refuses(cluster, redrive)
     assert statuses == ["NO_PERMISSION", *["SEND_OK"] * 8]
 
 
+@pytest.mark.parametrize("dead_after", [1, 2])
 def test_what_was_not_tried_any_more_is_not_sent_and_says_why(
-    cluster, redrive, monkeypatch
+    cluster, redrive, monkeypatch, dead_after
 ):
-    """Letters of 256 KiB have a request each."""
-    monkeypatch.setattr(requests, "DEAD_AFTER", 1)  # not 5, which take half a minute
+    """Letters of 256 KiB have a request each, the others are sent together."""
+    # Not 5, which take half a minute.
+    monkeypatch.setattr(requests, "DEAD_AFTER", dead_after)
     make_letters(cluster, "billing", "orders", ["x" * (256 << 10)] * 3)
     for code in SENDS:
         cluster.faults.add(faults.disconnect(), code=code)
     run, (results,), _ = redrive(batch_max=11)
     assert run.given_up is not None
-    assert [each.status for each in results] == ["UNKNOWN"] * 9 + ["NOT_SENT"] * 2
+    tried = 8 + dead_after
+    assert [each.status for each in results] == [
+        *["UNKNOWN"] * tried,
+        *["NOT_SENT"] * (11 - tried),
+    ]
     ended = f"{cluster.broker().address} closed the connection"
     for each in (run.given_up.message, *(each.error for each in results)):
         assert ended in each
@@ -165,3 +209,285 @@ def test_a_plan_names_the_first_letters_that_may_be_sent_twice(cluster, monkeypa
     assert plan.doubtful_count == 3
     assert plan.targets == {"orders": 9}
     assert (none.doubtful, none.doubtful_count) == ((), 0)
+
+
+def plan_of(cluster, states=None, **request):
+    """Plan a redrive of billing's letters."""
+    request = {"group": "billing", "filter": make_filter(), **request}
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        return plan_redrive(client, RedriveRequest(**request), states or LetterStates())
+
+
+@pytest.mark.parametrize(
+    ("committed", "consumed"), [(None, 0), (3, 0), (5, 0), (7, 2), (9, 4), (12, 4)]
+)
+def test_only_letters_of_the_range_count_as_consumed_by_the_group(
+    cluster, committed, consumed
+):
+    if committed is not None:
+        commit(cluster, "%DLQ%billing", committed)
+    plan = plan_of(cluster, last=4)
+    assert (plan.count, plan.consumed_count) == (4, consumed)
+
+
+def commit(cluster, topic, offset, *, group="billing"):
+    """Commit an offset, as a consumer does."""
+    with client_of(cluster) as client:
+        call = update_consumer_offset(group, topic, 0, commit_offset=offset)
+        client.invoke(cluster.broker().address, call)
+
+
+def store(cluster, topic, body, properties, *, sys_flag=0):
+    """Send a message as no producer would; return the broker's answer."""
+    header = SendMessageRequestHeaderV2(
+        producer_group="p",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=sys_flag,
+        born_timestamp=1,
+        flag=0,
+        properties=properties,
+        reconsume_times=0,
+        unit_mode=False,
+        max_reconsume_times=16,
+        batch=False,
+    )
+    with client_of(cluster) as client:
+        return client.invoke(cluster.broker().address, send_message(header, body))
+
+
+def test_letters_that_cannot_be_sent_stay_and_the_others_are_sent(cluster, redrive):
+    cluster.create_topic("closed", perm=4)
+    from_closed, from_dead = (
+        Seed(body=b"y", properties={"RETRY_TOPIC": topic})
+        for topic in ("closed", "%DLQ%other")
+    )
+    cluster.send("%DLQ%billing", [from_closed, from_dead])
+    letter = "RETRY_TOPIC\x01orders\x02"
+    store(cluster, "%DLQ%billing", b"no zlib data", letter, sys_flag=1)
+    whole = zlib.compress(b"whole")
+    store(cluster, "%DLQ%billing", whole, letter, sys_flag=1)
+    plan = plan_of(cluster)
+    assert plan.targets == {"orders": 10}
+    assert {reason[:31]: each.example for reason, each in plan.left_out.items()} == {
+        "topic closed has no writable qu": "broker-a:0:9",
+        "its origin %DLQ%other is a topi": "broker-a:0:10",
+        "its body is damaged: body is no": "broker-a:0:11",
+    }
+    _, (results,), _ = redrive()
+    assert [each.place.queue_offset for each in results] == [*range(9), 12]
+    with Admin(namesrv=cluster.namesrv) as admin:
+        sent = [m.body for m in admin.read("orders")][9:]
+    assert sent == [*(b"%d" % n for n in range(9)), b"whole"]
+
+
+def test_letters_with_long_properties_are_sent(cluster, redrive):
+    for length in (29_000, 31_000):
+        properties = {"RETRY_TOPIC": "orders", "a": "x" * length}
+        cluster.send("%DLQ%billing", [Seed(body=b"z", properties=properties)])
+    plan = plan_of(cluster)
+    assert (plan.targets, plan.left_out) == ({"orders": 11}, {})
+    _, (results,), _ = redrive()
+    assert [each.status for each in results] == ["SEND_OK"] * 11
+
+
+def test_letters_whose_properties_are_not_utf_8_stay(cluster):
+    raw = b"RETRY_TOPIC\x01orders\x02city\x01K\xf6ln\x02"
+    header = SendMessageRequestHeaderV2(
+        producer_group="p",
+        topic="%DLQ%billing",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=1,
+        flag=0,
+        properties="",
+        reconsume_times=0,
+        unit_mode=False,
+        max_reconsume_times=16,
+        batch=True,
+    )
+    with client_of(cluster) as client:
+        call = send_batch_message(header, encode_items([(b"z", raw, 0)]))
+        client.invoke(cluster.broker().address, call)
+    plan = plan_of(cluster)
+    assert (plan.count, {k: v.example for k, v in plan.left_out.items()}) == (
+        9,
+        {"its properties are not UTF-8, and would be changed": "broker-a:0:9"},
+    )
+
+
+def test_a_plan_names_the_first_letters_that_could_not_be_decoded(
+    cluster, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(redrive_module, "NAMED_MAX", 2)
+    make_letters(cluster, "billing", "orders", ["x", "y", "z"])
+    redrive = connect(cluster.namesrv).redrive(
+        "billing", where="value >= 0", decode="json", log=tmp_path / "log"
+    )
+    plan = redrive.plan()
+    assert plan.undecoded == ("broker-a:0:9", "broker-a:0:10")
+    assert (plan.undecoded_count, plan.count) == (3, 9)
+
+
+def test_the_results_say_where_each_copy_is(cluster, redrive):
+    """The letters of a batch are spread over the queues of the topic."""
+    cluster.create_topic("repair", queues=4)
+    _, batches, _ = redrive(to="repair", batch_max=8)
+    results = [each for batch in batches for each in batch]
+    assert [each.place.queue_offset for each in results] == [*range(9)]
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = {m.properties["RMQ_REDRIVEN_FROM"]: m for m in admin.read("repair")}
+    for each in results:
+        copy = found[str(each.place)]
+        assert (each.broker_name, each.topic) == ("broker-a", "repair")
+        assert (each.msg_id, each.queue_id, each.queue_offset) == (
+            copy.msg_id,
+            copy.queue_id,
+            copy.queue_offset,
+        )
+    counts = Counter(each.queue_id for each in results)
+    assert sorted(counts.values()) == [2, 2, 2, 3]
+
+
+def test_letters_of_one_batch_go_to_the_topics_where_each_was_first(cluster, redrive):
+    cluster.create_topic("payments", queues=1)
+    origin = {"RETRY_TOPIC": "payments"}
+    empty = Seed(body=b"", keys="k", properties=origin)
+    cluster.send("%DLQ%billing", [Seed(body=b"p", properties=origin), empty])
+    _, (results,), _ = redrive()
+    assert [each.topic for each in results] == ["orders"] * 9 + ["payments"] * 2
+    with Admin(namesrv=cluster.namesrv) as admin:
+        sent = [(m.body, m.keys) for m in admin.read("payments")]
+    assert sent == [(b"p", None), (b"", "k")]
+
+
+def test_one_letter_that_a_broker_refuses_does_not_hold_the_others_back(
+    cluster, redrive
+):
+    """It refuses the batch; then each letter is sent alone."""
+    refused = faults.answer(13, "the message is illegal")
+    cluster.faults.next(refused, code=RequestCode.SEND_BATCH_MESSAGE)
+    cluster.faults.add(refused, code=RequestCode.SEND_MESSAGE_V2, nth=3, times=1)
+    run, (results,), _ = redrive()
+    assert run.given_up is None
+    assert [each.status for each in results] == [
+        *["SEND_OK"] * 2,
+        "MESSAGE_ILLEGAL",
+        *["SEND_OK"] * 6,
+    ]
+
+
+def test_requests_without_an_answer_end_a_redrive_only_in_a_row(
+    cluster, redrive, monkeypatch
+):
+    """Letters of 256 KiB have a request each, which is tried three times."""
+    monkeypatch.setattr(requests, "DEAD_AFTER", 2)
+    make_letters(cluster, "billing", "orders", ["x" * (256 << 10)] * 4)
+    for nth in (1, 2):
+        cluster.faults.add(
+            faults.disconnect(), code=RequestCode.SEND_MESSAGE_V2, nth=nth, times=3
+        )
+    run, (results,), _ = redrive(batch_max=13)
+    assert run.given_up is None
+    assert [each.status for each in results[9:]] == [
+        *("UNKNOWN", "SEND_OK"),
+        *("UNKNOWN", "SEND_OK"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (BrokerError("b", code=16, name="NO_PERMISSION"), "NO_PERMISSION"),
+        (ConnectError("c", address="a:1"), "NOT_SENT"),
+        (DisconnectedError("d", address="a:1"), "UNKNOWN"),
+        (DeadlineError("e", address="a:1"), "UNKNOWN"),
+        (DecodeError("f"), "UNKNOWN"),
+        (RmqError("g"), "NOT_SENT"),
+    ],
+)
+def test_a_letter_is_unknown_only_if_it_may_be_stored(error, status):
+    place = LetterPlace("broker-a", 0, 7, 4_096)
+    result = requests.failed(Letter(place, "orders", b"", b"", 0), error)
+    assert result == LetterResult(place, status, "orders", error=error.message)
+    assert not result.is_stored
+
+
+def test_a_retry_is_sent_as_a_consumer_would_send_it_back(cluster, redrive):
+    cluster.create_topic("%RETRY%billing", queues=2)
+    commit(cluster, "%RETRY%billing", 0)
+    make_letters(cluster, "billing", "orders", ["flagged"], flag=7)
+    seen = cluster.faults.observe(code=RequestCode.SEND_MESSAGE_V2)
+    _, batches, _ = redrive(to="retry")
+    assert [len(batch) for batch in batches] == [1, 9]
+    results = [each for batch in batches for each in batch]
+    sent = [each.command.ext_fields for each in seen.requests]
+    fields = {
+        "a": "CLIENT_INNER_PRODUCER",
+        "b": "%RETRY%billing",
+        "c": "TBW102",
+        "d": "4",
+        "f": "0",
+        "j": "0",
+        "k": "false",
+        "l": "16",
+        "m": "false",
+    }
+    assert [{**each, **fields} for each in sent] == sent
+    assert [each["h"] for each in sent] == ["0"] * 9 + ["7"]
+    assert [each["e"] for each in sent] == ["0", *"010101010"]
+    with Admin(namesrv=cluster.namesrv) as admin:
+        letters = {m.queue_offset: m for m in admin.read("%DLQ%billing")}
+        found = {
+            m.properties["RMQ_REDRIVEN_FROM"]: m for m in admin.read("%RETRY%billing")
+        }
+    for each in results:
+        copy, letter = found[str(each.place)], letters[each.place.queue_offset]
+        assert (each.msg_id, each.queue_id, each.queue_offset) == (
+            copy.msg_id,
+            copy.queue_id,
+            copy.queue_offset,
+        )
+        assert (copy.body, copy.properties["RETRY_TOPIC"]) == (letter.body, "orders")
+        origin = copy.properties["ORIGIN_MESSAGE_ID"]
+        assert origin == letter.properties["ORIGIN_MESSAGE_ID"]
+        assert copy.born_timestamp_ms > letter.born_timestamp_ms
+
+
+def test_a_retry_stays_on_the_broker_of_its_letter(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", "abcd")
+    commit(cluster, "%RETRY%billing", 0)
+    report = connect(cluster.namesrv).redrive("billing", to="retry").execute()
+    assert report.stored == 4
+    with Admin(namesrv=cluster.namesrv) as admin:
+        for m in admin.read("%RETRY%billing"):
+            name = m.properties["RMQ_REDRIVEN_FROM"].partition(":")[0]
+            assert name == m.message_queue.broker_name
+
+
+def test_messages_that_the_group_consumes_by_pop_are_not_sent_to_its_retry_topic(
+    cluster,
+):
+    cluster.create_topic("payments", queues=1)
+    make_letters(cluster, "billing", "payments", ["p"])
+    for topic in ("%RETRY%billing_payments", "%RETRY%billing_refunds"):
+        cluster.create_topic(topic, queues=1)
+        commit(cluster, topic, 0)
+    cluster.create_group("audit")
+    cluster.create_topic("%RETRY%audit_orders", queues=1)
+    commit(cluster, "%RETRY%audit_orders", 0, group="audit")
+    with pytest.raises(RefusedError, match="has committed nothing in %RETRY%billing"):
+        plan_of(cluster, to="retry")
+    commit(cluster, "%RETRY%billing", 0)
+    plan = plan_of(cluster, to="retry")
+    assert plan.targets == {"%RETRY%billing": 9}
+    ((reason, left),) = plan.left_out.items()
+    assert reason.startswith("the group consumes payments by POP")
+    assert (left.count, left.example) == (1, "broker-a:0:9")
