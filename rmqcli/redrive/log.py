@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 _VERSION: Final = 1
+_BEGINNING: Final = b'{"version":'
 _LINE_BYTES_MAX: Final = 64 << 20
 #: A queue whose letters are further apart is not a queue of dead letters: its states
 #: would need 2 GB.
@@ -257,7 +258,8 @@ def read_log(
             while True:
                 line = file.readline(_LINE_BYTES_MAX)
                 if not line.endswith(b"\n"):
-                    break  # the end, or a line that a kill has cut
+                    _check_last(line, is_first=not length)
+                    break
                 entry = _entry(line)
                 if not length:
                     _check_head(path, entry, group, cluster)
@@ -274,6 +276,16 @@ def read_log(
             f" {error!r}"
         ) from error
     return states, batch + 1, length
+
+
+def _check_last(line: bytes, *, is_first: bool) -> None:
+    """Raise ValueError unless a kill may have cut this line, which will be removed.
+
+    Anything else was not written by a redrive, and would be lost.
+    """
+    is_ours = line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
+    if len(line) == _LINE_BYTES_MAX or (is_first and not is_ours):
+        raise ValueError("a line has no end")
 
 
 def _entry(line: bytes) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +103,74 @@ def test_a_log_is_continued_with_the_next_batch(path):
     )
 
 
+def test_the_expression_by_which_letters_are_chosen_is_noted_when_it_changes(path):
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.choose_by(None, at_ms=6)
+    assert path.read_text() == HEAD
+    log.intend([A0], at_ms=6)
+    log.conclude([LetterResult(A0, "SEND_OK", "orders", "AB01", "b", 0, 1)], at_ms=7)
+    log.choose_by("body = 'a'", at_ms=8)
+    log.choose_by("body = 'a'", at_ms=9)
+    assert log.states.chosen_by == "body = 'a'"
+    log.choose_by(None, at_ms=10)
+    log.close()
+    assert path.read_text() == (
+        HEAD + '{"batch":1,"at_ms":6,"intent":[["broker-a",0,7,4096]]}\n'
+        '{"batch":1,"at_ms":7,"outcome":['
+        '["broker-a",0,7,4096,"SEND_OK","orders","AB01","b",0,1,null]]}\n'
+        '{"batch":1,"at_ms":8,"chosen_by":"body = \'a\'"}\n'
+        '{"batch":1,"at_ms":10,"chosen_by":null}\n'
+    )
+
+
+def test_results_that_are_noted_one_after_the_other_are_all_kept(path):
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.intend([A0, A1], at_ms=6)
+    log.conclude([LetterResult(A0, "SEND_OK", "orders")], at_ms=7)
+    log.conclude([LetterResult(A1, "SEND_OK", "orders")], at_ms=8)
+    log.close()
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert [states.get(each) for each in (A0, A1)] == [SENT, SENT]
+
+
+def test_texts_that_are_not_unicode_are_kept(path):
+    """Such a text is half of a pair of UTF-16, which JSON and Java can hold."""
+    half = "\ud83d"
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.choose_by(f"body = '{half}'", at_ms=6)
+    place = A0._replace(broker_name=half)
+    log.intend([place], at_ms=6)
+    log.conclude([LetterResult(place, "SEND_OK", "orders", error=half)], at_ms=7)
+    log.close()
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert (states.chosen_by, states.get(place)) == (f"body = '{half}'", SENT)
+
+
+def test_a_line_that_the_disk_takes_in_pieces_is_written_whole(path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.close()
+    assert path.read_text() == HEAD
+
+
+def test_the_name_of_a_new_log_is_flushed_to_the_disk_too(path, monkeypatch):
+    """Without that a power cut may lose the whole file, and letters are sent twice."""
+    flushed: list[str] = []
+    fsync = os.fsync
+
+    def note(fd):
+        flushed.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    open_log(path, "billing", CLUSTER, at_ms=5).close()
+    assert flushed == [str(path.parent), str(path)]
+    flushed.clear()
+    open_log(path, "billing", CLUSTER, at_ms=6).close()
+    assert flushed == []
+
+
 def test_states_follow_from_the_last_word_on_each_letter(path):
     write(path, WRITTEN)
     states, batch, length = read_log(path, "billing", CLUSTER)
@@ -152,6 +222,42 @@ def test_a_line_that_a_kill_has_cut_is_removed(path):
     assert path.read_text() == WRITTEN
 
 
+@pytest.mark.parametrize("text", ["precious", "{", '{"version"', HEAD[:-1], ""])
+def test_a_file_is_emptied_only_if_a_kill_may_have_cut_its_first_line(path, text):
+    """A file that was named by mistake lost its content if it had no end of a line."""
+    write(path, text)
+    if text == "precious":
+        with pytest.raises(ConfigError, match="is not a log of redrives"):
+            open_log(path, "billing", CLUSTER, at_ms=5)
+        assert path.read_text() == "precious"
+    else:
+        open_log(path, "billing", CLUSTER, at_ms=5).close()
+        assert path.read_text() == HEAD
+
+
+def test_a_line_that_is_too_long_is_not_read_to_its_end_and_not_removed(
+    path, monkeypatch
+):
+    monkeypatch.setattr("rmqcli.redrive.log._LINE_BYTES_MAX", len(HEAD))
+    text = HEAD + " " * (len(HEAD) - 1) + "{}\n"
+    write(path, text)
+    with pytest.raises(ConfigError, match="damaged after 123 bytes: ValueError"):
+        open_log(path, "billing", CLUSTER, at_ms=5)
+    assert path.read_text() == text
+    write(path, HEAD + " " * (len(HEAD) - 1))
+    assert read_log(path, "billing", CLUSTER)[1:] == (1, len(HEAD))
+
+
+def test_a_log_without_a_batch_begins_with_the_first_one(path):
+    states = LetterStates()
+    assert (states.is_empty, states.chosen_by) == (True, None)
+    write(path, HEAD)
+    states, batch, length = read_log(path, "billing", CLUSTER)
+    assert (batch, length, states.is_empty) == (1, len(HEAD), True)
+    states.set(A0, DOUBTFUL)
+    assert not states.is_empty
+
+
 def test_a_file_that_does_not_exist_has_no_batches(path):
     states, batch, length = read_log(path, "billing", CLUSTER)
     assert (batch, length, states.get(A0)) == (1, 0, NEW)
@@ -165,6 +271,7 @@ def test_a_file_that_does_not_exist_has_no_batches(path):
         ('{"at_ms":1}', "KeyError"),
         ('{"batch":"x"}', "ValueError"),
         ('{"batch":1,"intent":7}', "TypeError"),
+        ('{"batch":1,"chosen_by":7}', "TypeError"),
         ('{"batch":1,"intent":[["broker-a",0,7]]}', "ValueError"),
         ('{"batch":1,"intent":[["broker-a",-1,7,4096]]}', "TypeError"),
         ('{"batch":1,"intent":[["broker-a",0,"7",4096]]}', "TypeError"),
