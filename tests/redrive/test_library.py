@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from rmqcli import (
     connect,
 )
 from rmqcli.broker import faults
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.redrive.log import LetterResult
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 
@@ -57,7 +60,8 @@ def test_a_plan_changes_nothing_and_execute_sends_each_letter_once(cluster, log)
     assert isinstance(report, RedriveReport)
     assert (report.stored, report.unknown, report.failures) == (4, 0, [])
     assert (report.is_complete, report.given_up, report.unread) == (True, None, {})
-    assert report.by_topic == {"orders": 4}
+    assert (report.by_topic, report.by_error) == ({"orders": 4}, {})
+    assert log.exists()
     (results,) = batches
     assert [(each.place.queue_offset, each.status) for each in results] == [
         (0, "SEND_OK"),
@@ -71,6 +75,17 @@ def test_a_plan_changes_nothing_and_execute_sends_each_letter_once(cluster, log)
     assert (again.stored, again.is_complete) == (0, True)
     assert again.plan.left_out["redriven before"].count == 4
     assert len(redriven(cluster)) == 4
+
+
+def test_without_a_log_that_of_the_command_is_used(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    before_ms = SYSTEM_CLOCK.epoch_ms()
+    connect(cluster.namesrv).redrive("billing", where="body <> '{'").execute()
+    path = tmp_path / "rmqcli" / "redrive" / "billing@DefaultCluster.jsonl"
+    head, chosen, *batch = map(json.loads, path.read_text().splitlines())
+    assert (head["group"], chosen["chosen_by"]) == ("billing", "body <> '{'")
+    times = [each["at_ms"] for each in (head, chosen, *batch)]
+    assert before_ms <= times[0] == times[1] <= times[2] <= times[3]
 
 
 def test_letters_are_chosen_as_by_the_command(cluster, log):
@@ -110,6 +125,57 @@ def test_a_report_says_why_sending_stopped(cluster, log):
     assert (done.stored, done.unknown, done.is_complete) == (0, 4, False)
     assert done.unknown_letters[0] == "broker-a:0:0"
     assert done.given_up is not None
+
+
+def test_a_report_counts_what_was_not_sent_and_names_the_first(
+    cluster, log, monkeypatch
+):
+    monkeypatch.setattr("rmqcli.redrive.library.NAMED_MAX", 1)
+    places = [LetterPlace("broker-a", 0, n, n) for n in range(6)]
+    results = [
+        LetterResult(places[0], "UNKNOWN", "orders", error="no answer"),
+        LetterResult(places[1], "UNKNOWN", "orders", error="no answer"),
+        LetterResult(places[2], "NO_PERMISSION", "orders", error="no"),
+        LetterResult(places[3], "NOT_SENT", "orders"),
+        LetterResult(places[4], "SEND_OK", "orders"),
+        LetterResult(places[5], "FLUSH_DISK_TIMEOUT", "orders"),
+    ]
+    report = RedriveReport(connect(cluster.namesrv).redrive("billing", log=log).plan())
+    report.add(results[:3])
+    report.add(results[3:])
+    assert (report.stored, report.by_topic) == (2, {"orders": 2})
+    assert (report.unknown, report.unknown_letters) == (2, ["broker-a:0:0"])
+    assert report.by_error == {
+        "UNKNOWN: no answer": 2,
+        "NO_PERMISSION: no": 1,
+        "NOT_SENT: not sent": 1,
+    }
+    assert report.failures == results[:1]
+
+
+def test_a_report_names_the_queues_that_could_not_be_read_any_more(
+    rmq_cluster_factory, log
+):
+    """Letters of write-only queues are read one queue after the other."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    cluster.create_topic("%DLQ%billing", queues=1, perm=2)
+    make_letters(cluster, "billing", "orders", "abcd")
+
+    def refuse(results):
+        cluster.faults.add(
+            faults.answer(1, "the disk is broken"),
+            code=RequestCode.QUERY_CONSUME_QUEUE,
+            broker="broker-b",
+        )
+
+    redrive = connect(cluster.namesrv).redrive("billing", log=log)
+    report = redrive.execute(rate_per_s=1, on_batch=refuse)
+    assert (report.stored, report.given_up, report.is_complete) == (2, None, False)
+    ((queue, error),) = report.unread.items()
+    assert str(queue) == "%DLQ%billing@broker-b:0"
+    assert "the disk is broken" in error.message
 
 
 def test_what_cannot_be_done_is_refused_before_anything_is_sent(cluster, log):

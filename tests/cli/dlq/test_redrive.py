@@ -304,13 +304,13 @@ def test_a_retry_that_is_made_a_letter_again_stops_the_redrive(
     assert len(stored(cluster, "%DLQ%billing")) == 4
 
 
+@pytest.mark.parametrize("looked_at", [faults.answer(1, "busy"), faults.answer(0)])
 def test_a_retry_that_cannot_be_looked_at_does_not_hide_the_next_one(
-    rmq_cluster_factory, capsys
+    rmq_cluster_factory, capsys, looked_at
 ):
     """The first retry goes alone, the others together."""
     cluster = cluster_of_a_group_with_locks(rmq_cluster_factory)
-    refused = faults.answer(1, "busy")
-    cluster.faults.add(refused, code=RequestCode.VIEW_MESSAGE_BY_ID, times=2)
+    cluster.faults.add(looked_at, code=RequestCode.VIEW_MESSAGE_BY_ID, times=2)
     do = ["redrive", "billing", "--to", "retry", *DO]
     code, done, _ = rmq(cluster, capsys, *do)
     assert (code, done["sent"]) == (7, 2)
