@@ -231,6 +231,23 @@ def table(runtime=RUNTIME, boot=str(BOOT)):
             ),
         ),
         (-500, BrokerClock(BOOT + UP)),  # less than a second: no note
+        (-999, BrokerClock(BOOT + UP)),
+        (
+            -1000,
+            BrokerClock(
+                BOOT + UP,
+                "the broker's clock is 1s ahead of this machine's; using the broker's",
+            ),
+        ),
+        (1000, BrokerClock(BOOT + UP)),
+        (1999, BrokerClock(BOOT + UP)),
+        (
+            2000,
+            BrokerClock(
+                BOOT + UP,
+                "the broker's clock is 1s behind this machine's; using the broker's",
+            ),
+        ),
     ],
 )
 def test_the_broker_s_clock_counts(ours, expected):
@@ -238,9 +255,26 @@ def test_the_broker_s_clock_counts(ours, expected):
     assert broker_clock(table(), asked_ms=now, answered_ms=now) == expected
 
 
+def test_a_slow_answer_leaves_the_time_of_the_broker_open():
+    """It was some time between the question and the answer."""
+    asked, answered = BOOT + UP - 5000, BOOT + UP + 3000
+    found = broker_clock(table(), asked_ms=asked, answered_ms=answered)
+    assert found == BrokerClock(answered)
+    asked, answered = BOOT + UP + 3000, BOOT + UP + 9000
+    found = broker_clock(table(), asked_ms=asked, answered_ms=answered)
+    assert found.note.startswith("the broker's clock is 2s behind")
+
+
 @pytest.mark.parametrize(
     "answer",
-    [{}, table(runtime="soon"), table(boot=""), table(boot="x"), table(boot="9" * 99)],
+    [
+        {},
+        table(runtime="soon"),
+        table(boot=""),
+        table(boot="x"),
+        table(boot="1" * 16),
+        table(boot="9" * 99),
+    ],
 )
 def test_a_broker_that_does_not_tell_its_time(answer):
     clock = broker_clock(answer, asked_ms=5, answered_ms=7)

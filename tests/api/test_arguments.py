@@ -1,4 +1,4 @@
-"""Each argument of each function that makes a request has its place in the request."""
+"""Each function that makes a request sends the right code, and all its arguments."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from rmqcli.wire.headers.send import (
 )
 from rmqcli.wire.receipt_handle import ReceiptHandle
 from rmqcli.wire.subscription import SubscriptionData
+from rmqcli.wire.version import version_name
 
 #: Two values for the arguments of each type, by annotation; neither is a default.
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -106,6 +107,92 @@ FUNCTIONS = [
 ]
 
 
+#: function; its code; the oldest version that answers it; the codes of answers that
+#: are parsed; what errors call it
+REQUESTS = """
+create_user; 3001; 5.3.0; 0; creation of user one
+delete_acl; 3008; 5.3.0; 0; deletion of the rule of one for one
+delete_user; 3003; 5.3.0; 0; deletion of user one
+get_acl_config; 54; any; 0; accounts of access control 1.0
+get_user_with_password; 3004; 5.3.0; 0; user one
+list_acls; 3010; 5.3.0; 0; list of rules
+list_users; 3005; 5.3.0; 0; list of users
+put_acl; 3006; 5.3.0; 0; rules of one
+update_user; 3002; 5.3.0; 0; change of user one
+consumer_send_msg_back; 36; any; 0; send-back of one for group one
+lock_batch_mq; 41; any; 0; locks of 1 queue for group one
+send_heartbeat; 34; any; 0; heartbeat of one
+unlock_batch_mq; 42; any; 0; unlocking of 1 queue of group one
+unregister_client; 35; any; 0; unregistration of client one
+clean_expired_consume_queue; 306; any; 0; clean-up of queues
+clean_unused_topic; 316; any; 0; clean-up of topics
+create_subscription_groups; 225; 5.3.1; 0; settings of 1 group
+create_topics; 18; 5.3.0; 0; settings of 1 topic
+delete_subscription_group; 207; any; 0; deletion of group one
+delete_topic_in_broker; 215; any; 0; deletion of topic one
+get_all_subscription_group_config; 201; any; 0; settings of all groups
+get_all_topic_config; 21; any; 0; settings of all topics
+get_broker_config; 26; any; 0; broker settings
+get_broker_ha_status; 907; 5.0.0; 0; replication status
+get_broker_runtime_info; 28; any; 0; runtime info
+get_subscription_group_config; 352; 5.0.0; 0; settings of group one
+get_subscription_group_names; 201; any; 0; settings of all groups
+get_subscription_groups; 201; any; 0; settings of all groups
+get_topic_config; 351; 5.0.0; 0; settings of topic one
+put_topic; 17; any; 0; settings of topic one
+update_and_create_subscription_group; 200; any; 0; creation of group one
+update_and_create_topic; 17; any; 0; settings of topic one
+update_broker_config; 25; any; 0; change of broker settings
+check_client_config; 46; any; 0; check of TAG for topic one
+consume_message_directly; 309; any; 0; consumption by one
+get_consumer_connection_list; 203; any; 0 206; members of group one
+get_consumer_list_by_group; 38; any; 0; client ids of group one
+get_consumer_running_info; 307; any; 0; running info of one
+query_topics_by_consumer; 343; 5.0.0; 0; topics of group one
+add_write_perm_of_broker; 327; 4.9.2; 0; giving one the write permission
+delete_kv_config; 102; any; 0; removal of one in one
+delete_topic_in_namesrv; 216; any; 0; deletion of topic one
+get_all_topic_list; 206; any; 0; topic list
+get_broker_cluster_info; 106; any; 0; cluster info
+get_kv_config; 101; any; 0 22; value of one in one
+get_kvlist_by_namespace; 219; any; 0 22; values of one
+get_namesrv_config; 319; any; 0; settings of the name server
+get_route_info_by_topic; 105; any; 0; route of topic one
+put_kv_config; 100; any; 0; setting of one in one
+update_namesrv_config; 318; any; 0; change of name server settings
+wipe_write_perm_of_broker; 205; any; 0; taking the write permission of one
+get_all_consumer_offset; 43; any; 0; committed offsets of all groups
+get_earliest_msg_storetime; 32; any; 0; time of the oldest message of one:41
+get_max_offset; 30; any; 0; max offset of one:41
+get_min_offset; 31; any; 0; min offset of one:41
+invoke_broker_to_reset_offset; 222; any; 0; reset of group one in one
+query_consumer_offset; 14; any; 0 22; committed offset of group one in one:41
+search_offset_by_timestamp; 29; any; 0; offset by time of one:41
+update_consumer_offset; 15; any; 0; commit of group one in one:41
+ack_message; 200051; 5.0.0; 0; ack of group one in one:5
+batch_ack_message; 200151; 5.1.3; 0; acks of group one at one
+change_invisible_time; 200053; 5.0.0; 0; change of invisible time of group one in one:5
+pop_message; 200050; 5.0.0; 0 19 209 210; pop of topic one for group one
+query_assignment; 400; 5.0.0; 0; assignment of group one in one
+end_transaction; 37; any; 0; end of transaction one of one
+get_all_producer_info; 328; 4.9.4; 0; producers
+get_producer_connection_list; 204; any; 0 1; producers of group one
+recall_message; 370; 5.3.1; 0; recall of a message of topic one
+unregister_producer; 35; any; 0; unregistration of producer one
+pull_for_group; 11; any; 0 19 20 21; pull of t@broker-a:1
+pull_message; 11; any; 0 19 20 21; pull of t@broker-a:1
+send_batch_message; 320; any; 0 10 11 12; batch send to topic one
+send_message; 310; any; 0 10 11 12; send to topic one
+get_consume_stats; 208; any; 0; consume stats of group one
+get_topic_stats_info; 202; any; 0; stats of topic one
+query_consume_time_span; 303; any; 0; time span of group one in one
+query_topic_consume_by_who; 300; any; 0; groups of topic one
+query_consume_queue; 321; any; 0; entries of one:41
+query_message; 12; any; 0 22; messages of topic one with key one
+view_message_by_id; 33; any; 0; message at commit log offset 41
+"""
+
+
 def pairs(function):
     """For each argument, and each field of a content, two calls that differ there."""
     kinds = {
@@ -132,3 +219,16 @@ def test_requests_with_different_arguments_differ(function):
         if (first.ext_fields, first.body) == (second.ext_fields, second.body):
             lost.append(name)
     assert lost == []
+
+
+def test_requests_have_the_right_code_and_ask_no_broker_that_does_not_answer_them():
+    """A broker before 4.9.2 does not answer a code that it does not know."""
+    found = []
+    for function in FUNCTIONS:
+        _, arguments, _ = next(pairs(function), ("", {}, {}))
+        call = function(**arguments)
+        version = version_name(call.needs_version) if call.needs_version else "any"
+        ok_codes = " ".join(map(str, sorted(call.ok_codes)))
+        row = function.__name__, str(call.code), version, ok_codes, str(call.what)
+        found.append("; ".join(row))
+    assert found == REQUESTS.split("\n")[1:-1]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
 import pytest
 
+from rmqcli.api.call import make_call, nothing
 from rmqcli.api.calls.consumer import query_topics_by_consumer
-from rmqcli.api.calls.namesrv import get_all_topic_list
+from rmqcli.api.calls.namesrv import get_all_topic_list, get_namesrv_config
 from rmqcli.api.calls.offset import get_max_offset, query_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
@@ -16,17 +18,20 @@ from rmqcli.errors import (
     BodyError,
     BrokerError,
     BusyError,
+    ConfigError,
     ConnectError,
     DeadlineError,
     DeniedError,
+    NoBrokerError,
     NotFoundError,
     RmqError,
     UnsupportedError,
 )
-from rmqcli.model import MessageQueue
+from rmqcli.model import BrokerData, MessageQueue
+from rmqcli.testing import ManualClock
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
-from rmqcli.wire.bodies.route import parse_topic_route
+from rmqcli.wire.bodies.route import ClusterInfo, parse_topic_route
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, free_port, silent
 from tests.transport.test_tls import CA, server_context
@@ -354,7 +359,360 @@ def test_config_refuses_what_cannot_work(values):
         ClientConfig(**values)
 
 
+# --- which name server is asked, for how long, and what counts ---
+
+
+def by_hand(*namesrvs, timeout_ms=9_000):
+    """A client that sends nothing, and its clock; the test answers what a task asks."""
+    clock = ManualClock()
+    config = ClientConfig(namesrv=namesrvs, timeout_ms=timeout_ms)
+    return Client(config, clock=clock, remoting=Recording()), clock  # type: ignore[arg-type]  # its part
+
+
+def late(address):
+    return DeadlineError("no answer", address=address)
+
+
+def asked(request):
+    return request.address, request.timeout_ms
+
+
+def test_name_servers_share_the_time_that_is_left():
+    client, clock = by_hand("a:1", "b:1", "c:1")
+    task = client.ask_namesrvs(get_all_topic_list())
+    assert asked(next(task)) == ("a:1", 3_000)
+    clock.advance(1_000)
+    assert asked(task.throw(late("a:1"))) == ("b:1", 4_000)
+    clock.advance(8_001)
+    assert asked(task.throw(late("b:1"))) == ("c:1", 1)
+    with pytest.raises(DeadlineError) as caught:
+        task.throw(late("c:1"))
+    assert caught.value.message == (
+        "none of 3 name servers answered: no answer; no answer; no answer"
+    )
+    assert caught.value.address == "c:1"
+
+
+@pytest.mark.parametrize("hint", ["", "check the network"])
+def test_the_only_name_server_is_named_with_what_helps(hint):
+    client, _ = by_hand("a:1")
+    task = client.ask_namesrvs(get_all_topic_list())
+    next(task)
+    error = late("a:1")
+    error.hint = hint
+    with pytest.raises(DeadlineError) as caught:
+        task.throw(error)
+    assert caught.value is error
+    assert error.hint == (hint or "check the namesrv argument or NAMESRV_ADDR")
+
+
+def test_the_name_server_that_answered_last_is_asked_first():
+    client, _ = by_hand("a:1", "b:1", "c:1")
+    task = client.ask_namesrvs(get_all_topic_list())
+    next(task)
+    task.throw(late("a:1"))
+    task.throw(late("b:1"))
+    with pytest.raises(StopIteration):
+        task.send(["T"])
+    again = client.ask_namesrvs(get_all_topic_list())
+    assert next(again).address == "c:1"
+    assert again.throw(late("c:1")).address == "a:1"
+    assert again.throw(late("a:1")).address == "b:1"
+
+
+@pytest.mark.parametrize("needs_all", [True, False])
+def test_what_one_name_server_does_not_know_another_may_know(needs_all):
+    client, _ = by_hand("a:1", "b:1", "c:1")
+    task = client.ask_namesrvs(get_all_topic_list(), needs_all_for_not_found=needs_all)
+    next(task)
+    first, second = (NotFoundError(each, code=17, name="n") for each in "12")
+    if not needs_all:
+        with pytest.raises(NotFoundError) as caught:
+            task.throw(first)
+        assert caught.value is first
+        return
+    task.throw(first)
+    task.throw(second)
+    with pytest.raises(NotFoundError) as caught:
+        task.throw(late("c:1"))
+    assert caught.value is first
+
+
+def test_any_other_refusal_of_a_name_server_counts_at_once():
+    client, _ = by_hand("a:1", "b:1")
+    task = client.ask_namesrvs(get_all_topic_list(), needs_all_for_not_found=True)
+    next(task)
+    with pytest.raises(DeniedError):
+        task.throw(DeniedError("no", code=16, name="NO_PERMISSION"))
+
+
+def test_a_request_that_only_some_name_servers_know_may_be_refused():
+    """Of a request that all of them know, only a broker says so."""
+    client, _ = by_hand("a:1")
+    task = client.ask_namesrvs(get_namesrv_config())
+    next(task)
+    with pytest.raises(UnsupportedError):
+        task.throw(UnsupportedError("unknown"))
+    task = client.ask_namesrvs(get_all_topic_list(), timeout_ms=500)
+    next(task)
+    second = task.throw(UnsupportedError("unknown"))
+    assert (second.call.what, *asked(second)) == ("runtime info", "a:1", 500)
+    with pytest.raises(ConfigError, match="a:1 is a broker, not a name server"):
+        task.send({})
+
+
+def test_a_topic_does_not_exist_only_if_a_broker_is_registered():
+    client, _ = by_hand("a:1", "b:1")
+    unknown = NotFoundError("topic T does not exist", code=17, name="n")
+    for info, kind in (
+        (ClusterInfo(brokers={}, clusters={}), NoBrokerError),
+        (ClusterInfo(brokers={"b-a": BROKER}, clusters={}), NotFoundError),
+        (DeniedError("no", code=16, name="NO_PERMISSION"), NotFoundError),
+    ):
+        task = client.ask_route("T", timeout_ms=600)
+        assert asked(next(task)) == ("a:1", 300)
+        request = task.throw(unknown)
+        assert (request.call.what, *asked(request)) == ("cluster info", "a:1", 300)
+        go_on = task.throw if isinstance(info, RmqError) else task.send
+        with pytest.raises(kind) as caught:
+            go_on(info)
+        if isinstance(caught.value, NoBrokerError):
+            assert caught.value.address == "a:1;b:1"
+            assert caught.value.message == (
+                "no broker is registered with the name servers a:1;b:1"
+            )
+
+
+BROKER = BrokerData(cluster="C", broker_name="b-a", addresses={0: "h:1", 1: "h:2"})
+
+
+def cluster_of(*names):
+    """The body of an answer: brokers with a master at NAME:1 and a slave at NAME:2."""
+    brokers = {
+        name: {
+            "brokerName": name,
+            "cluster": "C",
+            "brokerAddrs": {"0": f"{name}:1", "1": f"{name}:2"},
+        }
+        for name in names
+    }
+    return json.dumps({"brokerAddrTable": brokers, "clusterAddrTable": {}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("silent_names", "message"),
+    [
+        ("a", None),
+        ("ab", "no broker answers: a (a:1), b (b:1)"),
+    ],
+)
+def test_no_broker_answers_only_if_none_of_the_cluster_does(silent_names, message):
+    errors = [late(f"{name}:1") for name in silent_names]
+    with (
+        Peer(answering(body=cluster_of("a", "b"))) as peer,
+        client_of(peer.address) as client,
+    ):
+        client.raise_if_none_answers([])
+        client.raise_if_none_answers([DeniedError("no", code=16, name="n")])
+        if message is None:
+            client.raise_if_none_answers(errors)
+            return
+        with pytest.raises(NoBrokerError) as caught:
+            client.raise_if_none_answers(errors)
+    error = caught.value
+    assert (error.message, error.address) == (message, "a:1;b:1")
+    assert (error.hint, error.__cause__) == ("check that the brokers run", errors[0])
+
+
+@pytest.mark.parametrize(
+    ("names", "end"), [("abc", "c (c:1)"), ("abcd", "c (c:1) and 1 more")]
+)
+def test_of_many_silent_brokers_three_are_named(names, end):
+    with (
+        Peer(answering(body=cluster_of(*names))) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(NoBrokerError) as caught,
+    ):
+        client.raise_if_none_answers(late(f"{name}:1") for name in names)
+    assert caught.value.message == f"no broker answers: a (a:1), b (b:1), {end}"
+
+
+def test_a_broker_without_a_master_has_no_master_address():
+    body = cluster_of("b", "a").replace(b'"0": "b:1", ', b"")
+    with Peer(answering(body=body)) as peer, client_of(peer.address) as client:
+        assert client.masters() == {"a": "a:1"}
+
+
+def test_all_brokers_are_asked_for_once_and_again_to_refresh():
+    bodies = [cluster_of("a", "b"), cluster_of("a")]
+
+    def script(connection):
+        for request in connection.requests():
+            connection.answer(request, ext_fields={}, body=bodies.pop(0))
+
+    with Peer(script) as peer, client_of(peer.address) as client:
+        assert sorted(client.cluster_info().brokers) == ["a", "b"]
+        assert sorted(client.cluster_info().brokers) == ["a", "b"]
+        assert sorted(client.cluster_info(refresh=True).brokers) == ["a"]
+        assert sorted(client.cluster_info().brokers) == ["a"]
+
+
+def test_a_route_is_asked_for_once_and_again_to_refresh():
+    bodies = [route_body("h:1"), route_body("h:2"), route_body("h:3")]
+
+    def script(connection):
+        for request in connection.requests():
+            connection.answer(request, ext_fields={}, body=bodies.pop(0))
+
+    with Peer(script) as peer, client_of(peer.address) as client:
+        assert client.reader_of(MessageQueue("T", "b-a", 0)) == "h:1"
+        assert client.reader_of(MessageQueue("T", "b-a", 0)) == "h:1"
+        client.route("T", refresh=True)
+        assert client.reader_of(MessageQueue("T", "b-a", 0)) == "h:2"
+        routes = client.routes(["T", "U", "T"])
+        assert list(routes) == ["T", "U"]
+        assert bodies == []
+        with pytest.raises(NotFoundError, match="broker b-b of topic T is not in"):
+            client.reader_of(MessageQueue("T", "b-b", 0))
+
+
+# --- silent brokers and versions ---
+
+
+def test_a_silent_broker_is_asked_once_if_that_is_wanted():
+    requests = []
+
+    def hang(connection):
+        requests.extend(connection.requests())
+
+    call = get_max_offset("T", 0)
+    with Peer(hang) as peer, client_of("a:1", timeout_ms=100) as client:
+        client.ask_silent_once()
+        with pytest.raises(DeadlineError):
+            client.invoke(peer.address, call, timeout_ms=50)  # a limit of its own
+        with pytest.raises(DeadlineError) as first:
+            client.invoke(peer.address, call)
+        with pytest.raises(DeadlineError) as second:
+            client.invoke(peer.address, call)
+    assert second.value is first.value
+
+
+def test_the_question_for_the_version_has_the_time_limit_of_the_call():
+    with (
+        Peer(silent) as peer,
+        client_of("a:1", timeout_ms=60_000) as client,
+        pytest.raises(DeadlineError, match="in 50 ms"),
+    ):
+        client.invoke(peer.address, query_topics_by_consumer("g"), timeout_ms=50)
+
+
+def test_the_oldest_version_that_answers_a_request_is_asked_and_its_version_kept():
+    codes = []
+
+    def broker(connection):
+        for request in connection.requests():
+            codes.append(request.code)
+            body = b'{"table":{}}' if request.code == 28 else TOPICS
+            connection.answer(request, version=413, ext_fields={}, body=body)
+
+    with Peer(broker) as peer, client_of("a:1") as client:
+        assert client.known_version(peer.address) is None
+        assert client.broker_version(peer.address) == 413
+        assert client.broker_version(peer.address) == 413
+        assert client.invoke(peer.address, query_topics_by_consumer("g")) == ["T"]
+    assert codes == [28, 343]
+
+
+def test_requests_reach_the_address_to_which_one_is_mapped():
+    with Peer(answering(ext_fields={"offset": "7"})) as peer:
+        config = ClientConfig(
+            namesrv=("a:1",), address_map={"inner:10911": peer.address}
+        )
+        with Client(config) as client:
+            assert client.invoke("inner:10911", get_max_offset("T", 0)) == 7
+
+
+def test_a_mapped_address_out_of_reach_is_explained_by_the_map():
+    with Peer(answering(body=route_body("inner:10911"))) as peer:
+        config = ClientConfig(
+            namesrv=(peer.address,), address_map={"inner:10911": "127.0.0.1:1"}
+        )
+        with Client(config) as client:
+            client.route("T")
+            with pytest.raises(ConnectError) as caught:
+                client.invoke("inner:10911", get_max_offset("T", 0))
+    assert caught.value.hint == "b-a advertises inner:10911; check address_map"
+
+
+def test_a_one_way_request_has_its_fields_and_body():
+    seen: list[object] = []
+    arrived = threading.Event()
+
+    def note(connection):
+        for request in connection.requests():
+            seen.append((request.code, request.ext_fields, request.body))
+            arrived.set()
+
+    call = make_call(35, nothing, what="test", body=b"b")
+    call.ext_fields["k"] = "v"
+    with Peer(note) as peer, client_of("a:1") as client:
+        client.send_oneway(peer.address, call)
+        limit = time.monotonic() + PATIENCE_S
+        while not arrived.is_set() and time.monotonic() < limit:
+            client.poll(50)
+    assert seen == [(35, {"k": "v"}, b"b")]
+
+
+def test_a_remark_is_cut_and_its_first_line_is_shown():
+    remark = "first\nsecond\nthird " + "x" * 600
+    with (
+        Peer(answering(code=1, remark=remark)) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(BrokerError) as caught,
+    ):
+        client.invoke(peer.address, get_max_offset("T", 0))
+    error = caught.value
+    assert error.message == (
+        f"max offset of T:0: {peer.address} answered SYSTEM_ERROR: first"
+    )
+    assert error.remark == remark[:500]
+
+
 # --- brokers that leave their routes ---
+
+
+def test_the_version_of_a_broker_that_is_gone_is_forgotten():
+    with (
+        Peer(answering(version=413, ext_fields={"offset": "7"})) as peer,
+        client_of("a:1") as client,
+    ):
+        client.remember("T", route_to("T", peer.address))
+        client.invoke(peer.address, get_max_offset("T", 0))
+        assert client.known_version(peer.address) == 413
+        client.forget("T")
+        assert client.known_version(peer.address) is None
+
+
+def test_the_list_of_all_brokers_counts_as_a_route():
+    bodies = [cluster_of("a", "b"), cluster_of("a")]
+
+    def script(connection):
+        for request in connection.requests():
+            connection.answer(request, ext_fields={}, body=bodies.pop(0))
+
+    with (
+        Peer(script) as peer,
+        Peer(answering(version=413, ext_fields={"offset": "7"})) as broker,
+    ):
+        bodies[0] = bodies[0].replace(b"b:1", broker.address.encode())
+        with client_of(peer.address) as client:
+            client.cluster_info()
+            client.remember("T", route_to("T", broker.address))
+            client.invoke(broker.address, get_max_offset("T", 0))
+            client.forget("T")
+            assert client.known_version(broker.address) == 413
+            client.cluster_info(refresh=True)
+            assert client.known_version(broker.address) is None
 
 
 class Recording:

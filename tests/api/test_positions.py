@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from rmqcli.api.positions import (
     BrokerClock,
+    RemoteQueue,
     ResolvedPosition,
     StoreTimes,
     resolve_in_queue,
 )
+from rmqcli.model import MessageQueue
 from rmqcli.position import (
     Ago,
     AtGroup,
@@ -28,6 +30,8 @@ from rmqcli.position import (
     PlusN,
 )
 from rmqcli.tasks import Pending, start
+from rmqcli.testing import ManualClock
+from rmqcli.wire.pull_answer import PullAnswer, PullStatus
 
 
 def answer(value):
@@ -181,25 +185,50 @@ def test_the_first_not_older_in_any_queue(gaps, min_offset, epoch_ms, kind):
     assert queue.resolve(at(epoch_ms)).offset == truth(queue, epoch_ms)
 
 
-@pytest.mark.parametrize(("kind", "rounds"), [("new", 3), ("nearest", 3)])
-def test_a_good_hint_needs_one_pull(kind, rounds):
+@pytest.mark.parametrize(
+    ("kind", "rounds"),
+    [
+        ("new", [2, 2, 2, 2, 2]),  # one for the ends and the hint, and one pull
+        ("nearest", [2, 2, 2, 2, 2]),
+        ("useless", [2, 18, 18, 17, 17]),
+        ("last", [20, 18, 18, 3, 2]),
+        ("middle", [18, 2, 2, 15, 15]),
+    ],
+)
+def test_a_good_hint_needs_one_pull_and_a_bad_one_few(kind, rounds):
+    """The queue has 10,000 messages, 10 ms apart."""
     queue = Queue(range(0, 100_000, 10), kind=kind)
-    assert queue.resolve(at(50_005)).offset == 5001
-    assert queue.rounds <= rounds
+    counted = []
+    for epoch_ms, offset in (
+        (0, 0),
+        (50_005, 5_001),
+        (50_010, 5_001),
+        (99_990, 9_999),
+        (99_991, 10_000),
+    ):
+        assert queue.resolve(at(epoch_ms)).offset == offset
+        counted.append(queue.rounds)
+    assert counted == rounds
 
 
-def test_a_bad_hint_needs_few_pulls():
-    """The queue has a million messages, and the broker's search does not help."""
-    queue = Queue(range(1_000_000), kind="useless")
+@pytest.mark.parametrize(("kind", "rounds"), [("useless", 28), ("last", 27)])
+def test_a_bad_hint_needs_few_pulls_among_a_million_messages(kind, rounds):
+    queue = Queue(range(1_000_000), kind=kind)
     assert queue.resolve(at(777_777)).offset == 777_777
-    assert queue.rounds <= 30
+    assert queue.rounds == rounds
 
 
 def test_many_messages_of_one_millisecond():
     """A batch of thousands shares one time; an old search lands anywhere in it."""
     queue = Queue([5] * 500 + [7] * 5000 + [9] * 500, kind="middle")
     assert queue.resolve(at(6)).offset == 500
-    assert queue.rounds <= 30
+    assert queue.rounds == 15
+
+
+def test_a_gap_without_messages_is_crossed_by_what_the_broker_suggests():
+    queue = Queue([1, *[None] * 40, 5])
+    assert queue.resolve(at(3)).offset == 41
+    assert queue.resolve(at(6)).offset == 42
 
 
 def test_now_is_not_latest():
@@ -253,3 +282,75 @@ def test_ends_that_make_no_sense_are_an_empty_queue():
     queue.low, queue.high = 9, -1
     resolved = queue.resolve(Earliest())
     assert (resolved.min_offset, resolved.max_offset, resolved.offset) == (0, 0, 0)
+
+
+# --- a queue of a broker ---
+
+QUEUE = MessageQueue("t", "b", 3)
+
+
+def ask(task):
+    """Begin a task of a RemoteQueue; return it and the call that it makes."""
+    request = next(task)
+    assert request.address == "a:1"
+    return task, request.call
+
+
+def result(task, value):
+    """Give a task its last answer, and return what it makes of that."""
+    with pytest.raises(StopIteration) as ended:
+        task.send(value)
+    return ended.value.value
+
+
+@pytest.mark.parametrize("offset", [None, 1, 7])
+def test_a_committed_offset_above_0_is_believed(offset):
+    queue = RemoteQueue(QUEUE, "a:1", ManualClock())
+    task, call = ask(queue.committed("g"))
+    assert str(call.what) == "committed offset of group g in t:3"
+    assert result(task, offset) == offset
+
+
+@pytest.mark.parametrize(
+    ("table", "offset"),
+    [
+        ({}, None),
+        ({("g", "t"): {2: 0}}, None),
+        ({("g", "t"): {3: 0}}, 0),
+        ({("g", "t"): {3: 5}}, 5),  # committed since
+        ({("g", "u"): {3: 5}, ("h", "t"): {3: 5}}, None),
+    ],
+)
+def test_a_committed_offset_of_0_is_looked_up_among_all(table, offset):
+    task, _ = ask(RemoteQueue(QUEUE, "a:1", ManualClock()).committed("g"))
+    (request,) = task.send(0).parts
+    assert str(request.call.what) == "committed offsets of all groups"
+    assert result(task, [table]) == offset
+
+
+def test_store_times_are_read_from_the_first_messages():
+    task, call = ask(RemoteQueue(QUEUE, "a:1", ManualClock()).store_times(9))
+    fields = call.ext_fields
+    assert (fields["queueOffset"], fields["maxMsgNums"]) == ("9", "4")
+    assert (fields["sysFlag"], fields["suspendTimeoutMillis"]) == ("4", "0")
+    answer = PullAnswer(
+        status=PullStatus.NO_MATCHED_MSG,
+        next_begin_offset=12,
+        min_offset=0,
+        max_offset=20,
+        suggest_which_broker_id=0,
+        body=b"",
+    )
+    assert result(task, answer) == StoreTimes((), 12)
+
+
+def test_the_time_of_a_broker_is_compared_with_those_before_and_after_its_answer():
+    clock = ManualClock(5_000)
+    task, call = ask(RemoteQueue(QUEUE, "a:1", clock).broker_clock())
+    assert call.what == "runtime info"
+    clock.advance(3_000)
+    table = {
+        "bootTimestamp": "6500",
+        "runtime": "0 days, 0 hours, 0 minutes, 0 seconds",
+    }
+    assert result(task, table) == BrokerClock(8_000)

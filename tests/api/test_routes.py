@@ -56,6 +56,24 @@ def test_the_route_that_was_remembered_last_says_where_a_broker_is():
     assert cache.topics() == ["B", "A"]
 
 
+def test_an_address_is_that_of_a_broker_in_any_route():
+    cache = RouteCache()
+    cache.remember(route("A", broker(), broker("b-b", _0="b:1", _1="b:2")))
+    cache.remember(route("B", broker(_0="a:1")))
+    for address, is_known in (("b:2", True), ("a:1", True), ("c:1", False)):
+        assert cache.has_broker_at(address) is is_known
+    assert cache.brokers("A") == [broker("b-b", _0="b:1", _1="b:2")]
+    assert cache.broker("b-c") is None
+    assert cache.broker("b-b") == broker("b-b", _0="b:1", _1="b:2")
+    assert cache.forget("C") is None
+
+
+def test_the_address_of_a_master_comes_first():
+    cache = RouteCache()
+    cache.remember(route("A", broker(_1="slave:1", _0="master:1")))
+    assert cache.addresses_by_broker() == {"b-a": ["master:1", "slave:1"]}
+
+
 def test_a_broker_without_an_address_is_not_known():
     cache = RouteCache()
     cache.remember(route("A", broker()))

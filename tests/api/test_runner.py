@@ -8,11 +8,12 @@ import pytest
 
 from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.api.client import Client
-from rmqcli.api.runner import run_task, run_tasks
+from rmqcli.api.runner import ClientRunner, run_task, run_tasks
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError, DeadlineError, RmqError, TimeLimitError
 from rmqcli.tasks import All, Request, Sleep
+from rmqcli.testing import ManualClock
 from tests.transport.peer import Peer, silent
 
 
@@ -121,3 +122,54 @@ def test_sleeps_pass_in_their_order(client):
     run_tasks(client, [sleeper(20), sleeper(1), sleeper(10)])
 
     assert woken == [1, 10, 20]
+
+
+def test_a_task_that_sleeps_lets_the_client_do_its_turns(client):
+    """Watching commands draw in them, at least once a second."""
+    turns: list[int] = []
+    client.on_turn = lambda: turns.append(1)
+
+    def sleeper():
+        yield Sleep(20)
+        return len(turns)
+
+    assert run_tasks(client, [sleeper()])[0] <= len(turns)
+    assert turns
+
+
+def test_a_task_that_ends_leaves_the_others_running(client):
+    def sleeper(delay_ms):
+        yield Sleep(delay_ms)
+        return delay_ms
+
+    assert run_tasks(client, [sleeper(20), sleeper(1), sleeper(10)]) == [20, 1, 10]
+    assert run_tasks(client, []) == []
+
+
+def test_a_runner_can_be_driven_in_turns():
+    clock = ManualClock()
+    config = ClientConfig(namesrv=("127.0.0.1:1",))
+    woken: list[int] = []
+    with Client(config, clock=clock) as client:
+        runner = ClientRunner(client)
+        runner.call_later(100, lambda: woken.append(clock.now_ms))
+        runner.turn(0)
+        assert woken == []
+        clock.advance(99)
+        runner.turn(0)
+        assert woken == []
+        clock.advance(1)
+        runner.turn(60_000)  # does not wait: the timer is due
+        assert woken == [1_000_100]
+
+
+def test_after_the_deadline_nothing_is_called_any_more():
+    clock = ManualClock()
+    woken: list[int] = []
+    with Client(ClientConfig(namesrv=("127.0.0.1:1",)), clock=clock) as client:
+        runner = ClientRunner(client, Deadline(clock, 50))
+        runner.call_later(60, lambda: woken.append(1))
+        clock.advance(50)
+        runner.call_later(0, lambda: woken.append(2))
+        runner.turn(0)
+    assert woken == [1]

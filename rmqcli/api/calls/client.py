@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
+from rmqcli.units import counted
 from rmqcli.wire.bodies.heartbeat import LockBatchRequestBody, LockBatchResponseBody
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
@@ -53,7 +54,7 @@ def lock_batch_mq(
     return make_call(
         RequestCode.LOCK_BATCH_MQ,
         _locked_queues,
-        what=f"locks of {len(queues)} queues for group {group}",
+        what=f"locks of {counted(len(queues), 'queue')} for group {group}",
         body=_lock_request(group, client_id, queues),
     )
 
@@ -65,7 +66,7 @@ def unlock_batch_mq(
     return make_call(
         RequestCode.UNLOCK_BATCH_MQ,
         nothing,
-        what=f"unlocking of {len(queues)} queues of group {group}",
+        what=f"unlocking of {counted(len(queues), 'queue')} of group {group}",
         body=_lock_request(group, client_id, queues),
     )
 
