@@ -128,11 +128,9 @@ class ProxyChannel:
         """Make a call and wait for its answer. Raises RmqError."""
         method = self._blocking(rpc.method)
         try:
-            data = method(
-                rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
-            )
+            data = method(rpc.request, **self._options(timeout_ms))
         except grpc.RpcError as error:
-            raise self._error(error, rpc.what, timeout_ms) from None
+            raise self.error_of(error, rpc.what, timeout_ms) from None
         self.has_answered = True
         return rpc.parse(data, self.address)
 
@@ -147,15 +145,13 @@ class ProxyChannel:
     async def _submit(self, rpc: Rpc[T], timeout_ms: int, pending: Pending[T]) -> None:
         try:
             method = await self._async(rpc.method)
-            data = await method(
-                rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
-            )
+            data = await method(rpc.request, **self._options(timeout_ms))
             self.has_answered = True
             answer = rpc.parse(data, self.address)
         except RmqError as error:
             pending.fail(error)
         except grpc.RpcError as error:
-            pending.fail(self._error(error, rpc.what, timeout_ms))
+            pending.fail(self.error_of(error, rpc.what, timeout_ms))
         except Exception as error:  # noqa: BLE001  # no task waits for ever
             pending.fail(unexpected(error))
         except asyncio.CancelledError:  # the channel was closed
@@ -190,9 +186,7 @@ class ProxyChannel:
         call = None
         try:
             method = await self._async(rpc.method, "unary_stream")
-            call = method(
-                rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
-            )
+            call = method(rpc.request, **self._options(timeout_ms))
             self._receives[call] = parser
             if self._has_ended_receives:
                 call.cancel()  # before anything is sent
@@ -203,13 +197,13 @@ class ProxyChannel:
         except RmqError as error:
             failure = error
         except grpc.RpcError as error:
-            failure = self._error(error, rpc.what, timeout_ms)
+            failure = self.error_of(error, rpc.what, timeout_ms)
         except Exception as error:  # noqa: BLE001  # no task waits for ever
             failure = unexpected(error)
         except asyncio.CancelledError:  # with the channel
             failure = self._cancelled(rpc.what)
         if call is not None:
-            self._receives.pop(call, None)
+            del self._receives[call]
             call.cancel()  # has no effect on a call that has ended
         try:
             pending.succeed(parser.end(failure))
@@ -221,9 +215,27 @@ class ProxyChannel:
         method = await self._async(TELEMETRY, "stream_stream")
         return method(metadata=self._metadata.make())
 
+    # --- both ---
+
+    def _options(self, timeout_ms: int) -> dict[str, Any]:
+        return {"timeout": timeout_ms / 1_000, "metadata": self._metadata.make()}
+
     def error_of(self, error: grpc.RpcError, what: str, timeout_ms: int) -> RmqError:
-        """Translate an error of the telemetry stream."""
-        return self._error(error, what, timeout_ms)
+        """Translate an error; if no connection was made, the next call makes one."""
+        found = grpc_error(
+            error.code(),
+            error.details(),
+            what=what,
+            address=self.address,
+            is_tls=self._is_tls,
+            has_answered=self.has_answered,
+            timeout_ms=timeout_ms,
+        )
+        if isinstance(found, ConnectError):
+            with self._lock:
+                self._connection = next(_NUMBERS)
+                self._blocking_made = self._async_made = None
+        return found
 
     # --- channels ---
 
@@ -273,29 +285,6 @@ class ProxyChannel:
                     timeout_ms=self._config.timeout_ms,
                 )
             return self._secured_made
-
-    def _error(
-        self, error: grpc.RpcError, what: str, timeout_ms: int | None
-    ) -> RmqError:
-        found = self._translated(error, what, timeout_ms)
-        if isinstance(found, ConnectError):
-            with self._lock:
-                self._connection = next(_NUMBERS)
-                self._blocking_made = self._async_made = None
-        return found
-
-    def _translated(
-        self, error: grpc.RpcError, what: str, timeout_ms: int | None
-    ) -> RmqError:
-        return grpc_error(
-            error.code(),
-            error.details(),
-            what=what,
-            address=self.address,
-            is_tls=self._is_tls,
-            has_answered=self.has_answered,
-            timeout_ms=timeout_ms,
-        )
 
     def _cancelled(self, what: str) -> RmqError:
         return DisconnectedError(

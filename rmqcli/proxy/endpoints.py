@@ -87,8 +87,8 @@ def parse_endpoints(texts: Sequence[str]) -> Endpoints:
 def endpoints_of(message: pb.Endpoints) -> Endpoints:
     """The endpoints that a server states. Raises BodyError for invalid endpoints."""
     found = [(each.host, each.port) for each in message.addresses[:ADDRESSES_MAX]]
-    scheme = _SCHEMES.get(int(message.scheme), "")
-    if not found or not scheme:
+    scheme = _SCHEMES.get(int(message.scheme))
+    if not found or scheme is None:
         raise BodyError("the proxy states endpoints without an address")
     for host, port in found:
         try:

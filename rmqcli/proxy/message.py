@@ -25,6 +25,7 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from rmqcli.proxy.endpoints import Endpoints
@@ -155,7 +156,7 @@ class ProxyMessage:
     @property
     def born_timestamp_ms(self) -> int:
         """When the producer created it, by the producer's clock."""
-        return timestamp_ms(self.raw.system_properties.born_timestamp)
+        return milliseconds(self.raw.system_properties.born_timestamp)
 
     @property
     def born_host(self) -> str:
@@ -168,7 +169,7 @@ class ProxyMessage:
         system = self.raw.system_properties
         if not system.HasField("store_timestamp"):
             return None
-        return timestamp_ms(system.store_timestamp)
+        return milliseconds(system.store_timestamp)
 
     @property
     def store_host(self) -> str:
@@ -275,6 +276,6 @@ class OutgoingProxyMessage:
         return message
 
 
-def timestamp_ms(value: Timestamp) -> int:
-    """A time in epoch ms, for any value that a server may send."""
+def milliseconds(value: Timestamp | Duration) -> int:
+    """A time in epoch ms, or a duration in ms, for any value that a server may send."""
     return int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from rmqcli.errors import BodyError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.proxy.endpoints import Endpoints, endpoints_of
-from rmqcli.proxy.message import ProxyMessage, timestamp_ms
+from rmqcli.proxy.message import ProxyMessage, milliseconds
 from rmqcli.proxy.status import OK, check, error_of
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
@@ -354,7 +354,7 @@ class ReceiveParser:
         elif kind == "status":
             self._status = part.status
         elif kind == "delivery_timestamp":
-            self._delivery_timestamp_ms = timestamp_ms(part.delivery_timestamp)
+            self._delivery_timestamp_ms = milliseconds(part.delivery_timestamp)
 
     def end(self, failure: RmqError | None = None) -> Received:
         """The received messages. Raises the stream's error if there are none."""

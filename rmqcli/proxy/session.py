@@ -187,6 +187,11 @@ class Session:
                 "client not unregistered client=%s error=%s", self.client_id, error
             )
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed; from then on it sends nothing but its farewell."""
+        return self._is_closed
+
     def closing(self) -> tasks.Task[None]:
         """Do the same as `close`, as a task in the I/O thread."""
         if not self._is_closed:

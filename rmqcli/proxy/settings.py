@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
+from rmqcli.proxy.message import milliseconds
 
+if TYPE_CHECKING:
     from rmqcli.wire.protobuf import definition_pb2 as pb
 
 _ATTEMPTS_MAX: Final = 1_000
@@ -94,7 +94,7 @@ def merged(known: ServerSettings, said: pb.Settings) -> ServerSettings:
             found = replace(found, receive_batch_size=batch)
         if subscription.HasField("long_polling_timeout"):
             polling = _inside(
-                duration_ms(subscription.long_polling_timeout), _POLLING_MS
+                milliseconds(subscription.long_polling_timeout), _POLLING_MS
             )
             found = replace(found, long_polling_ms=polling)
     return found
@@ -108,33 +108,26 @@ def _retry(policy: pb.RetryPolicy, known: RetryPolicy) -> RetryPolicy:
     kind = policy.WhichOneof("strategy")
     if kind == "customized_backoff" and policy.customized_backoff.next:
         steps = policy.customized_backoff.next[:_DELAYS_MAX]
-        delays = tuple(_delay(duration_ms(each)) for each in steps)
+        delays = tuple(_delay(milliseconds(each)) for each in steps)
     elif kind == "exponential_backoff":
         backoff = policy.exponential_backoff
         delays = _exponential(
-            _delay(duration_ms(backoff.initial)),
-            _delay(duration_ms(backoff.max)),
+            _delay(milliseconds(backoff.initial)),
+            _delay(milliseconds(backoff.max)),
             float(backoff.multiplier),
         )
     return RetryPolicy(max_attempts=attempts, delays_ms=delays)
 
 
 def _exponential(initial_ms: int, max_ms: int, multiplier: float) -> tuple[int, ...]:
-    if not 1.0 <= multiplier <= 1_000.0:  # also excludes NaN
-        multiplier = 1.0
-    delays = []
+    delays = [min(initial_ms, max_ms)]
+    if not 1.0 < multiplier <= 1_000.0:  # also excludes NaN
+        return tuple(delays)
     delay = float(initial_ms)
-    for _ in range(_DELAYS_MAX):
-        delays.append(int(min(delay, max_ms)))
-        if delay >= max_ms or multiplier <= 1.0:
-            break
+    while delay < max_ms and len(delays) < _DELAYS_MAX:
         delay *= multiplier
+        delays.append(int(min(delay, max_ms)))
     return tuple(delays)
-
-
-def duration_ms(value: Duration) -> int:
-    """A duration in ms, for any value that a server may send."""
-    return int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000
 
 
 def _delay(value_ms: int) -> int:

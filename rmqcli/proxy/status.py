@@ -141,7 +141,7 @@ def grpc_error(
     address: str,
     is_tls: bool,
     has_answered: bool,
-    timeout_ms: int | None,
+    timeout_ms: int,
 ) -> RmqError:
     """The error for a call that ended with a gRPC status instead of an answer.
 
@@ -269,5 +269,5 @@ def _said(reason: str) -> str:
 
 
 def _words(remark: str) -> str:
-    first = _JAVA_CLASSES.sub("", remark.strip().split("\n", 1)[0]).strip()
+    first = _JAVA_CLASSES.sub("", remark.strip().partition("\n")[0]).strip()
     return f": {first}" if first else ""

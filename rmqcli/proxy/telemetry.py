@@ -92,7 +92,9 @@ class Telemetry:
             self._stream.cancel()
         if self._task is not None:
             self._task.cancel()
-        self.opened.fail(self._closed())
+        self.opened.fail(
+            self._gone(f"the connection to {self.channel.address} was closed")
+        )
         self.channel.close()
 
     def state_topics(self) -> tasks.Pending[None]:
@@ -167,7 +169,7 @@ class Telemetry:
             started_ms = self._session.clock.monotonic_ms()
             try:
                 await self._talk()
-                error: RmqError = self._ended()
+                error: RmqError = self._gone(f"{address} ended the telemetry stream")
             except RmqError as failure:
                 error = failure
             except grpc.RpcError as failure:
@@ -176,9 +178,7 @@ class Telemetry:
             except asyncio.CancelledError:
                 if self._is_closed:
                     return
-                error = DisconnectedError(
-                    f"the telemetry stream to {address} was replaced", address=address
-                )
+                error = self._gone(f"the telemetry stream to {address} was replaced")
             except Exception as failure:  # noqa: BLE001  # the client must continue
                 error = tasks.unexpected(failure)
             finally:
@@ -203,14 +203,15 @@ class Telemetry:
 
     async def _talk(self) -> None:
         """Run one stream, from the settings to its end."""
-        timeout_s = self._session.config.timeout_ms / 1_000
+        address = self.channel.address
+        timeout_ms = self._session.config.timeout_ms
         self._stream = stream = await self.channel.telemetry()
         command = self._command()
         # Reading starts before the write: a server that refuses the client ends the
         # stream at once, and its status cannot be read after a failed write.
         reading = asyncio.ensure_future(stream.read())
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_ms / 1_000):
                 try:
                     await self._write(stream, command)
                     data = await reading
@@ -220,12 +221,12 @@ class Telemetry:
                         raise
                     data = await _or_eof(reading)
                     if data is grpc.aio.EOF:
-                        raise self._ended() from None
+                        words = f"{address} ended the telemetry stream"
+                        raise self._gone(words) from None
         except TimeoutError:
             raise DeadlineError(
-                f"telemetry: no settings from {self.channel.address} within"
-                f" {self._session.config.timeout_ms} ms",
-                address=self.channel.address,
+                f"telemetry: no settings from {address} within {timeout_ms} ms",
+                address=address,
             ) from None
         finally:
             reading.cancel()
@@ -237,10 +238,7 @@ class Telemetry:
             data = await stream.read()
         code = await stream.code()
         if code is not grpc.StatusCode.OK:
-            raise DisconnectedError(
-                f"{self.channel.address} ended the telemetry stream with {code.name}",
-                address=self.channel.address,
-            )
+            raise self._gone(f"{address} ended the telemetry stream with {code.name}")
 
     def _take(self, command: service.TelemetryCommand) -> None:
         kind = command.WhichOneof("command")
@@ -313,9 +311,9 @@ class Telemetry:
     # --- heartbeats ---
 
     def _beat(self) -> None:
-        if self._is_closed:
-            return
         session = self._session
+        if self._is_closed or session.is_closed:
+            return
         rpc = calls.heartbeat(session.client_type, session.group)
 
         def ended(pending: tasks.Pending[bool]) -> None:
@@ -351,17 +349,8 @@ class Telemetry:
             self.send_settings()
             self._io.call_later(SETTINGS_MS, self._remind)
 
-    def _ended(self) -> DisconnectedError:
-        address = self.channel.address
-        return DisconnectedError(
-            f"{address} ended the telemetry stream", address=address
-        )
-
-    def _closed(self) -> DisconnectedError:
-        return DisconnectedError(
-            f"the connection to {self.channel.address} was closed",
-            address=self.channel.address,
-        )
+    def _gone(self, words: str) -> DisconnectedError:
+        return DisconnectedError(words, address=self.channel.address)
 
 
 def _read_error(task: asyncio.Future[Any]) -> None:

@@ -80,9 +80,7 @@ class CallerVia:
                 raise RuntimeError(
                     "the task waits for something that no runner provides"
                 )
-            left_ms = due_ms - clock.monotonic_ms()
-            if left_ms > 0:
-                clock.wait_ms(threading.Event(), left_ms)
+            clock.wait_ms(threading.Event(), due_ms - clock.monotonic_ms())
             self._timers.run_due(Now(clock.monotonic_ms(), clock.epoch_ms()))
         return pending.result()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 from contextlib import suppress
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from rmqcli.proxy.message import (
     ProxyMessage,
     damage_of,
     inflate_either,
+    milliseconds,
 )
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
@@ -66,6 +69,7 @@ def test_a_message_has_the_attributes_of_one_of_the_remoting_protocol():
     assert message.store_timestamp_ms == 1_700_000_000_456
     assert (message.delivery_attempt, message.reconsume_times) == (4, 3)
     assert (message.receipt_handle, message.message_group) == ("h", "g")
+    assert (message.body_bytes, message.endpoints) == (5, HERE)
 
 
 def test_what_a_proxy_leaves_out_is_none():
@@ -122,6 +126,46 @@ def test_inflating_has_a_limit(compress):
         inflate_either(data[:-5])
 
 
+def test_what_inflates_to_far_too_much_takes_no_memory():
+    data = zlib.compress(bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="more than 1000 bytes"):
+            inflate_either(data, limit_bytes=1_000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"x",
+        b"xyz, with the first byte of zlib",
+        bytes([0x00, 0x1F]),  # with a sum as in zlib, but another method
+        b"\x1f\x8c",
+    ],
+)
+def test_what_begins_as_no_compressed_data_is_unchanged(data):
+    assert inflate_either(data) == data
+
+
+@pytest.mark.parametrize("data", [b"x\x9c", b"\x1f\x8b"])
+def test_two_bytes_decide_that_data_is_compressed(data):
+    with pytest.raises(DecodeError, match="compressed body of 2 bytes is truncated"):
+        inflate_either(data)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "expected"),
+    [(0, 0, 0), (2, 750_000_000, 2_750), (1, 1_999_999, 1_001), (-1, 0, -1_000)],
+)
+def test_times_are_cut_to_milliseconds(seconds, nanos, expected):
+    found = milliseconds(Timestamp(seconds=seconds, nanos=nanos))
+    assert (found, type(found)) == (expected, int)
+
+
 @given(st.binary(max_size=64))
 def test_random_bytes_inflate_or_are_an_error(data):
     with suppress(DecodeError):
@@ -135,6 +179,7 @@ def test_a_message_to_send_says_what_it_is():
         msg_id="01AB",
         message_type=int(pb.MessageType.DELAY),
         born_timestamp_ms=1_500,
+        born_host="10.0.0.1",
         tag="Paid",
         keys=("a", "b"),
         properties={"colour": "red"},
@@ -144,6 +189,7 @@ def test_a_message_to_send_says_what_it_is():
     assert (message.topic.name, message.body) == ("orders", b"x")
     assert dict(message.user_properties) == {"colour": "red"}
     assert (system.tag, list(system.keys)) == ("Paid", ["a", "b"])
+    assert (system.message_id, system.born_host) == ("01AB", "10.0.0.1")
     assert system.message_type == pb.MessageType.DELAY
     assert system.body_encoding == pb.Encoding.IDENTITY
     assert (system.born_timestamp.seconds, system.born_timestamp.nanos) == (
@@ -155,3 +201,27 @@ def test_a_message_to_send_says_what_it_is():
         750_000_000,
     )
     assert not system.HasField("message_group")
+    assert not system.HasField("orphaned_transaction_recovery_duration")
+
+
+def test_a_message_to_send_has_what_only_some_have():
+    system = (
+        OutgoingProxyMessage(
+            topic="orders",
+            body=b"x",
+            msg_id="01AB",
+            message_type=int(pb.MessageType.FIFO),
+            born_timestamp_ms=1_500,
+            message_group="g",
+            is_compressed=True,
+            check_delay_ms=2_500,
+        )
+        .to_protobuf()
+        .system_properties
+    )
+    assert system.body_encoding == pb.Encoding.GZIP
+    assert system.message_group == "g"
+    duration = system.orphaned_transaction_recovery_duration
+    assert (duration.seconds, duration.nanos) == (2, 500_000_000)
+    assert not system.HasField("tag")
+    assert not system.HasField("delivery_timestamp")

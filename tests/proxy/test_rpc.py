@@ -372,3 +372,44 @@ def test_a_proxy_without_the_newest_call_does_not_keep_batches_apart():
     assert call.request == b""
     assert call.what == "batches"
     assert call.parse(b"anything", "there:1") is True
+
+
+def fed(parts):
+    """The messages of an answer of those parts, of at most 16 messages."""
+    call = rpc.receive_message(QUEUE, group="billing", batch_size=16, polling_ms=5_000)
+    parser = rpc.ReceiveParser(call, ACCESS_POINT)
+    for part in parts:
+        parser.feed(part)
+    return parser.end().messages
+
+
+def message_of(size):
+    """A part with a message, `size` bytes in all."""
+    part = service.ReceiveMessageResponse()
+    part.message.body = bytes(size - 64)
+    part.message.body += bytes(size - part.ByteSize())
+    assert part.ByteSize() == size
+    return part.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("parts", "messages"),
+    [
+        (16 * [message_of(100)], 16),
+        (17 * [message_of(100)], "has more than the 16 messages that were requested"),
+        (16 * [message_of(4 << 20)], 16),
+        (15 * [message_of(4 << 20)] + [message_of((4 << 20) + 1)], "is larger than"),
+        (64 * [service.ReceiveMessageResponse(status=OK).SerializeToString()], 0),
+        (
+            65 * [service.ReceiveMessageResponse(status=OK).SerializeToString()],
+            "has more than 64 parts besides its messages",
+        ),
+    ],
+    ids=["messages", "messages+1", "bytes", "bytes+1", "others", "others+1"],
+)
+def test_a_receive_s_answer_has_exact_bounds(parts, messages):
+    if isinstance(messages, int):
+        assert len(fed(parts)) == messages
+        return
+    with pytest.raises(BodyError, match=f"the answer {messages}"):
+        fed(parts)

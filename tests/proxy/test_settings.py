@@ -135,6 +135,7 @@ def test_at_most_64_delays_are_kept():
     [
         (10, 100, 1.0, (10,)),
         (10, 100, 0.5, (10,)),
+        (10, 20, 1.5, (10, 15, 20)),
         (10, 100, 1_000.0, (10, 100)),
         (10, 100, 1_001.0, (10,)),
         (10, 20, 2.0, (10, 20)),
@@ -168,7 +169,7 @@ def test_the_defaults_are_those_of_rocketmq_s_proxies():
     [
         (["10.0.0.1:8081"], "ipv4:10.0.0.1:8081"),
         (["10.0.0.1:8081", "10.0.0.2:81"], "ipv4:10.0.0.1:8081,10.0.0.2:81"),
-        (["[::1]:8081"], "ipv6:[::1]:8081"),
+        (["[::1]:8081", "[::2]:81"], "ipv6:[::1]:8081,[::2]:81"),
         (["proxy.example:8081"], "dns:///proxy.example:8081"),
     ],
 )
@@ -177,7 +178,16 @@ def test_endpoints_become_a_target(texts, target):
 
 
 @pytest.mark.parametrize(
-    "texts", [[], ["host"], ["a:1", "b:2"], ["a:1", "10.0.0.1:2"], ["1.2.3.4:0"]]
+    "texts",
+    [
+        [],
+        ["host"],
+        ["a:1", "b:2"],
+        ["a:1", "10.0.0.1:2"],
+        ["10.0.0.1:2", "a:1"],
+        ["10.0.0.1:2", "[::1]:1"],
+        ["1.2.3.4:0"],
+    ],
 )
 def test_endpoints_that_cannot_be_are_refused(texts):
     with pytest.raises(ConfigError):
@@ -188,6 +198,8 @@ def test_endpoints_that_cannot_be_are_refused(texts):
     ("scheme", "host", "port"),
     [
         ("IPv4", "proxy.example", 8081),
+        ("IPv4", "::1", 8081),
+        ("IPv6", "127.0.0.1", 8081),
         ("IPv4", "127.0.0.1", 0),
         ("DOMAIN_NAME", "a b", 8081),
         ("ADDRESS_SCHEME_UNSPECIFIED", "127.0.0.1", 8081),
@@ -200,9 +212,23 @@ def test_endpoints_of_a_proxy_that_cannot_be_are_refused(scheme, host, port):
         endpoints_of(message)
 
 
-def test_endpoints_of_a_proxy_come_back_as_they_were():
-    ours = parse_endpoints(["10.0.0.1:8081", "10.0.0.2:81"])
+def test_endpoints_without_an_address_are_refused():
+    with pytest.raises(BodyError, match="the proxy states endpoints without an addres"):
+        endpoints_of(pb.Endpoints(scheme=pb.AddressScheme.IPv4))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["10.0.0.1:8081", "10.0.0.2:81"],
+        ["[::1]:8081", "[::2]:81"],
+        ["proxy.example:8081"],
+    ],
+)
+def test_endpoints_of_a_proxy_come_back_as_they_were(texts):
+    ours = parse_endpoints(texts)
     assert endpoints_of(ours.to_protobuf()) == ours
+    assert str(ours) == ";".join(texts)
 
 
 def test_endpoints_have_a_bound():

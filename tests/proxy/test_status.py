@@ -18,6 +18,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.proxy.status import error_of, grpc_error
+from rmqcli.wire.protobuf import definition_pb2 as pb
 from tests.kit.proxy.scripted import status
 
 ENDPOINTS_HINT = "check the endpoints argument or ROCKETMQ_ENDPOINTS"
@@ -206,13 +207,13 @@ def test_a_port_is_doubted_only_before_its_first_answer(is_tls, has_answered, hi
     ],
 )
 def test_another_code_of_grpc_is_kept_with_its_text(code, details, kind, hint):
-    error = ended(grpc.StatusCode[code], f"{details}\nand more")
+    error = ended(grpc.StatusCode[code], f" {details} \nand\nmore")
     assert isinstance(error, BrokerError)
     assert type(error) is kind
     assert str(error) == f"heartbeat: it:1 ended the call with {code}: {details}"
     assert error.code == grpc.StatusCode[code].value[0]
     assert (error.name, error.address) == (code, "it:1")
-    assert error.remark == f"{details}\nand more"
+    assert error.remark == f" {details} \nand\nmore"
     assert hint is None or str(error.hint) == hint
 
 
@@ -342,3 +343,10 @@ def test_what_a_proxy_does_not_support_is_no_failure_of_the_broker(name):
     error = error_of(status(name, "why"), what="send", address="it:1")
     assert type(error) is UnsupportedError
     assert str(error) == f"send: it:1 answered {name}: why"
+
+
+def test_a_code_that_is_not_known_yet_is_shown_as_its_number():
+    error = error_of(pb.Status(code=59_999), what="send", address="it:1")
+    assert isinstance(error, BrokerError)
+    assert (error.code, error.name) == (59_999, "59999")
+    assert str(error) == "send: it:1 answered 59999"
