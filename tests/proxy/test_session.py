@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import hashlib
 import hmac
+import os
 import re
 import threading
 from typing import Any
 
 import pytest
 
+from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     BodyError,
     BrokerError,
@@ -19,16 +23,20 @@ from rmqcli.errors import (
     DeniedError,
     DisconnectedError,
     NotFoundError,
+    RmqError,
     UnsupportedError,
     UsageError,
 )
-from rmqcli.proxy import rpc
-from rmqcli.proxy.session import PUSH_CONSUMER, SIMPLE_CONSUMER, Filter
+from rmqcli.proxy import channel, rpc
+from rmqcli.proxy.endpoints import parse_endpoints
+from rmqcli.proxy.reader import ProxyReader
+from rmqcli.proxy.session import PRODUCER, PUSH_CONSUMER, SIMPLE_CONSUMER, Filter
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.scripted import OK, ScriptedProxy, status
-from tests.kit.waiting import wait_until
+from tests.kit.proxy.sessions import receive_now
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 
 def consumer(open_session, proxy, **options):
@@ -199,7 +207,11 @@ def test_a_message_is_verified(proxy, open_session, is_consumed, code):
         proxy,
         client_type=PUSH_CONSUMER,
         group="billing",
-        on_verify=lambda message, done: done(is_consumed and message.body == b"x"),
+        on_verify=lambda message, done: done(
+            is_consumed
+            and (message.body, message.broker_name) == (b"x", "")
+            and message.endpoints == session.access_point
+        ),
     )
     session.open([])
     command = service.TelemetryCommand()
@@ -253,19 +265,15 @@ def test_what_nobody_verifies_is_not_implemented(proxy, open_session):
 
 def test_an_orphaned_transaction_is_passed_on(proxy, open_session):
     found = []
-    session = open_session(
-        proxy,
-        on_orphaned=lambda message, transaction: found.append(
-            (message.body, transaction)
-        ),
-    )
+    session = open_session(proxy, on_orphaned=lambda *each: found.append(each))
     session.open([])
     command = service.TelemetryCommand()
     command.recover_orphaned_transaction_command.transaction_id = "T1"
     command.recover_orphaned_transaction_command.message.body = b"half"
     proxy.push(command)
-    wait_until(lambda: found)
-    assert found == [(b"half", "T1")]
+    ((message, transaction),) = wait_until(lambda: found)
+    assert (message.body, transaction) == (b"half", "T1")
+    assert (message.broker_name, message.endpoints) == ("", session.access_point)
 
 
 def test_a_proxy_that_does_not_answer_settings_ends_the_start(proxy, open_session):
@@ -274,7 +282,29 @@ def test_a_proxy_that_does_not_answer_settings_ends_the_start(proxy, open_sessio
     with pytest.raises(DeadlineError) as failure:
         session.open([])
     assert failure.value.address == proxy.endpoints
-    assert f"no settings from {proxy.endpoints} within " in failure.value.message
+    assert failure.value.message == (
+        f"telemetry: no settings from {proxy.endpoints} within 300 ms"
+    )
+
+
+def test_a_start_has_the_limit_that_it_is_given(proxy, open_session):
+    proxy.settings = None
+    session = consumer(open_session, proxy)
+    with pytest.raises(DeadlineError) as failure:
+        session.open([], timeout_ms=100)
+    assert failure.value.address == proxy.endpoints
+    assert failure.value.message == f"no settings from {proxy.endpoints} within 100 ms"
+
+
+def test_a_start_fails_with_an_error_of_the_code_that_takes_the_settings(
+    proxy, open_session
+):
+    def fail(_settings):
+        raise ValueError("no room")
+
+    session = consumer(open_session, proxy, on_settings=fail)
+    with pytest.raises(RmqError, match="no room"):
+        session.open([])
 
 
 def test_refused_settings_end_the_start_with_the_proxy_s_words(proxy, open_session):
@@ -297,8 +327,289 @@ def test_goodbye_is_said_once(proxy, open_session):
         heartbeat(session)
 
 
+def test_a_session_that_closes_in_a_task_says_goodbye_once(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open([])
+    session.run(session.closing()).result()
+    session.run(session.closing()).result()
+    session.close()
+    assert len(proxy.asked("NotifyClientTermination")) == 1
+
+
+def test_a_callback_may_close_its_session(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open([])
+    session.post(session.close)
+    wait_until(lambda: proxy.asked("NotifyClientTermination"))
+    with pytest.raises(DisconnectedError, match="the client is closed"):
+        heartbeat(session)
+
+
+def test_a_close_does_not_wait_for_a_callback_for_ever(proxy, open_session):
+    may_end = threading.Event()
+    session = consumer(open_session, proxy, timeout_ms=1)
+    session.post(may_end.wait)
+    session.close()
+    may_end.set()
+
+
+@pytest.mark.parametrize("call", ["submit", "receive"])
+def test_calls_in_the_io_thread_fail_after_the_end(proxy, open_session, call):
+    session = consumer(open_session, proxy)
+    session.open([])
+    session.close()
+
+    def ask():
+        yield getattr(session, call)(session.access_point, rpc.heartbeat(1, None))
+
+    with pytest.raises(DisconnectedError, match="the client is closed"):
+        session.run(ask()).result()
+
+
+@pytest.mark.parametrize("method", ["Heartbeat", "ReceiveMessage"])
+def test_calls_in_flight_fail_when_the_session_closes(proxy, open_session, method):
+    asked, may_end = threading.Event(), threading.Event()
+
+    def answer(_request, _context):
+        asked.set()
+        may_end.wait(PATIENCE_S)
+        return service.HeartbeatResponse(status=OK)
+
+    def answers(_request, _context):
+        asked.set()
+        may_end.wait(PATIENCE_S)
+        yield service.ReceiveMessageResponse(status=OK)
+
+    proxy.answers["Heartbeat"] = answer
+    proxy.answers["ReceiveMessage"] = answers
+    session = consumer(open_session, proxy)
+    session.open([])
+    (queue, *_) = session.in_caller(lambda via: session.route("orders", via))
+    receive = rpc.receive_message(
+        queue, group="billing", batch_size=1, polling_ms=60_000
+    )
+
+    def ask():
+        if method == "Heartbeat":
+            yield session.submit(session.access_point, rpc.heartbeat(1, None))
+        yield session.receive(session.access_point, receive)
+
+    future = session.run(ask())
+    wait_until(asked.is_set)
+    session.close()
+    with pytest.raises(DisconnectedError) as failure:
+        future.result(PATIENCE_S)
+    may_end.set()
+    what = "heartbeat" if method == "Heartbeat" else "receive from orders@broker-a"
+    assert str(failure.value) == (
+        f"{what}: the connection to {proxy.endpoints} was closed"
+    )
+    assert failure.value.address == proxy.endpoints
+
+
+def test_a_receive_under_way_outlives_a_reconnect(proxy, open_session):
+    asked, may_end = threading.Event(), threading.Event()
+
+    def answers(_request, _context):
+        asked.set()
+        may_end.wait(PATIENCE_S)
+        part = service.ReceiveMessageResponse()
+        part.message.body = b"late"
+        yield part
+
+    proxy.answers["ReceiveMessage"] = answers
+    session = consumer(open_session, proxy)
+    session.open(["orders"])
+    (queue, *_) = session.in_caller(lambda via: session.route("orders", via))
+    receive = rpc.receive_message(
+        queue, group="billing", batch_size=1, polling_ms=60_000
+    )
+
+    def ask():
+        found = yield session.receive(session.access_point, receive)
+        return found
+
+    future = session.run(ask())
+    wait_until(asked.is_set)
+    command = service.TelemetryCommand()
+    command.reconnect_endpoints_command.nonce = "n"
+    proxy.push(command)
+    wait_until(lambda: proxy.streams_opened >= 2)
+    may_end.set()
+    found = future.result(PATIENCE_S)
+    assert ([each.body for each in found.messages], found.error) == ([b"late"], None)
+
+
+def test_a_receive_that_has_ended_is_not_kept(proxy, open_session):
+    session = consumer(open_session, proxy)
+    (queue, *_) = session.in_caller(lambda via: session.route("orders", via))
+    receive = rpc.receive_message(
+        queue, group="billing", batch_size=1, polling_ms=5_000
+    )
+    before = kept_parsers()
+    for _ in range(3):
+        receive_now(session, session.access_point, receive)
+    assert kept_parsers() == before
+
+
+def kept_parsers():
+    gc.collect()
+    return sum(isinstance(each, rpc.ReceiveParser) for each in gc.get_objects())
+
+
+def test_a_parser_that_fails_ends_its_call_with_that_error(proxy, open_session):
+    def parse(_data, _address):
+        raise ValueError("a mistake")
+
+    session = open_session(proxy)
+    call = dataclasses.replace(rpc.heartbeat(1, None), parse=parse)
+
+    def ask():
+        yield session.submit(session.access_point, call)
+
+    with pytest.raises(RmqError, match="a mistake"):
+        session.run(ask()).result()
+
+
+#: A deadline so long that no test's duration matters. gRPC rounds it by up to 1 %.
+LONG_MS = 80_000_000
+
+
+@pytest.mark.parametrize(
+    ("way", "timeout_ms", "seconds"),
+    [
+        ("invoke", None, 80_000),
+        ("invoke", 50_000_000, 50_000),
+        ("submit", None, 80_000),
+        ("submit", 50_000_000, 50_000),
+        ("receive", None, 30_000),  # its polling time and the slack
+        ("receive", 50_000_000, 50_000),
+    ],
+)
+def test_a_call_has_the_deadline_that_it_is_given_or_that_of_the_config(
+    proxy, open_session, monkeypatch, way, timeout_ms, seconds
+):
+    monkeypatch.setattr(channel, "RECEIVE_SLACK_MS", 10_000_000)
+    left: list[float] = []
+
+    def answer(_request, context):
+        left.append(context.time_remaining())
+        return service.HeartbeatResponse(status=OK)
+
+    def answers(_request, context):
+        left.append(context.time_remaining())
+        yield service.ReceiveMessageResponse(status=OK)
+
+    proxy.answers.update(Heartbeat=answer, ReceiveMessage=answers)
+    session = consumer(open_session, proxy, timeout_ms=LONG_MS)
+    place, call = session.access_point, rpc.heartbeat(1, None)
+
+    def ask():
+        yield session.submit(place, call, timeout_ms)
+
+    if way == "invoke":
+        session.invoke(place, call, timeout_ms)
+    elif way == "submit":
+        session.run(ask()).result()
+    else:
+        (queue, *_) = session.in_caller(lambda via: session.route("orders", via))
+        receive = rpc.receive_message(
+            queue, group="billing", batch_size=1, polling_ms=20_000_000
+        )
+        receive_now(session, place, receive, timeout_ms)
+    assert 0.99 * seconds < left[0] < 1.01 * seconds
+
+
+def test_new_subscriptions_are_stated(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open([])
+    session.subscribe({"payments": Filter("a > 1", is_sql=True), "all": Filter()})
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    subscriptions = proxy.telemetry[1].settings.subscription.subscriptions
+    assert [
+        (each.topic.name, each.expression.type, each.expression.expression)
+        for each in subscriptions
+    ] == [("payments", pb.FilterType.SQL, "a > 1"), ("all", pb.FilterType.TAG, "*")]
+    assert session.topics == ("payments", "all")
+
+
+@pytest.mark.parametrize(
+    ("client_type", "attempts"), [(PRODUCER, 3), (PUSH_CONSUMER, 17)]
+)
+def test_before_a_proxy_has_answered_its_usual_settings_count(
+    proxy, open_session, client_type, attempts
+):
+    session = open_session(proxy, client_type=client_type)
+    assert session.settings.retry.max_attempts == attempts
+
+
+def test_a_client_id_names_the_host(proxy, open_session, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "box")
+    assert open_session(proxy).client_id.startswith(f"box@{os.getpid()}@")
+
+
+def test_a_server_is_ready_or_says_why_not(proxy, open_session):
+    proxy.settings = None
+    session = consumer(open_session, proxy)
+    session.start()
+    waiting = session.run(session.ready(session.access_point))
+    wait_until(lambda: proxy.telemetry)
+    proxy.answers["Telemetry"] = lambda _commands, _context: iter(())
+    proxy.end_streams()
+    with pytest.raises(DisconnectedError) as first:
+        waiting.result(PATIENCE_S)
+    assert str(first.value) == f"{proxy.endpoints} ended the telemetry stream"
+    with pytest.raises(DisconnectedError) as later:
+        session.run(session.ready(session.access_point)).result(PATIENCE_S)
+    assert str(later.value) == f"the telemetry stream to {proxy.endpoints} is lost"
+    assert first.value.address == later.value.address == proxy.endpoints
+
+
+def test_who_waits_for_a_server_is_told_of_the_end(proxy, open_session):
+    proxy.settings = None
+    session = consumer(open_session, proxy)
+    session.start()
+    waiting = session.run(session.ready(session.access_point))
+    wait_until(lambda: proxy.telemetry)
+    session.close()
+    with pytest.raises(DisconnectedError) as failure:
+        waiting.result(PATIENCE_S)
+    assert str(failure.value) == f"the connection to {proxy.endpoints} was closed"
+    assert failure.value.address == proxy.endpoints
+
+
+def test_a_reader_asks_for_routes_and_is_no_client(proxy, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "box")
+    config = ClientConfig(
+        endpoints=(proxy.endpoints,),
+        plaintext=True,
+        timeout_ms=LONG_MS,
+        credentials=Credentials("key", "secret"),
+    )
+    left: list[float] = []
+
+    def answer(request, context):
+        left.append(context.time_remaining())
+        assert request.endpoints == parse_endpoints((proxy.endpoints,)).to_protobuf()
+        return proxy.route(request.topic.name, queues=2)
+
+    proxy.answers["QueryRoute"] = answer
+    with ProxyReader(config) as reader:
+        queues = reader.route("orders")
+    assert [str(each.queue) for each in queues] == [
+        "orders@broker-a:0",
+        "orders@broker-a:1",
+    ]
+    assert 79_000 < left[0] < 81_000
+    ((method, _, metadata),) = proxy.requests
+    assert method == "QueryRoute"
+    assert metadata["x-mq-client-id"].startswith(f"box@{os.getpid()}@")
+    assert metadata["authorization"].startswith("MQv2-HMAC-SHA1 Credential=key,")
+
+
 def test_a_route_is_asked_for_once(proxy, open_session):
     session = open_session(proxy)
+    session.forget_route("orders")
     for _ in range(2):
         queues = session.in_caller(lambda via: session.route("orders", via))
         assert [each.queue.queue_id for each in queues] == [0, 1, 2, 3]
