@@ -86,10 +86,10 @@ def _check_pair(options: TlsOptions) -> None:
             options.cert_file or "", options.key_file, options.key_password or ""
         )
     except OSError as error:
-        reason = getattr(error, "reason", None) or "not in PEM form"
+        code = getattr(error, "reason", None)
+        reason = code.replace("_", " ").lower() if code else "not in PEM form"
         raise ConfigError(
-            f"TLS certificate {options.cert_file} cannot be used:"
-            f" {reason.replace('_', ' ').lower()}"
+            f"TLS certificate {options.cert_file} cannot be used: {reason}"
         ) from error
 
 

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from rmqcli.proxy.io_thread import io_thread
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -75,3 +75,26 @@ def test_answers_for_a_closed_event_loop_of_the_program_are_no_errors(
         assert again.result(PATIENCE_S) == b"answer"
     assert [each.getMessage() for each in caplog.records] == []
     del unanswered
+
+
+def test_all_clients_share_a_thread_that_does_not_keep_the_process_alive():
+    assert io_thread() is io_thread()
+    (thread,) = [each for each in threading.enumerate() if each.name == "rmq-proxy"]
+    assert thread.daemon
+
+
+def test_the_thread_goes_on_after_a_mistake_and_tells_it(caplog):
+    thread = io_thread()
+    found = threading.Event()
+
+    def fail():
+        raise ValueError("a mistake")
+
+    thread.post(fail)
+    thread.post(lambda: thread.call_later(1, found.set))
+    wait_until(found.is_set)
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage().startswith("the proxy thread continues after an error")
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "a mistake"

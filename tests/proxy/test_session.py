@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import hashlib
 import hmac
+import logging
 import os
 import re
 import threading
@@ -126,7 +127,8 @@ def test_a_killed_proxy_is_found_again_and_told_the_settings(proxy, open_session
     assert heartbeat(session) is True
 
 
-def test_reconnect_opens_the_stream_on_a_new_connection(proxy, open_session):
+def test_reconnect_opens_the_stream_on_a_new_connection(proxy, open_session, caplog):
+    caplog.set_level(logging.INFO, "rmqcli")
     peers = []
 
     def answer(_request, context):
@@ -143,6 +145,10 @@ def test_reconnect_opens_the_stream_on_a_new_connection(proxy, open_session):
     wait_until(lambda: proxy.streams_opened >= 2)
     heartbeat(session)
     assert len(set(peers)) == 2
+    assert (
+        f"proxy failed address={proxy.endpoints} error=the telemetry stream to"
+        f" {proxy.endpoints} was replaced"
+    ) in [each.getMessage() for each in caplog.records]
 
 
 def test_a_stack_trace_is_sent_when_it_is_asked_for(proxy, open_session):

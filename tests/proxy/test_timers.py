@@ -6,6 +6,7 @@ The intervals are seconds to minutes, and a few milliseconds here.
 from __future__ import annotations
 
 import logging
+import random
 
 import grpc
 import pytest
@@ -19,6 +20,8 @@ from rmqcli.proxy import telemetry
 from rmqcli.proxy.endpoints import endpoints_of, parse_endpoints
 from rmqcli.proxy.rpc import ProxyQueue
 from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter
+from rmqcli.testing import ManualClock
+from rmqcli.transport import backoff
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.scripted import OK, ScriptedProxy, status
@@ -123,16 +126,31 @@ def test_three_heartbeats_without_an_answer_replace_the_connection(
     consumer()
     another(proxy, "Heartbeat")
     lose()
-    if not is_replaced:
-        lose()
     if is_replaced:
         wait_until(lambda: proxy.streams_opened == 2)
+        unanswered = 2  # too few: the count began again
+    lose()
     assert proxy.streams_opened == (2 if is_replaced else 1)
-    times = 1 if is_replaced else 2
     is_back = f"proxy {proxy.endpoints} is back; continuing"
-    wait_until(lambda: len(logged(caplog, is_back)) == times)
+    wait_until(lambda: len(logged(caplog, is_back)) == 2)
     gone = logged(caplog, f"connection to proxy {proxy.endpoints} is lost; retrying")
-    assert gone == logged(caplog, is_back) == [logging.WARNING] * times
+    assert gone == logged(caplog, is_back) == [logging.WARNING] * 2
+
+
+def test_the_first_heartbeats_are_counted_as_all_others(proxy, consumer, monkeypatch):
+    lost = [1, 2]
+
+    def answer(request, context):
+        if lost:
+            lost.pop()
+            down(request, context)
+        return service.HeartbeatResponse(status=OK)
+
+    proxy.answers["Heartbeat"] = answer
+    monkeypatch.setattr(telemetry, "HEARTBEAT_MS", 5)
+    consumer()
+    another(proxy, "Heartbeat", 5)
+    assert proxy.streams_opened == 1
 
 
 def test_a_refused_heartbeat_is_no_lost_connection(
@@ -160,6 +178,52 @@ def test_a_proxy_that_is_slow_to_answer_heartbeats_is_named_as_that(
     consumer()
     text = f"proxy {proxy.endpoints} does not answer; retrying"
     assert wait_until(lambda: logged(caplog, text)) == [logging.WARNING]
+
+
+# --- streams that end ---
+
+
+def test_a_stream_that_ends_soon_each_time_is_news_once(
+    proxy, consumer, monkeypatch, caplog
+):
+    """One that has lasted for 10 s shows that the proxy works: its end is news."""
+    caplog.set_level(logging.INFO, "rmqcli")
+    monkeypatch.setattr(backoff, "FIRST_MS", 1)
+    clock = ManualClock()
+    lost = f"connection to proxy {proxy.endpoints} is lost; retrying"
+    back = f"proxy {proxy.endpoints} is back; continuing"
+    consumer(clock=clock)
+    lasted_ms = (0, 0, 9_999, 10_000, 0)
+    for number, each in enumerate(lasted_ms, 1):
+        clock.advance(each)
+        proxy.end_streams()
+        wait_until(lambda: len(logged(caplog, back)) == number)  # noqa: B023  # now
+    news, no_news = logging.WARNING, logging.INFO
+    levels = [news, no_news, no_news, news, no_news]
+    assert logged(caplog, lost) == logged(caplog, back) == levels
+
+
+@pytest.mark.parametrize(
+    ("lasted_ms", "delays_ms"),
+    [(9_999, [100, 200, 400, 800]), (10_000, [100, 100, 100, 100])],
+)
+def test_streams_that_end_soon_are_opened_after_longer_and_longer_pauses(
+    proxy, consumer, monkeypatch, lasted_ms, delays_ms
+):
+    class Least(random.Random):
+        def randint(self, a, b):
+            delays.append((a, b))
+            return 0
+
+    delays: list[tuple[int, int]] = []
+    clock = ManualClock()
+    consumer(clock=clock, rng=Least())
+    for number in range(1, 5):
+        clock.advance(lasted_ms)
+        proxy.end_streams()
+        wait_until(lambda: proxy.streams_opened > number)  # noqa: B023  # now
+        wait_until(lambda: len(proxy.telemetry) > number)  # noqa: B023  # now
+    assert delays == [(each, 2 * each) for each in delays_ms]
 
 
 # --- routes ---

@@ -51,8 +51,15 @@ class ScriptedProxy:
     `telemetry` lists the commands that clients sent.
     """
 
-    def __init__(self, *, tls: tuple[bytes, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tls: tuple[bytes, bytes] | None = None,
+        clients_from: bytes | None = None,
+    ) -> None:
         self._tls = tls
+        #: the CA that must have signed the certificate of a client
+        self._clients_from = clients_from
         self.requests: list[tuple[str, Any, dict[str, str]]] = []
         self.telemetry: list[service.TelemetryCommand] = []
         self.streams_opened = 0
@@ -101,7 +108,11 @@ class ScriptedProxy:
             self.port = self._server.add_insecure_port(address)
         else:
             key, chain = self._tls
-            credentials = grpc.ssl_server_credentials([(key, chain)])
+            credentials = grpc.ssl_server_credentials(
+                [(key, chain)],
+                self._clients_from,
+                require_client_auth=self._clients_from is not None,
+            )
             self.port = self._server.add_secure_port(address, credentials)
         self._server.start()
 

@@ -50,5 +50,7 @@ authorityKeyIdentifier=keyid" -cert ca.pem -out "$1.pem"
 
 leaf local localhost "subjectAltName=DNS:localhost,IP:127.0.0.1"
 leaf elsewhere broker.example "subjectAltName=DNS:broker.example"
+leaf wildcard other.example "subjectAltName=IP:127.0.0.2,DNS:*.example,DNS:b"
+leaf unnamed proxy.example "keyUsage=digitalSignature"  # only in its subject
 leaf client client "extendedKeyUsage=clientAuth"
 openssl ec -in client.key -aes128 -passout pass:canary-password -out client-locked.key
