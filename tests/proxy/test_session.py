@@ -209,15 +209,12 @@ def test_a_flood_of_commands_is_ignored_and_logged_once(
     [(True, pb.Code.OK), (False, pb.Code.FAILED_TO_CONSUME_MESSAGE)],
 )
 def test_a_message_is_verified(proxy, open_session, is_consumed, code):
+    def verify(message, done):
+        found = message.body, message.broker_name, str(message.endpoints)
+        done(is_consumed and found == (b"x", "", proxy.endpoints))
+
     session = open_session(
-        proxy,
-        client_type=PUSH_CONSUMER,
-        group="billing",
-        on_verify=lambda message, done: done(
-            is_consumed
-            and (message.body, message.broker_name) == (b"x", "")
-            and message.endpoints == session.access_point
-        ),
+        proxy, client_type=PUSH_CONSUMER, group="billing", on_verify=verify
     )
     session.open([])
     command = service.TelemetryCommand()
