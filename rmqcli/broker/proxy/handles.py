@@ -88,7 +88,7 @@ _RENEW_STEPS_MS: Final = (
 )
 #: The most messages that are renewed at once; others become visible again unless they
 #: are acknowledged in time.
-_RENEWED_MAX: Final = 200_000
+RENEWED_MAX: Final = 200_000
 #: The most entries of one call that are processed concurrently.
 _ENTRIES_AT_ONCE: Final = 256
 
@@ -417,7 +417,7 @@ class Handles:
         reconsume_times: int,
     ) -> None:
         """Keep a message invisible from now on while the client lives."""
-        if self._count >= _RENEWED_MAX:
+        if self._count >= RENEWED_MAX:
             logger.warning(
                 "message not renewed group=%s: %d messages are already being renewed",
                 group,

@@ -191,7 +191,7 @@ class Receiving:
             )
         if caller.left_ms is None:
             raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the call has no deadline")
-        polling_ms = self._polling_ms(caller, request, settings, caller.left_ms)
+        held_ms = polling_ms(request, settings, caller.version, caller.left_ms)
         topic, group = request.message_queue.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
@@ -204,36 +204,12 @@ class Receiving:
             topic=topic,
             group=group,
             subscription=subscription_of(topic, request.filter_expression),
-            polling_ms=polling_ms,
+            polling_ms=held_ms,
             invisible_ms=invisible_ms,
             is_fifo=settings.subscription.fifo,
             attempts_max=settings.backoff_policy.max_attempts,
             left_ms=caller.left_ms,
             is_lite=settings.client_type == ClientType.LITE_PUSH_CONSUMER,
-        )
-
-    def _polling_ms(
-        self,
-        caller: Caller,
-        request: ReceiveMessageRequest,
-        settings: Settings,
-        left_ms: int,
-    ) -> int:
-        """Return how long the broker may hold the request. Raises ProxyError."""
-        if request.HasField("long_polling_timeout"):
-            asked_ms = duration_ms(request.long_polling_timeout)
-        else:
-            asked_ms = left_ms - duration_ms(settings.request_timeout) // 2
-        polling_ms = min(max(asked_ms, _POLLING_MS_MIN), POLLING_MS_MAX)
-        if polling_ms <= left_ms:
-            return polling_ms
-        if left_ms >= _POLLING_MS_MIN:
-            return left_ms
-        is_old = not caller.version or caller.version < _POLLING_TIME_SINCE
-        raise ProxyError(
-            Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME,
-            "The deadline time remaining is not enough for polling, please check "
-            "network condition",
         )
 
     # --- the POP ---
@@ -378,6 +354,30 @@ class Receiving:
             return
         for each in done.result():
             self._give_back(caller, plan, each)
+
+
+def polling_ms(
+    request: ReceiveMessageRequest, settings: Settings, version: str, left_ms: int
+) -> int:
+    """Return how long the broker may hold the request. Raises ProxyError.
+
+    `version` is that of the client, and `left_ms` the time until the call's deadline.
+    """
+    if request.HasField("long_polling_timeout"):
+        asked_ms = duration_ms(request.long_polling_timeout)
+    else:
+        asked_ms = left_ms - duration_ms(settings.request_timeout) // 2
+    held_ms = min(max(asked_ms, _POLLING_MS_MIN), POLLING_MS_MAX)
+    if left_ms >= _POLLING_MS_MIN:
+        return min(held_ms, left_ms)
+    # A client of an old version, or of none, does not know the newer code.
+    raise ProxyError(
+        Code.BAD_REQUEST
+        if version < _POLLING_TIME_SINCE
+        else Code.ILLEGAL_POLLING_TIME,
+        "The deadline time remaining is not enough for polling, please check "
+        "network condition",
+    )
 
 
 def read_answer(

@@ -8,6 +8,8 @@ import threading
 import grpc
 import pytest
 
+from rmqcli.broker.proxy.receiving import polling_ms
+from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
@@ -16,6 +18,7 @@ from tests.kit.proxy.raw_client import (
     code_of,
     consumer_settings,
     message,
+    ms,
     resource,
 )
 from tests.kit.waiting import wait_until
@@ -228,6 +231,38 @@ def test_a_broker_holds_a_receive_for_a_time_within_bounds(
     client.receive("G", "T", polling_ms=polling_ms, timeout_s=timeout_s)
     (pop,) = pops.requests
     assert least_ms <= int(pop.command.ext_fields["pollTime"]) <= most_ms
+
+
+SETTINGS = d.Settings(request_timeout=ms(d.Settings().request_timeout, 6_000))
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "asked_ms", "held_ms"),
+    [
+        *((5_000, 5_000, 5_000), (5_000, 20_000, 5_000), (19_999, 20_000, 19_999)),
+        *((20_001, 30_000, 20_000), (60_000, 1, 5_000), (5_000, 0, 5_000)),
+        # Without a time, half of the time that a request may take is left for the rest.
+        *((10_000, None, 7_000), (7_999, None, 5_000), (30_000, None, 20_000)),
+    ],
+)
+def test_a_receive_is_not_held_beyond_its_deadline(left_ms, asked_ms, held_ms):
+    request = s.ReceiveMessageRequest()
+    if asked_ms is not None:
+        request.long_polling_timeout.FromMilliseconds(asked_ms)
+    assert polling_ms(request, SETTINGS, "5.1.2", left_ms) == held_ms
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        *(("", d.Code.BAD_REQUEST), ("5.0.2", d.Code.BAD_REQUEST)),
+        *((each, d.Code.ILLEGAL_POLLING_TIME) for each in ("5.0.3", "5.1.2")),
+    ],
+)
+def test_too_short_a_deadline_has_a_code_that_the_client_knows(version, code):
+    with pytest.raises(ProxyError) as refused:
+        polling_ms(s.ReceiveMessageRequest(), SETTINGS, version, 4_999)
+    assert refused.value.code == code
 
 
 def test_a_message_for_a_client_that_went_away_comes_back(cluster, client, connect):
