@@ -137,7 +137,7 @@ def test_a_broker_that_was_killed_goes_on_where_it_was(tmp_path):
         stage = PopStage(program.line())
         for step in (
             Send("a b c d e"),
-            pop("a b c d", maxMsgNums=4, invisibleTime=3_000),
+            pop("a b c d", maxMsgNums=4, invisibleTime=60_000),
             Ack("a"),
             Change("b", 60_000),
             BatchAck("d"),
@@ -150,6 +150,7 @@ def test_a_broker_that_was_killed_goes_on_where_it_was(tmp_path):
         stage.client = WireClient(program.line())
         for step in (
             pop("e"),
+            Change("c", 1_000),
             pop("c1", until=True),
             Ack("c"),
             Ack("e"),

@@ -30,30 +30,56 @@ def test_a_consumer_gets_the_settings_of_its_group(cluster, client):
     subscription = answer.subscription
     assert answer.client_type == d.ClientType.SIMPLE_CONSUMER
     assert answer.backoff_policy.max_attempts == 3
-    steps = [
-        each.ToMilliseconds() for each in answer.backoff_policy.customized_backoff.next
-    ]
-    assert steps == [
-        *(1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000),
-        *(360_000, 420_000, 480_000, 540_000, 600_000, 1_200_000, 1_800_000),
-        *(3_600_000, 7_200_000),
-    ]
     assert (subscription.fifo, subscription.receive_batch_size) == (True, 32)
     assert subscription.long_polling_timeout.ToMilliseconds() == 20_000
     assert subscription.group.name == "G"
+    assert subscription.lite_subscription_quota == 2_000
+    assert subscription.max_lite_topic_size == 64
     assert not answer.metric.on
 
 
-def test_a_group_may_back_off_exponentially(cluster, client):
-    policy = {
-        "type": "EXPONENTIAL",
-        "exponentialRetryPolicy": {"initial": 100, "max": 900, "multiplier": 3},
-    }
-    cluster.create_group("G", raw={"groupRetryPolicy": policy})
+@pytest.mark.parametrize(
+    ("policy", "initial_ms", "max_ms", "multiplier"),
+    [
+        ({"initial": 100, "max": 900, "multiplier": 3}, 100, 900, 3),
+        ({}, 5_000, 7_200_000, 2),
+        (None, 5_000, 7_200_000, 2),
+        ({"initial": -1, "max": 1 << 40, "multiplier": "3"}, 5_000, 7_200_000, 2),
+        ({"initial": 0, "max": (1 << 40) - 1, "multiplier": 0}, 0, (1 << 40) - 1, 0),
+    ],
+)
+def test_a_group_may_back_off_exponentially(
+    cluster, client, policy, initial_ms, max_ms, multiplier
+):
+    """What is missing or cannot be used has RocketMQ's default."""
+    given = {"type": "EXPONENTIAL", "exponentialRetryPolicy": policy}
+    cluster.create_group("G", raw={"groupRetryPolicy": given})
     answer = client.telemetry(consumer_settings("G", "T")).answer.settings
     backoff = answer.backoff_policy.exponential_backoff
     found = backoff.initial.ToMilliseconds(), backoff.max.ToMilliseconds()
-    assert (*found, backoff.multiplier) == (100, 900, 3)
+    assert (*found, backoff.multiplier) == (initial_ms, max_ms, multiplier)
+
+
+STEPS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
+STEPS_MS = [each * 1_000 for each in STEPS_S]
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps_ms"),
+    [
+        (None, STEPS_MS),
+        ({"customizedRetryPolicy": {"next": [100, 200]}}, [100, 200]),
+        ({"customizedRetryPolicy": {"next": [-1, 1 << 40, "5", 7]}}, [0, 0, 0, 7]),
+        ({"customizedRetryPolicy": {"next": []}}, STEPS_MS),
+        ({"customizedRetryPolicy": [100]}, STEPS_MS),
+        ("customized", STEPS_MS),
+    ],
+)
+def test_a_group_may_have_delays_of_its_own(cluster, client, policy, steps_ms):
+    cluster.create_group("G", raw={"groupRetryPolicy": policy})
+    answer = client.telemetry(consumer_settings("G", "T")).answer.settings
+    steps = answer.backoff_policy.customized_backoff.next
+    assert [each.ToMilliseconds() for each in steps] == steps_ms
 
 
 def test_a_producer_gets_limits(client):
