@@ -44,7 +44,7 @@ class Scene:
             self.client.heartbeat("G")
 
     def sent(self, count):
-        wait_until(lambda: self._rule.seen >= count)
+        wait_until(lambda: len(self._rule.requests) >= count)
         return [
             (int(fields["offset"]), int(fields["invisibleTime"]))
             for fields in (each.command.ext_fields for each in self._rule.requests)
