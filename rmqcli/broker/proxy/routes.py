@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEPT_MS: Final = 1_000
-_KEPT_MAX: Final = 10_000
+KEPT_MAX: Final = 10_000
 _MASK64: Final = (1 << 64) - 1
 
 UNSPECIFIED: Final = "UNSPECIFIED"
@@ -102,7 +102,7 @@ class _Kept(Generic[T]):
         return found[1]
 
     def put(self, key: str, value: T) -> None:
-        if len(self._values) >= _KEPT_MAX:
+        if len(self._values) >= KEPT_MAX:
             self._values.clear()
         self._values[key] = (self._clock.monotonic_ms(), value)
 
