@@ -91,8 +91,8 @@ class BatchConsumeQueue:
         size_bytes: int,
         tags_code: int,
         *,
-        count: int = 1,
-        store_timestamp_ms: int = 0,
+        count: int,
+        store_timestamp_ms: int,
     ) -> None:
         """Append an entry for a record of `count` messages."""
         self._data += _UNIT.pack(

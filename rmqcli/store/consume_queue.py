@@ -97,8 +97,8 @@ class ConsumeQueue:
         size_bytes: int,
         tags_code: int,
         *,
-        count: int = 1,
-        store_timestamp_ms: int = 0,  # of batch queues' entries
+        count: int,
+        store_timestamp_ms: int,  # of batch queues' entries
     ) -> None:
         """Append an entry for each of the record's `count` messages."""
         self._tail += _UNIT.pack(commit_log_offset, size_bytes, tags_code) * count

@@ -106,6 +106,23 @@ def test_what_points_behind_an_offset_is_forgotten_and_slots_counted_anew(
     assert [again.find(n, **ALL) for n in range(6, 11)] == [[]] * 5
 
 
+def test_slots_of_all_pages_are_written_after_some_items_were_forgotten(
+    tmp_path, opened
+):
+    """On disk, those of forgotten items would hide what is before them in the slot."""
+    path = str(tmp_path / "i")
+    file = create(path, 3_000, opened)
+    file.add([(slot, n, START_MS) for n, slot in enumerate((5, 1_500, 2_999), start=1)])
+    file.add([(slot, 9, START_MS) for slot in (3_005, 4_500, 5_999)])
+    file.write_out()
+    file = GrowingIndexFile(path, opened)
+    file.forget_from(9)
+    file.add([(7, 9, START_MS)])
+    file.write_out()
+    again = IndexFile(path, opened)
+    assert [again.find(n, **ALL) for n in (5, 1_500, 2_999, 7)] == [[1], [2], [3], [9]]
+
+
 def test_a_hash_of_0_is_kept_and_a_negative_one_ends_what_is_kept(tmp_path, opened):
     path = str(tmp_path / "i")
     file = create(path, 4, opened)

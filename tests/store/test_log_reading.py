@@ -108,6 +108,38 @@ def test_an_offset_inside_a_record_is_not_a_message(folder, at, value):
     kill(store)
 
 
+def test_of_a_log_that_is_cut_short_only_whole_records_are_read(folder):
+    store = DiskStore(folder, TINY)
+    fill(store, 3, queues=1)
+    units = list(store.units("orders", 0, 0, 3))
+    last = units[2].commit_log_offset
+    os.truncate(folder / "commitlog" / ("0" * 20), last + units[2].size_bytes - 1)
+    assert len(stored(store.read_units(units))) == 2
+    assert store.message_at(last) is None
+    assert store.read(last, units[2].size_bytes) is None
+    part = store.read(last, units[2].size_bytes - 1)
+    assert part is not None
+    assert store.read(last, 8) == part[:8]
+    kill(store)
+
+
+def test_bytes_are_read_only_within_the_log_and_one_file(folder):
+    store = DiskStore(folder, TINY)
+    fill(store, 100, queues=1)
+    start, end = store.log_bounds()
+    file_bytes = TINY.commit_log_file_bytes
+    assert end > file_bytes
+    for at, size, is_read in (
+        *((start, 1, True), (start - 1, 1, False), (start, 0, False)),
+        *((end - 1, 1, True), (end - 1, 2, False), (end, 1, False)),
+        (file_bytes - 1, 1, True),
+        (file_bytes - 1, 2, False),
+    ):
+        found = store.read(at, size)
+        assert (found is not None and len(found) == size) == is_read, (at, size)
+    kill(store)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "[::1]:1"])
 def test_store_times_are_read_for_hosts_of_both_families(folder, host):
     store = DiskStore(folder, TINY)
@@ -318,7 +350,7 @@ def test_a_queue_that_waits_for_its_files_takes_no_more_than_200_000_entries(fol
     store = DiskStore(folder, TINY)
     queue = store._queues.make(("orders", 0))
     for _ in range(200_000):
-        queue.add(0, 100, 0)
+        queue.add(0, 100, 0, count=1, store_timestamp_ms=0)
     store.append([message(0)], tags_codes=[0])
     with pytest.raises(StoreFullError, match="200001 entries are only in memory"):
         store.append([message(1)], tags_codes=[0])

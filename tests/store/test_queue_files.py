@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -25,6 +26,10 @@ def entry(number):
     return number * 100, 100, number - 7
 
 
+def add(queue, *entry):
+    queue.add(*entry, count=1, store_timestamp_ms=0)
+
+
 def found(queue, start=0, count=10**6):
     return [tuple(unit) for unit in queue.units(start, count)]
 
@@ -42,7 +47,7 @@ def test_a_queue_is_the_list_of_its_entries_whatever_is_written_cut_or_read(
         what = rng.random()
         if what < 0.5:
             for _ in range(rng.choice((1, 3, 12))):
-                queue.add(*entry(len(expected)))
+                add(queue, *entry(len(expected)))
                 expected.append(entry(len(expected)))
         elif what < 0.75:
             queue.write_out()
@@ -82,7 +87,7 @@ def test_a_queue_is_the_list_of_its_entries_whatever_is_written_cut_or_read(
 def test_what_readers_ask_for_most_stays_in_memory_and_the_rest_in_files(tmp_path):
     queue = queue_in(tmp_path / "q", units=5_000)
     for number in range(14_000):
-        queue.add(*entry(number))
+        add(queue, *entry(number))
         if number % 1_000 == 999:
             queue.write_out()
     for start in (0, 4_999, 5_000, 7_599, 7_600, 10_799, 10_800, 13_990):
@@ -101,7 +106,7 @@ def test_a_queue_that_begins_late_is_found_again_at_its_first_entry(tmp_path, fi
     queue.start_at(first)
     assert (queue.min_offset, queue.max_offset, queue.last()) == (first, first, None)
     for number in range(first, first + 3):
-        queue.add(*entry(number))
+        add(queue, *entry(number))
     assert found(queue, first) == [entry(number) for number in range(first, first + 3)]
     queue.write_out()
     again = queue_in(tmp_path / "q")
@@ -115,7 +120,7 @@ def test_a_queue_that_begins_late_is_found_again_at_its_first_entry(tmp_path, fi
 def test_a_queue_of_fillers_alone_has_no_last_entry(tmp_path):
     queue = queue_in(tmp_path / "q")
     queue.start_at(4)
-    queue.add(*entry(4))
+    add(queue, *entry(4))
     queue.write_out()
     queue.cut(4)
     again = queue_in(tmp_path / "q")
@@ -127,7 +132,7 @@ def test_a_queue_of_fillers_alone_has_no_last_entry(tmp_path):
 def test_files_whose_entries_are_all_gone_are_deleted(tmp_path, low, left):
     queue = queue_in(tmp_path / "q")
     for number in range(45):
-        queue.add(*entry(number))
+        add(queue, *entry(number))
     queue.write_out()
     queue.min_offset = low
     queue.delete_before_min()
@@ -146,7 +151,7 @@ def test_a_hole_of_zeros_is_before_no_message(tmp_path, log_offset, bound):
     """
     queue = queue_in(tmp_path / "q")
     for number in range(9):
-        queue.add(*entry(number))
+        add(queue, *entry(number))
     queue.write_out()
     (path,) = (tmp_path / "q").iterdir()
     data = bytearray(path.read_bytes())
@@ -160,8 +165,8 @@ def test_a_hole_of_zeros_is_before_no_message(tmp_path, log_offset, bound):
 def test_an_entry_of_the_log_s_first_message_is_no_filler(tmp_path):
     queue = queue_in(tmp_path / "q")
     queue.start_at(3)
-    queue.add(0, 100, 65)
-    queue.add(100, 100, 65)
+    add(queue, 0, 100, 65)
+    add(queue, 100, 100, 65)
     queue.write_out()
     assert [queue_in(tmp_path / "q").lower_bound(at) for at in (0, 1, 100, 101)] == [
         *(3, 4, 4, 5),
@@ -171,15 +176,15 @@ def test_an_entry_of_the_log_s_first_message_is_no_filler(tmp_path):
 def test_a_reader_follows_a_queue_that_was_deleted_and_began_anew(tmp_path):
     queue = queue_in(tmp_path / "q")
     for number in range(25):
-        queue.add(*entry(number))
+        add(queue, *entry(number))
     queue.write_out()
     reader = queue_in(tmp_path / "q", writable=False)
-    reader.add(*entry(25))  # an entry that the reader found in the log
+    add(reader, *entry(25))  # an entry that the reader found in the log
     assert len(found(reader)) == 26
     for path in (tmp_path / "q").iterdir():
         path.unlink()
     anew = queue_in(tmp_path / "q")
-    anew.add(*entry(3))
+    add(anew, *entry(3))
     anew.write_out()
     reader.close()
     reader.refresh()
@@ -228,3 +233,15 @@ def test_the_error_of_one_queue_s_sync_is_raised_after_the_others_were_synced(tm
     for topic in topics[1:]:
         (folder / topic).rename(tmp_path / topic)
     table.sync()  # only the one that failed is left
+
+
+def test_of_a_file_that_is_cut_short_only_whole_entries_are_read(tmp_path):
+    queue = queue_in(tmp_path / "q")
+    for number in range(3):
+        add(queue, *entry(number))
+    queue.write_out()
+    reader = queue_in(tmp_path / "q", writable=False)
+    os.truncate(tmp_path / "q" / ("0" * 20), 2 * 20 + 19)
+    assert found(reader) == [entry(0), entry(1)]
+    assert reader.entry(1) == entry(1)
+    assert reader.entry(2) is None

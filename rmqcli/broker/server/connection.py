@@ -178,16 +178,13 @@ class ClientConnection:
             self.rest = own
 
     def write(self, data: bytes, *, now_ms: int) -> None:
-        """Queue one frame."""
+        """Queue one frame, and after it those that were held back for it."""
         if not self.out:
             self.progress_ms = now_ms
-        self.out.append(data)
-        self.out_bytes += len(data)
-        if self.held_back:
-            held, self.held_back = self.held_back, []
-            for late in held:
-                self.out.append(late)
-                self.out_bytes += len(late)
+        frames, self.held_back = [data, *self.held_back], []
+        for frame in frames:
+            self.out.append(frame)
+            self.out_bytes += len(frame)
 
     def send(self, *, now_ms: int) -> None:
         """Send what the socket accepts. Raises OSError when the connection is lost."""

@@ -199,6 +199,26 @@ def test_a_table_that_is_not_an_object_is_an_error() -> None:
         opened(TextFiles({TOPICS: "[]"}))
 
 
+def test_entries_that_are_null_are_none_and_the_others_are_loaded() -> None:
+    """As Java reads them. A key is the name of an entry that does not repeat it."""
+    files = TextFiles(
+        {
+            TOPICS: '{"topicConfigTable":{"a":null,"b":{"perm":4}}}',
+            GROUPS: '{"subscriptionGroupTable":{"g":null,"h":{"retryMaxTimes":3}}}',
+            OFFSETS: '{"offsetTable":{"a@g":null,"b@h":{0:null,1:5,-1:6,2:-7,3:8}}}',
+        }
+    )
+    driver, _ = opened(files)
+    assert driver.broker.topics.get("a") is None
+    assert driver.broker.topics.get("b") == TopicConfig(topic_name="b", perm=4)
+    assert driver.broker.groups.get("g") is None
+    found = driver.broker.groups.get("h")
+    assert found is not None
+    assert (found.group_name, found.retry_max_times) == ("h", 3)
+    offsets = [driver.broker.offsets.query("h", "b", each) for each in range(4)]
+    assert offsets == [None, 5, None, 8]
+
+
 def test_forbidden_topics_survive_a_restart() -> None:
     files = TextFiles({})
     driver, persistence = opened(files)

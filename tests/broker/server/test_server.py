@@ -78,19 +78,23 @@ def test_answers_come_in_the_order_of_the_requests(running):
     assert answers[7].body == b"7"
 
 
-def test_a_oneway_request_is_not_answered(running):
+def test_a_oneway_request_is_not_answered(running, failures):
     with running.connect() as client:
         client.send(ECHO, flag=ONEWAY)
         client.send(BOOM, flag=ONEWAY)
         assert client.ask(ECHO, body=b"x").body == b"x"
+    failures.clear()
 
 
-def test_an_exception_in_a_core_is_answered_with_1_and_logged(running, caplog):
+def test_an_exception_in_a_core_is_answered_with_1_and_logged(
+    running, caplog, failures
+):
     with running.connect() as client:
         failed = client.ask(BOOM)
         assert (failed.code, failed.remark) == (1, "ValueError: a bug")
         assert client.ask(ECHO).code == 0
     assert "request failed core=broker-a code=2" in caplog.text
+    failures.clear()
 
 
 def test_a_binary_request_reaches_the_core_as_such(running):
@@ -316,7 +320,7 @@ def test_close_leaves_no_thread_and_no_socket(start):
         running.server.call(lambda: None)
 
 
-def test_an_exception_in_a_callback_does_not_end_the_thread(running, caplog):
+def test_an_exception_in_a_callback_does_not_end_the_thread(running, caplog, failures):
     def fail(_now):
         raise ValueError("a bug")
 
@@ -324,6 +328,7 @@ def test_an_exception_in_a_callback_does_not_end_the_thread(running, caplog):
     with running.connect() as client:
         assert client.ask(ECHO).code == 0
     assert "turn failed thread=rmq-broker-io" in caplog.text
+    failures.clear()
 
 
 def test_a_call_raises_the_error_of_its_function(running):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from rmqcli.broker.state import order_info
 from rmqcli.clock import Now
+from rmqcli.wire.bodies.pop import ConsumerOrderInfo
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from tests.broker.driving import need
@@ -80,6 +83,24 @@ def test_messages_of_other_tags_are_passed_in_order():
     ack(driver, batch[1])
 
     assert driver.broker.offsets.query("g", "T", 0) == 4
+
+
+def test_a_stored_batch_without_times_of_its_own_is_acknowledged():
+    driver = driver_with_topic()
+    put(driver, "A", "B")
+    first, _ = handles(pop(driver, order=True))
+    infos = driver.broker.order_infos
+    (queues,) = infos.body().table.values()
+    bare = dataclasses.replace(
+        queues[0], invisible_time=None, offset_next_visible_time=None
+    )
+    infos.load(ConsumerOrderInfo(table={"T@g": {0: bare}}), driver.now)
+
+    assert ack(driver, first) == 0
+
+    assert driver.broker.offsets.query("g", "T", 0) == 1
+    assert bodies(pop(driver, order=True)) == []
+    assert bodies(pop(driver, order=True, invisible_time=0)) == ["B"]
 
 
 def test_the_oldest_batches_are_forgotten_when_there_are_too_many(monkeypatch):
