@@ -28,7 +28,7 @@ from rmqcli.api.positions import (
 )
 from rmqcli.api.runner import ClientRunner, run_task
 from rmqcli.clock import Deadline
-from rmqcli.errors import BrokerError, RmqError
+from rmqcli.errors import DeniedError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     AtGroup,
@@ -38,7 +38,6 @@ from rmqcli.position import (
 )
 from rmqcli.tasks import All, Request, start
 from rmqcli.units import counted
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Part, Pending, Task
 
 T = TypeVar("T")
-
-_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +324,10 @@ def _is_missing(
         + [Request(at, get_all_consumer_offset()) for at in targets]
     )
     for connection in answers[: len(targets)]:
-        if isinstance(connection, BrokerError) and connection.code == _NOT_SUPPORTED:
-            continue  # a store folder that is read without its broker has no members
+        if isinstance(connection, DeniedError):
+            # A store folder that is read without its broker has no members. A running
+            # broker, which has refused, has settings of each group with members.
+            continue
         if connection is not None:  # the group is online, or the broker did not answer
             return False
     return not any(

@@ -101,6 +101,17 @@ def test_lag_is_what_java_told(rmq, folder, version):
         assert queue["state"] == state
 
 
+def test_a_group_that_is_mistyped_as_a_position_is_named(rmq, folder):
+    """It was taken for one that has committed nothing."""
+    tail = ["tail", "g_orders", "--store", folder, "-o", "jsonl", "--to", "latest"]
+    rmq(*tail, "--from", "group:g_pull")
+    out, err = rmq(*tail, "--from", "group:g_pul", expect=3)
+    assert (out, json.loads(err)["error"]["message"]) == (
+        "",
+        "group g_pul does not exist",
+    )
+
+
 def test_members_are_unknown_and_that_is_no_error(rmq, folder):
     out, err = rmq("lag", "g_pull", "--store", folder, "-o", "json", "--explain")
     (group,) = json.loads(out)

@@ -42,7 +42,6 @@ from rmqcli.position import (
 )
 from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted, format_duration
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription
 
 if TYPE_CHECKING:
@@ -304,9 +303,7 @@ def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -
             for address in addresses
         ]
     for outcome in client.gather(pendings):
-        if isinstance(outcome, BrokerError) and (
-            outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        ):
+        if isinstance(outcome, BrokerError):
             raise explain_sql(outcome)
 
 
