@@ -8,7 +8,16 @@ import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.cli.main import run
-from rmqcli.errors import BrokerError, NotFoundError, RefusedError, UsageError
+from rmqcli.errors import (
+    BrokerError,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    UsageError,
+)
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.recall_handle import RecallHandle, encode_recall_handle
 
 HOUR_MS = 3_600_000
 
@@ -82,3 +91,70 @@ def test_a_broker_that_does_not_recall_says_so_and_the_message_still_waits(start
         with pytest.raises(BrokerError, match="operation is forbidden"):
             admin.apply_recall(planned)
         assert waiting(admin) == ["stays"]
+
+
+def test_a_broker_that_accepts_and_goes_on_is_found_out(start):
+    cluster = start()
+    sent = send(cluster, "stays", delay_ms=HOUR_MS)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_recall(sent.msg_id, topic="orders")
+        accepted = faults.answer(0, ext_fields={"msgId": sent.msg_id})
+        cluster.faults.next(accepted, code=RequestCode.RECALL_MESSAGE)
+        with pytest.raises(PartialError) as caught:
+            admin.apply_recall(planned)
+    assert caught.value.message == (
+        f"broker-a accepted the recall, but the message {sent.msg_id} still waits"
+    )
+
+
+def test_whether_a_message_waits_is_not_known_without_its_broker(start):
+    cluster = start()
+    sent = send(cluster, "stays", delay_ms=HOUR_MS)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        handle = admin.plan_recall(sent.msg_id, topic="orders").recall_handle
+        cluster.faults.add(faults.answer(1, "busy"), code=RequestCode.PULL_MESSAGE)
+        for ref, topic in ((sent.msg_id, "orders"), (handle, None)):
+            with pytest.raises(PartialError) as caught:
+                admin.plan_recall(ref, topic=topic)
+            assert caught.value.message.startswith(
+                "whether the message waits on broker-a is not known: "
+            )
+
+
+def test_a_handle_of_a_broker_that_is_gone_names_it(start):
+    cluster = start()
+    handle = encode_recall_handle(
+        RecallHandle(
+            topic="orders", broker_name="broker-z", timestamp_ms="1", message_id="AB"
+        )
+    )
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(NotFoundError, match="broker broker-z does not exist"),
+    ):
+        admin.plan_recall(handle)
+
+
+def test_of_two_copies_one_must_be_chosen(rmq_cluster_factory):
+    """A producer that got no answer has sent the message to another broker, too."""
+    cluster = rmq_cluster_factory(
+        brokers=2, queues=1, settings={"recall_message_enable": True}
+    )
+    cluster.create_topic("orders")
+    cluster.faults.next(
+        faults.disconnect(is_handled=True), code=RequestCode.SEND_MESSAGE_V2
+    )
+    sent = send(cluster, "twice", delay_ms=HOUR_MS)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert waiting(admin) == ["twice", "twice"]
+        with pytest.raises(UsageError, match="2 copies of message") as caught:
+            admin.plan_recall(sent.msg_id, topic="orders")
+        handles = caught.value.hint.partition(": ")[2].split(", ")
+        planned = admin.plan_recall(handles[0])
+        assert planned.message.queue.broker_name == "broker-a"
+        admin.apply_recall(planned)
+        left = admin.plan_recall(sent.msg_id, topic="orders")
+    assert (left.recall_handle, left.message.queue.broker_name) == (
+        handles[1],
+        "broker-b",
+    )

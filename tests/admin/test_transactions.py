@@ -7,7 +7,11 @@ import json
 import pytest
 
 from rmqcli import Admin, LocalTransactionState, Producer, ProducerMessage
+from rmqcli.admin import transactions
+from rmqcli.admin.transactions import open_transactions_of
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -117,3 +121,82 @@ def test_the_command_shows_them_and_says_what_it_could_not_read(start, capsys):
     assert "none" in capsys.readouterr().out  # no producer is connected any more
     cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
     assert run(do) == 6
+
+
+# --- several brokers, and what they do not tell ---
+
+
+@pytest.fixture
+def pair(rmq_cluster_factory):
+    """Two brokers with two open transactions each, and one that has ended."""
+    cluster = rmq_cluster_factory(
+        brokers=2, queues=1, settings={"transaction_check_interval_ms": 3_600_000}
+    )
+    cluster.create_topic("orders")
+    with shop(cluster) as producer, Admin(namesrv=cluster.namesrv) as admin:
+        for body in ("1", "2", "3", "4"):  # brokers take turns
+            send(producer, body, UNKNOWN)
+        for body in ("5", "6"):
+            send(producer, body, COMMIT)
+        wait_until(lambda: admin.open_transactions("orders").count == 4)
+    return cluster
+
+
+def test_the_oldest_transactions_of_all_brokers_come_first(pair):
+    with Admin(namesrv=pair.namesrv) as admin:
+        found = admin.open_transactions("orders")
+        assert keys(found) == ["1", "2", "3", "4"]
+        brokers = [each.queue.broker_name for each in found.transactions]
+        assert brokers[0] == brokers[2] != brokers[1] == brokers[3]
+        assert [each.queue.queue_id for each in found.transactions] == [0] * 4
+        some = admin.open_transactions("orders", limit=3)
+        assert (keys(some), some.count, some.scanned) == (["1", "2", "3"], 4, 6)
+
+
+def test_a_broker_that_is_not_read_is_named_and_none_at_all_is_an_error(pair):
+    refused = faults.answer(16, "no permission")
+    pair.faults.add(refused, code=RequestCode.GET_MIN_OFFSET, broker="broker-b")
+    with Admin(namesrv=pair.namesrv) as admin:
+        found = admin.open_transactions("orders")
+        assert (found.count, list(found.errors)) == (2, ["broker-b"])
+        assert {each.queue.broker_name for each in found.transactions} == {"broker-a"}
+        pair.faults.add(refused, code=RequestCode.GET_MIN_OFFSET)
+        found = admin.open_transactions("orders")
+    assert (found.count, list(found.errors)) == (0, ["broker-a", "broker-b"])
+
+
+def test_what_a_broker_does_not_tell_of_a_transaction_is_unknown(pair):
+    refused = faults.answer(16, "no permission")
+    for code in (
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    ):
+        pair.faults.add(refused, code=code, broker="broker-b")
+    with Admin(namesrv=pair.namesrv) as admin:
+        found = admin.open_transactions("orders").transactions
+    told = {e.queue.broker_name: (e.checks_max, e.producers) for e in found}
+    assert told == {"broker-a": (15, ()), "broker-b": (None, None)}
+
+
+def test_no_more_half_messages_are_read_than_wanted(pair, monkeypatch):
+    address = pair.broker("broker-a").address
+    with Client(ClientConfig(namesrv=(pair.namesrv,))) as client:
+
+        def read(scanned_max):
+            return open_transactions_of(
+                client, "broker-a", address, scanned_max=scanned_max
+            )
+
+        found = read(3)
+        assert (found.count, found.scanned, found.errors) == (2, 3, {})
+        found = read(1)
+        assert (found.count, found.scanned) == (1, 1)
+        assert str(found.errors["broker-a"]) == (
+            "broker-a has 3 half messages to look at; the 2 newest were not read"
+        )
+        monkeypatch.setattr(transactions, "SCANNED_MAX", 0)
+        found = read(3)
+        assert found.count == 0
+        assert str(found.errors["broker-a"]).startswith(
+            "broker-a has 1 records of ended transactions, more than the 0"
+        )
