@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.brokers import ThreadPoolQueue, addresses_of_host, list_brokers
+from rmqcli.admin.brokers import (
+    BrokerRow,
+    ThreadPoolQueue,
+    addresses_of_host,
+    list_brokers,
+)
 from rmqcli.api.client import Client
 from rmqcli.cli.broker import broker_row
 from rmqcli.config import ClientConfig
@@ -141,6 +146,52 @@ def test_a_broker_of_4_x_says_why_its_slaves_are_not_known(rmq_cluster_factory):
     assert (master.slaves, master.slaves_in_sync) == (None, None)
     assert master.slaves_reason == "RocketMQ 4.9.7 does not report its slaves"
     assert slave.behind_bytes == 0  # both report where their logs end
+
+
+def test_each_value_has_its_place():
+    master, slave = brokers_saying(
+        {
+            "brokerVersionDesc": "V4_9_7",
+            "putTps": "10.5 11 12",
+            "getTransferredTps": "20.5 21 22",
+            "commitLogDiskRatio": "0.25",
+            "consumeQueueDiskRatio": "0.5",
+            "bootTimestamp": "1700000000001",
+            "earliestMessageTimeStamp": "1700000000002",
+            "pageCacheLockTimeMills": "0",
+            "sendThreadPoolQueueSize": "0",
+            "sendThreadPoolQueueCapacity": "1",
+            "pullThreadPoolQueueSize": "2",
+            "pullThreadPoolQueueCapacity": "100000",
+            "pullThreadPoolQueueHeadWaitTimeMills": "0",
+            "dispatchBehindBytes": "0",
+        }
+    )
+    assert master == BrokerRow(
+        cluster="C",
+        broker_name="b-a",
+        broker_id=0,
+        address=master.address,
+        version="4.9.7",
+        in_tps=10.5,
+        out_tps=20.5,
+        commit_log_disk_ratio=0.25,
+        consume_queue_disk_ratio=0.5,
+        boot_timestamp_ms=1_700_000_000_001,
+        earliest_message_ms=1_700_000_000_002,
+        page_cache_lock_ms=0,
+        send_queue=ThreadPoolQueue(size=0, capacity=1),
+        pull_queue=ThreadPoolQueue(size=2, capacity=100_000, head_wait_ms=0),
+        dispatch_behind_bytes=0,
+        slaves_reason=master.slaves_reason,
+    )
+    assert slave == BrokerRow(
+        cluster="C",
+        broker_name="b-a",
+        broker_id=1,
+        address=slave.address,
+        error=slave.error,
+    )
 
 
 def test_the_queues_of_thread_pools_are_read():

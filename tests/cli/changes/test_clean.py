@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 
 from rmqcli import Admin
+from rmqcli.admin.clean import (
+    apply_clean_expired,
+    apply_clean_unused,
+    plan_clean_expired,
+    plan_clean_unused,
+)
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
+from rmqcli.errors import DeniedError
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 
 CLEAN_EXPIRED, CLEAN_UNUSED = 306, 316
 
@@ -100,3 +108,134 @@ def test_the_library_does_the_same(cluster):
             ("orders", 1, "removed")
         ]
         assert admin.clean_unused_topics() == []
+
+
+def steps_of(steps):
+    return [(s.broker_name, s.topic, s.queue_id, s.result) for s in steps]
+
+
+STATS = RequestCode.GET_TOPIC_STATS_INFO
+REFUSED = faults.answer(16, "no permission")
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        yield client
+
+
+def plan_expired(client):
+    return plan_clean_expired(client, client.masters())
+
+
+def clean_expired(client):
+    return apply_clean_expired(client, plan_expired(client))
+
+
+def plan_unused(client):
+    return plan_clean_unused(client, client.masters())
+
+
+def clean_unused(client):
+    return apply_clean_unused(client, client.masters(), plan_unused(client))
+
+
+def errors_of(steps):
+    return [str(each.error) for each in steps if each.result == "failed"]
+
+
+def test_a_broker_whose_queues_are_not_known_is_left_alone(cluster, client):
+    told = cluster.faults.observe(code=CLEAN_EXPIRED)
+    cluster.faults.add(REFUSED, code=STATS, broker="broker-a", topic="orders")
+    (step,) = plan_expired(client)
+    assert steps_of([step]) == [("broker-a", None, None, "failed")]
+    assert step.server == "broker-a"
+    assert step.address == cluster.broker("broker-a").address
+    assert isinstance(step.error, DeniedError)
+    assert told.seen == 0
+
+
+def test_a_topic_that_was_deleted_in_between_hides_no_other(cluster, client):
+    gone = faults.answer(17, "no topic")
+    cluster.faults.add(gone, code=STATS, topic="TBW102")
+    steps = plan_expired(client)
+    assert steps_of(steps) == [("broker-a", "orders", 1, "planned")]
+    assert steps[0].max_offset == 2
+    cluster.faults.add(gone, code=STATS, topic="orders")
+    assert plan_expired(client) == []
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_was_cleaned_is_unknown_if_the_broker_does_not_show_it(
+    cluster, client, is_refused
+):
+    if is_refused:
+        cluster.faults.add(faults.answer(1, "read only"), code=CLEAN_EXPIRED)
+    cluster.faults.add(REFUSED, code=STATS, topic="orders", broker="broker-a", nth=2)
+    (said,) = errors_of(clean_expired(client))
+    assert "was told to clean up, but whether it did is not known: " in said
+    assert ("read only" in said) == is_refused
+
+
+def test_a_broker_that_refuses_to_clean_up_says_why(cluster, client):
+    cluster.faults.add(faults.answer(1, "read only"), code=CLEAN_EXPIRED)
+    (said,) = errors_of(clean_expired(client))
+    assert "read only" in said
+    assert bounds(cluster, 1) == (2, 2)
+
+
+@pytest.fixture
+def leftover(cluster):
+    """On broker-a, billing has read queues 0 and 1 of a topic that is gone."""
+    cluster.create_group("billing")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        for queue_id in (0, 1):
+            call = update_consumer_offset(
+                "billing", "orders", queue_id, commit_offset=1
+            )
+            client.invoke(cluster.broker().address, call)
+    cluster.broker().state.topics.delete("orders")
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET]
+)
+def test_a_broker_that_does_not_tell_its_topics_or_offsets_is_not_told(
+    leftover, client, code
+):
+    leftover.faults.add(REFUSED, code=code, broker="broker-a")
+    told = leftover.faults.observe(code=CLEAN_UNUSED)
+    (step,) = plan_unused(client)
+    assert steps_of([step]) == [("broker-a", None, None, "failed")]
+    (said,) = errors_of(clean_unused(client))
+    assert "no permission" in said
+    assert [each.broker for each in told.requests] == ["broker-b"]
+
+
+def test_unused_queues_are_planned_and_those_that_stay_are_named(leftover, client):
+    steps = plan_unused(client)
+    assert steps_of(steps) == [
+        ("broker-a", "orders", 0, "planned"),
+        ("broker-a", "orders", 1, "planned"),
+    ]
+    assert [each.max_offset for each in steps] == [None, None]
+    leftover.faults.next(faults.answer(0), code=CLEAN_UNUSED, broker="broker-a")
+    assert errors_of(clean_unused(client)) == [
+        f"broker-a confirmed the clean-up, but still has queue {n} of orders"
+        for n in (0, 1)
+    ]
+    leftover.faults.next(
+        faults.answer(1, "read only"), code=CLEAN_UNUSED, broker="broker-a"
+    )
+    said = errors_of(clean_unused(client))
+    assert ["read only" in each for each in said] == [True, True]
+    assert [each.result for each in clean_unused(client)] == ["removed"] * 2
+
+
+def test_a_broker_that_is_told_for_nothing_and_refuses_is_named(cluster, client):
+    refused = faults.answer(1, "read only")
+    cluster.faults.add(refused, code=CLEAN_UNUSED, broker="broker-b")
+    (step,) = clean_unused(client)
+    assert steps_of([step]) == [("broker-b", None, None, "failed")]
+    assert "read only" in str(step.error)

@@ -7,9 +7,13 @@ import json
 import pytest
 
 from rmqcli import Admin
+from rmqcli.admin.kv import apply_kv, kv_values, plan_kv
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
-from rmqcli.errors import ConfigError
+from rmqcli.config import ClientConfig
+from rmqcli.errors import ConfigError, DeniedError
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 
 PUT_KV = 100
 
@@ -77,3 +81,80 @@ def test_a_key_that_would_not_be_kept_as_it_is_is_refused(cluster):
         assert [each.result for each in admin.put_kv("NS", "k", "v")] == ["changed"]
         assert admin.kv_values("NS")[0].values == {"k": "v"}
         assert [each.result for each in admin.delete_kv("NS", "k")] == ["deleted"]
+
+
+GET_KV = 101
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown", "new", "said"),
+    [
+        (faults.answer(0), None, None, "has another value of k afterwards"),
+        (
+            faults.answer(0),
+            faults.answer(1, "busy"),
+            None,
+            "did not show it afterwards",
+        ),
+        (faults.answer(1, "read only"), None, None, "read only"),
+        (
+            faults.answer(0),
+            faults.answer(0, ext_fields={"value": "w"}),
+            "w",
+            "has another value of k afterwards",
+        ),
+    ],
+)
+def test_a_value_that_is_not_there_afterwards_is_a_failure(
+    cluster, stored, shown, new, said
+):
+    cluster.faults.add(stored, code=PUT_KV)
+    if shown is not None:
+        cluster.faults.add(shown, code=GET_KV, nth=2)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        (step,) = apply_kv(client, plan_kv(client, "NS", "k", "v"))
+    assert (step.server, step.namespace, step.key) == (cluster.namesrv, "NS", "k")
+    assert (step.old, step.new, step.result) == (None, new, "failed")
+    assert said in str(step.error)
+
+
+def test_what_is_as_wanted_is_not_written_again(cluster):
+    written = cluster.faults.observe(code=PUT_KV)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        (step,) = plan_kv(client, "NS", "k", "v")
+        assert (step.old, step.new, step.result) == (None, "v", "planned")
+        (step,) = apply_kv(client, [step])
+        assert (step.old, step.new, step.result) == (None, "v", "changed")
+        (step,) = plan_kv(client, "NS", "k", "v")
+        assert (step.old, step.new, step.result) == ("v", "v", "unchanged")
+        assert apply_kv(client, [step]) == [step]
+        (step,) = apply_kv(client, plan_kv(client, "NS", "k", None))
+        assert (step.old, step.new, step.result) == ("v", None, "deleted")
+    assert written.seen == 1
+
+
+def test_without_any_name_server_the_first_error_is_raised(cluster):
+    refused = faults.answer(16, "no permission")
+    cluster.faults.add(refused, code=GET_KV)
+    cluster.faults.add(refused, code=RequestCode.GET_KVLIST_BY_NAMESPACE)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        with pytest.raises(DeniedError):
+            plan_kv(client, "NS", "k", "v")
+        with pytest.raises(DeniedError):
+            kv_values(client, "NS")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value", "what"),
+    [
+        ("", "k", "v", "namespace ''"),
+        ("NS", "a\tb", "v", r"key 'a\\tb'"),
+        ("NS", "k", "", "value ''"),
+    ],
+)
+def test_a_text_that_would_not_be_kept_is_named(cluster, namespace, key, value, what):
+    with (
+        Client(ClientConfig(namesrv=(cluster.namesrv,))) as client,
+        pytest.raises(ConfigError, match=f"the {what} is empty or has a control"),
+    ):
+        plan_kv(client, namespace, key, value)
