@@ -6,9 +6,12 @@ import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.broker.cluster.seeding import Seed
-from rmqcli.errors import NotFoundError, UnsupportedError
+from rmqcli.errors import DeniedError, NotFoundError, UnsupportedError
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
+from tests.broker.wire_client import WireClient
 from tests.kit.waiting import wait_until
 
 
@@ -82,3 +85,98 @@ def test_a_broker_that_does_not_answer_is_named(start):
         assert list(admin.producers().errors) == ["broker-b"]
         with pytest.raises(NotFoundError):
             admin.producers("never")
+
+
+# --- several brokers, some of which do not tell ---
+
+
+@pytest.fixture
+def pair(start):
+    """Two brokers with 40 and 3 messages of senders that are gone."""
+    cluster = start(brokers=2)
+    cluster.send("orders", ["x"] * 40, broker="broker-a")
+    cluster.send("orders", ["x"] * 3, broker="broker-b")
+    return cluster
+
+
+def senders(found):
+    return [(e.broker_name, e.client_id, e.messages) for e in found.producers]
+
+
+def test_the_newest_messages_of_each_queue_are_read(pair):
+    with Admin(namesrv=pair.namesrv) as admin:
+        found = admin.producers("orders")
+        assert admin.producers("other").messages_read == 0
+    assert senders(found) == [("broker-a", None, 32), ("broker-b", None, 3)]
+    assert (found.messages_read, found.errors) == (35, {})
+
+
+@pytest.mark.parametrize(
+    ("code", "rows"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, ["broker-a"]),
+        (RequestCode.PULL_MESSAGE, ["broker-a"]),
+        (RequestCode.GET_ALL_PRODUCER_INFO, ["broker-a", "broker-b"]),
+        (RequestCode.GET_BROKER_RUNTIME_INFO, ["broker-a", "broker-b"]),
+    ],
+)
+def test_what_one_broker_does_not_tell_leaves_its_rows_out_and_names_it(
+    pair, code, rows
+):
+    pair.faults.add(faults.answer(16, "no"), code=code, broker="broker-b")
+    with Admin(namesrv=pair.namesrv) as admin:
+        found = admin.producers("orders")
+    assert [each.broker_name for each in found.producers] == rows
+    assert list(found.errors) == ["broker-b"]
+    assert isinstance(found.errors["broker-b"], DeniedError)
+
+
+def test_an_old_broker_that_does_not_tell_a_group_is_named(start):
+    cluster = start("4.6.0", brokers=2)
+    refused = faults.answer(16, "no")
+    code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    cluster.faults.add(refused, code=code, broker="broker-b")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.producers(group="shop")
+        assert (found.producers, list(found.errors)) == ([], ["broker-b"])
+        assert sorted(admin.producers().errors) == ["broker-a", "broker-b"]
+
+
+def test_the_senders_of_one_group_are_those_whose_messages_say_so(start):
+    """Only messages of transactions name the group of their producer."""
+    cluster = start()
+    one = Seed(body=b"a", properties={"PGROUP": "shop"})
+    cluster.send("orders", [one])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (row,) = admin.producers("orders", group="shop").producers
+        assert (row.group, row.messages) == ("shop", 1)
+        assert admin.producers("orders", group="audit").producers == []
+
+
+def test_the_group_of_all_clients_is_shown_only_where_there_is_no_other(start):
+    """Java's clients are in it besides their own, on the same connection."""
+    cluster = start()
+
+    def connect(client_id, *groups):
+        client = WireClient(cluster.broker().address)
+        producers = tuple(ProducerData(group_name=each) for each in groups)
+        beat = HeartbeatData(client_id=client_id, producers=producers)
+        answer = client.ask(RequestCode.HEART_BEAT, body=encode_body(beat))
+        assert answer.code == 0
+        return client
+
+    inner = "CLIENT_INNER_PRODUCER"
+    clients = [
+        connect("c1", "shop", inner),
+        connect("c2", inner),
+        connect("c3", "audit"),
+    ]
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.producers()
+    for client in clients:
+        client.sock.close()
+    assert [(each.group, each.client_id) for each in found.producers] == [
+        (inner, "c2"),
+        ("audit", "c3"),
+        ("shop", "c1"),
+    ]

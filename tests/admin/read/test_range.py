@@ -145,6 +145,52 @@ def test_a_broker_that_recovers_is_read_to_the_end() -> None:
     assert offsets == list(range(200))
 
 
+def test_trouble_and_recovery_of_a_queue_are_told_once() -> None:
+    def busy_twice(_queue: int, offset: int, turn: int) -> dict[str, object] | None:
+        is_busy = turn < 4 or 20 < turn < 24
+        return {"code": 2, "remark": "[BUSY]"} if is_busy else None
+
+    told: list[str] = []
+    options = ReadOptions(
+        on_trouble=lambda queue, error: told.append(f"{queue} {type(error).__name__}"),
+        on_recovery=lambda queue: told.append(f"{queue} is back"),
+    )
+    broker = ScriptedBroker({0: 400}, batch=8, override=busy_twice)
+    with cluster(broker) as client:
+        offsets, missing = read(client, 400, options)
+    assert (offsets, missing) == (list(range(400)), [])
+    assert told == ["T@b-a:0 BusyError", "T@b-a:0 is back"] * 2
+
+
+def test_reading_ends_early_when_the_time_is_over() -> None:
+    left = [1_000, 1_000, 0]
+    broker = ScriptedBroker({0: 1_000_000})
+    options = ReadOptions(left_ms=lambda: left.pop(0) if len(left) > 1 else left[0])
+    with cluster(broker) as client:
+        reader = RangeReader(client, [OffsetRange(queue(), 0, 1_000_000)], options)
+        chunks = list(reader)
+    assert reader.abandoned == {}
+    assert reader.position(queue()) == (chunks[-1].end if chunks else 0) < 1_000_000
+
+
+def test_a_range_without_messages_sends_nothing() -> None:
+    broker = ScriptedBroker({0: 10})
+    with cluster(broker) as client:
+        assert list(RangeReader(client, [OffsetRange(queue(), 5, 5)])) == []
+        with pytest.raises(ValueError, match="duplicate queue"):
+            RangeReader(client, [OffsetRange(queue(), 0, n) for n in (1, 2)])
+    assert broker.pulls == 0
+
+
+def test_no_more_is_pulled_than_the_range_has() -> None:
+    """So the answer has nothing that is thrown away."""
+    broker = ScriptedBroker({0: 1_000})
+    with cluster(broker) as client:
+        reader = RangeReader(client, [OffsetRange(queue(), 3, 13)])
+        bodies = [chunk.body for chunk in reader]
+    assert [offset for body in bodies for offset in offsets_of(body)] == [*range(3, 13)]
+
+
 def test_a_refusal_ends_the_reading_at_once() -> None:
     denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
     broker = ScriptedBroker({0: 100}, override=lambda *_: denied)
