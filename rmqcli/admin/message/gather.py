@@ -31,6 +31,7 @@ from rmqcli.admin.message.outcome import (
     GroupEvidence,
     GroupVerdict,
     Holder,
+    MovedBack,
     judge,
 )
 from rmqcli.admin.message.pending import (
@@ -190,11 +191,28 @@ class _Reading:
             here = identity_of(self._client.route(self._queue.topic))
             for name, seen in evidence.items():
                 seen.moved_by = _moved_by(backups, name, self._message, here)
+                seen.moved_back = self._moved_back(backups, name, here)
         self._outcome.groups = [
             judge(self._message, seen, min_offset=min_offset)
             for seen in evidence.values()
         ]
         return self._outcome
+
+    def _moved_back(
+        self, backups: Iterable[Backup], group: str, here: ClusterIdentity
+    ) -> MovedBack | None:
+        """Return the last reset that moved `group` back to the message or before it."""
+        queue, offset = self._queue, self._message.queue_offset
+        found = None
+        for backup in backups:
+            is_of_group = (backup.group, backup.topic) == (group, queue.topic)
+            if not is_of_group or not is_same_cluster(backup.cluster, here):
+                continue
+            target, committed = backup.targets.get(queue), backup.committed.get(queue)
+            if target is not None and target <= offset < (committed or 0):
+                at_ms = backup.created_ms + self._ahead_ms
+                found = MovedBack(f"backup {backup.backup_id}", at_ms)
+        return found
 
     def _pending(self) -> PendingOutcome | None:
         """Say what became of a message that is, or was, not for consumers yet."""

@@ -12,7 +12,7 @@ message out. What speaks against a verdict makes it `unknown`, with the reason.
 | in_flight | a member has pulled it and it is not committed, or POP has handed it out and it is not acknowledged |
 | filtered | the tags or the SQL expression of the subscription do not select it |
 | in_retry | a copy waits in a retry topic, or for its delay |
-| dead | a copy is in the group's dead-letter topic |
+| dead | a copy is in the group's dead-letter topic, and nothing shows that the group gets, or got, the message once more; no offset would show that it did |
 | delayed, half, rolled_back, recalled | no consumer gets it, or not yet; see `pending` |
 | broadcast | members keep their offsets themselves |
 | unknown | as `reason` says |
@@ -24,7 +24,7 @@ in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +44,8 @@ BEGINNING_MS: Final = 60_000
 #: The most messages that one request of orderly POP hands out.
 _POP_BATCH_MAX: Final = 32
 _MEMBERS_NAMED_MAX: Final = 3
+#: Clocks of brokers, and of this machine, may differ by so much.
+SAME_TIME_MS: Final = 60_000
 #: A member that is idle pulls again when the broker has held its request for so long.
 _PULLS_EVERY_MS: Final = 45_000
 _SAME_CLOCK_MS: Final = 2_000
@@ -53,6 +55,9 @@ _NO_RECORD: Final = (
 )
 _AGAIN: Final = (
     "the group's offset is not past it: it was moved back since, or moves just now"
+)
+_AFTER_DEATH: Final = (
+    "a delivery since then, as after a reset back over it, would have left no record"
 )
 _LATER_FILTER: Final = (
     "the members' subscription is newer than the message, and they may have had another"
@@ -143,6 +148,18 @@ class Holder:
     committed: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MovedBack:
+    """A reset that moved a group back over a message, as a backup tells it.
+
+    The backup, which `name` names, shows that it was asked for, not that it was done.
+    `at_ms` is by the clock of the message's broker.
+    """
+
+    name: str
+    at_ms: int
+
+
 @dataclass(slots=True, kw_only=True)
 class GroupEvidence:
     """All that was read about one group and one message.
@@ -174,6 +191,9 @@ class GroupEvidence:
     no_selection: str | None = None
     #: names the backup of a reset that moved the group over the message
     moved_by: str | None = None
+    #: the last reset that moved the group back to the message or before it, and when,
+    #: by the clock of the message's broker
+    moved_back: MovedBack | None = None
 
 
 def judge(
@@ -181,6 +201,8 @@ def judge(
 ) -> GroupVerdict:
     """Return what became of `message`; `min_offset` is the first of its queue."""
     found = _by_copies(seen)
+    if found is not None and found.verdict is MessageVerdict.DEAD:
+        return _once_more(message, seen, found, min_offset) or found
     if found is not None:
         return found
     connection = seen.connection
@@ -226,6 +248,7 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
                 group=seen.group,
                 verdict=MessageVerdict.DEAD,
                 evidence="a copy is in the dead-letter topic",
+                reason=_AFTER_DEATH,
                 attempt=letter.message.reconsume_times or None,
                 attempts_max=attempts_max,
                 where=letter.place,
@@ -264,6 +287,56 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
         attempt=attempt,
         attempts_max=attempts_max,
         where=last.place,
+    )
+
+
+def _once_more(
+    message: PulledMessage,
+    seen: GroupEvidence,
+    dead: GroupVerdict,
+    min_offset: int | None,
+) -> GroupVerdict | None:
+    """Judge a message with a dead letter that the group gets, or got, once more.
+
+    As after a reset back over it. Returns None if nothing shows that.
+    """
+    letter = max((c for c in seen.copies if c.kind == "dead"), key=_age)
+    died_ms = letter.message.store_timestamp_ms
+    died = f"{dead.evidence} since {format_rfc3339(died_ms)}"
+    delivery, committed = seen.delivery, seen.committed
+    if delivery is not None and delivery.popped_ms > died_ms:
+        again = _handed_out(message, seen, delivery)
+        return replace(
+            again,
+            evidence=f"{died}; {again.evidence}",
+            where=letter.place,
+            attempt=None,
+        )
+    if seen.no_offset is not None or committed is None:
+        return None
+    at = f"committed offset {committed}, message at {message.queue_offset}"
+    if committed > message.queue_offset:
+        moved = seen.moved_back
+        if moved is None or moved.at_ms < died_ms - SAME_TIME_MS:
+            return None
+        return _unknown(
+            seen,
+            "a reset was to move the group back over it, at"
+            f" {format_rfc3339(moved.at_ms)} ({moved.name}); whether the message was"
+            " consumed since is not recorded",
+            f"{died}; {at}",
+        )
+    holder = seen.holder
+    if holder is not None and (holder.committed or 0) > message.queue_offset:
+        return None  # its member is past it, and will commit that
+    again = _not_passed(message, seen, committed, min_offset)
+    if again.verdict is MessageVerdict.WAITING:
+        return replace(again, evidence=f"{died}; {again.evidence}", where=letter.place)
+    return _unknown(
+        seen,
+        "the group's offset is not past it: it was moved back since, or an earlier"
+        f" message holds it{'' if again.reason is None else f'; {again.reason}'}",
+        f"{died}; {again.evidence or at}",
     )
 
 

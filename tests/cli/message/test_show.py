@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqcli import (
+    Admin,
     Consumer,
     ConsumerConfig,
     LocalTransactionState,
@@ -578,7 +579,36 @@ def test_a_message_that_was_given_up_is_dead(cluster, show):
     found = verdict(show(cluster, sent.msg_id))
     assert (found["verdict"], found["attempt"]) == ("dead", 1)
     assert found["where"] == "%DLQ%billing@broker-a:0:0"
+    assert found["reason"] == (
+        "a delivery since then, as after a reset back over it, would have left no"
+        " record"
+    )
     assert verdict(show(cluster, other.msg_id))["verdict"] == "unknown"
+
+
+def test_a_dead_message_that_the_group_was_moved_back_to_is_not_only_dead(
+    cluster, show
+):
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    kill(cluster, "billing", "orders", [sent])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.apply_reset(admin.plan_reset("billing", "orders", to="earliest"))
+    found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "waiting"
+    assert found["evidence"].startswith("a copy is in the dead-letter topic since 20")
+    assert found["evidence"].endswith("Z; committed offset 0, message at 0")
+    assert (found["waiting_before"], found["attempt"]) == (0, None)
+    assert found["where"] == "%DLQ%billing@broker-a:0:0"
+    commit(cluster, "billing", 1)
+    found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert found["evidence"].startswith("a copy is in the dead-letter topic since 20")
+    assert found["evidence"].endswith("Z; committed offset 1, message at 0")
+    assert found["reason"].startswith("a reset was to move the group back over it, at ")
+    assert found["reason"].endswith(
+        "); whether the message was consumed since is not recorded"
+    )
 
 
 def test_a_queue_that_does_not_exist_is_named(cluster, show):
