@@ -223,6 +223,8 @@ class Admin:
             raise UsageError("the Admin is not started: use `with`, or call start")
         if self._is_closed:
             raise UsageError("the Admin is closed")
+        # Brokers and queues come and go while a program keeps an Admin.
+        self._started.renew_old()
         return self._started
 
     # --- lag ---
@@ -241,13 +243,19 @@ class Admin:
     def lags(
         self, groups: Collection[str] = (), *, topics: Collection[str] = ()
     ) -> list[GroupLag]:
-        """Return the lag of the given groups, or of all groups, sorted by name."""
+        """Return the lag of the given groups, or of all groups, sorted by name.
+
+        The queues that a group had on a broker that has left the route within the last
+        week are among its queues, without numbers.
+        """
         from rmqcli.admin.lag.assemble import LagQuery
         from rmqcli.admin.lag.gather import LagGatherer
+        from rmqcli.admin.lag.memory import open_memory
         from rmqcli.admin.lag.model import compute_lag
 
+        client = self._client
         query = LagQuery(groups=tuple(groups), topics=tuple(topics))
-        reading = LagGatherer(self._client, query).read()
+        reading = LagGatherer(client, query, open_memory(client)).read()
         if reading.missing:
             raise not_found("group", reading.missing[0])
         return sorted(map(compute_lag, reading.groups), key=lambda each: each.group)

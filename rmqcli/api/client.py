@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: A route or list of brokers of this age is asked for again, see `Client.renew_old`.
+_RENEWED_AFTER_MS = 30_000  # pollNameServerInterval
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
 #: Requests that every name server answers, and no broker.
@@ -158,6 +160,10 @@ class Client:
         #: must not use the client
         self.on_turn: Callable[[], None] | None = None
         self._cluster_info: ClusterInfo | None = None
+        #: topic (None: the list of brokers) -> when it was asked for, monotonic
+        self._asked_ms: dict[str | None, int] = {}
+        #: those of them that are asked for again when they are next needed
+        self._old: set[str | None] = set()
         #: address -> why it was silent; None: it is asked again, see `ask_silent_once`
         self._silent: dict[str, RmqError] | None = None
         self._peers = Peers(dict(config.address_map))
@@ -365,24 +371,47 @@ class Client:
             )
         return info
 
+    def renew_old(self) -> None:
+        """Ask again for routes and brokers that are 30 s old, when next needed.
+
+        A program that keeps a client open calls this before each thing that it asks.
+        Until then what is known stays: what is under way does not end because its
+        broker is not registered while it restarts.
+        """
+        before_ms = self.clock.monotonic_ms() - _RENEWED_AFTER_MS
+        for each, asked_ms in self._asked_ms.items():
+            if asked_ms <= before_ms:
+                self._old.add(each)
+
+    def _is_known(self, topic: str) -> bool:
+        return topic not in self._old and self.known_routes.get(topic) is not None
+
+    def _note_asked(self, topic: str | None) -> None:
+        self._asked_ms[topic] = self.clock.monotonic_ms()
+        self._old.discard(topic)
+
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Return a topic's route, from the cache unless `refresh`.
 
         Raises NotFoundError for an unknown topic, NoBrokerError without any broker.
         """
-        found = None if refresh else self.known_routes.get(topic)
+        is_known = not refresh and self._is_known(topic)
+        found = self.known_routes.get(topic) if is_known else None
         if found is None:
             found = run_task(self, self.ask_route(topic))
             self.remember(topic, found)
         return found
 
-    def routes(self, topics: Iterable[str]) -> dict[str, TopicRoute | RmqError]:
+    def routes(
+        self, topics: Iterable[str], *, refresh: bool = False
+    ) -> dict[str, TopicRoute | RmqError]:
         """Return the routes of many topics, with errors as values.
 
-        Routes that are not in the cache are requested at the same time.
+        Routes that are not in the cache, or with `refresh` all, are requested at the
+        same time.
         """
         wanted = list(dict.fromkeys(topics))
-        missing = [each for each in wanted if self.known_routes.get(each) is None]
+        missing = [each for each in wanted if refresh or not self._is_known(each)]
         tasks = [self.ask_route(each) for each in missing]
         asked = dict(zip(missing, run_tasks(self, tasks), strict=True))
         for topic, outcome in asked.items():
@@ -398,9 +427,10 @@ class Client:
 
         There is at least one. Raises NoBrokerError when the name server knows none.
         """
-        if self._cluster_info is None or refresh:
+        if self._cluster_info is None or refresh or None in self._old:
             known = self._cluster_info
             self._cluster_info = info = run_task(self, self._ask_cluster_info())
+            self._note_asked(None)
             self._replace_brokers(
                 () if known is None else known.brokers.values(), info.brokers.values()
             )
@@ -485,11 +515,14 @@ class Client:
     def remember(self, topic: str, route: TopicRoute) -> None:
         """Keep a route that was not fetched by `route`."""
         known = self.known_routes.remember(route)
+        self._note_asked(topic)
         self._replace_brokers(() if known is None else known.brokers, route.brokers)
 
     def forget(self, topic: str) -> None:
         """Forget a topic's route, and the brokers that no other route names."""
         known = self.known_routes.forget(topic)
+        self._asked_ms.pop(topic, None)
+        self._old.discard(topic)
         if known is not None:
             self._replace_brokers(known.brokers, ())
 

@@ -349,7 +349,8 @@ class LagGatherer:
             return {}
         topics = {topic for part in parts for _, topic in part.committed}
         topics.update(map(retry_topic, groups), self._query.topics, others)
-        routes = self._client.routes(sorted(topics))
+        # Each round asks again: queues may have been added since the last one.
+        routes = self._client.routes(sorted(topics), refresh=True)
         found = {
             topic: None if isinstance(route, RmqError) else route
             for topic, route in routes.items()

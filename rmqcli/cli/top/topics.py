@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
+from rmqcli.admin.lag.memory import open_memory
 from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.topics import list_topics, show_topic
 from rmqcli.api.calls.stats import get_topic_stats_info
@@ -258,7 +259,7 @@ class TopicQueuesView(View):
         failures = [f"{name}: {e.message}" for name, e in detail.errors.items()]
         if detail.groups:
             query = LagQuery(groups=tuple(detail.groups), topics=(self.topic,))
-            reading = LagGatherer(client, query).read()
+            reading = LagGatherer(client, query, open_memory(client)).read()
             groups = [summary_row(compute_lag(each)) for each in reading.groups]
             groups.sort(key=lambda row: row["group"])
             known = set(detail.errors)
