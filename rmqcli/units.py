@@ -133,3 +133,8 @@ def format_rfc3339(epoch_ms: int) -> str | None:
         return None
     moment = _EPOCH + timedelta(milliseconds=epoch_ms)
     return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def rounded_rate(rate: float) -> float:
+    """Round a rate to 0.1, or below that to two digits, so that slow is not 0."""
+    return round(rate, 1) if abs(rate) >= 0.1 else float(f"{rate:.2g}")

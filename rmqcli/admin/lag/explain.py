@@ -9,7 +9,7 @@ from rmqcli.admin.lag.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HE
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import dlq_topic
-from rmqcli.units import counted, format_duration
+from rmqcli.units import counted, format_duration, rounded_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -195,7 +195,10 @@ def _speed(topic: str, status: ConsumeStatus, client: ClientQueues) -> str | Non
     failed = status.consume_failed_tps or 0
     if not taken_ms and not done and not failed and not status.consume_failed_msgs:
         return None
-    words = f"of {topic} it consumes {round(done, 1):g}/s, fails {round(failed, 1):g}/s"
+    words = (
+        f"of {topic} it consumes {rounded_rate(done):g}/s,"
+        f" fails {rounded_rate(failed):g}/s"
+    )
     if status.consume_failed_msgs:
         words += f" ({status.consume_failed_msgs} in the last hour)"
     if taken_ms:
@@ -203,7 +206,7 @@ def _speed(topic: str, status: ConsumeStatus, client: ClientQueues) -> str | Non
         if client.threads and not client.is_orderly:
             # With batches, one call consumes several messages.
             most = client.threads * 1_000 / taken_ms
-            words += f" (at most {round(most, 1):g} calls/s on all threads)"
+            words += f" (at most {rounded_rate(most):g} calls/s on all threads)"
     return words
 
 

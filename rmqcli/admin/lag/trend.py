@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag.model import GroupState, worst_state
 from rmqcli.engine.queue_lag import LagState
+from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -316,4 +317,4 @@ def _drain_ms(lag: int | None, came: int, done: int, elapsed_ms: int) -> int | N
 
 
 def _rate(count: int, elapsed_ms: int) -> float:
-    return round(count * 1000 / elapsed_ms, 1)
+    return rounded_rate(count * 1000 / elapsed_ms)

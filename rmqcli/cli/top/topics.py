@@ -19,6 +19,7 @@ from rmqcli.cli.top.view import View, ViewKey
 from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import RmqError
+from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -66,7 +67,7 @@ class Rates:
         rate = None
         if known and at_ms > known[0][0]:
             then_ms, before = known[0]
-            rate = round((total - before) * 1_000 / (at_ms - then_ms), 1)
+            rate = rounded_rate((total - before) * 1_000 / (at_ms - then_ms))
         known.append((at_ms, total))
         return rate
 

@@ -225,6 +225,14 @@ def test_rates_and_time_to_drain():
         assert (each.rate_in, each.rate_out, each.drain_ms) == (1.0, 3.0, 30_000)
 
 
+def test_a_rate_of_one_message_in_a_minute_is_not_0():
+    before, after = lag_of((0, 100)), lag_of((1, 102))
+    trend = compare(before, after, elapsed_ms=60_000)
+    for each in (trend.group, trend.queues["T", "broker-a", 0]):
+        assert (each.rate_in, each.rate_out) == (0.033, 0.017)
+        assert each.verdict == "BEHIND"
+
+
 def test_what_is_read_is_drained():
     trend = compare(lag_of((50, 100)), lag_of((100, 100)), elapsed_ms=1000)
     assert (trend.group.drain_ms, trend.queues["T", "broker-a", 0].drain_ms) == (0, 0)
