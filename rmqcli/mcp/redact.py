@@ -3,25 +3,25 @@
 Two kinds of rules: the names of properties whose values are hidden, as globs, and
 regular expressions, of which every match in a body, a key, a tag or another property is
 hidden. A body that is not text cannot be searched: as soon as there is a regular
-expression, it is withheld. Pure, but for `read_rules`.
+expression, it is withheld, as is a text in which the search takes too long.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ConfigError
 from rmqcli.files import read_regular
+from rmqcli.mcp.matcher import REDACTED, Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-REDACTED: Final = "[redacted]"
 _FILE_BYTES_MAX: Final = 1 << 20
 
 
@@ -29,11 +29,20 @@ _FILE_BYTES_MAX: Final = 1 << 20
 class Redaction:
     """Which values are hidden: those of properties, and matches of patterns.
 
-    The names of properties are compared without regard to case.
+    The names of properties are compared without regard to case. Whoever makes rules
+    with patterns closes them: their process runs from the first text on.
     """
 
     properties: tuple[str, ...] = ()
-    patterns: tuple[re.Pattern[str], ...] = ()
+    patterns: tuple[str, ...] = ()
+    _matcher: Matcher = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_matcher", Matcher(self.patterns))
+
+    def close(self) -> None:
+        """End the process that searches. Idempotent; a later text starts another."""
+        self._matcher.close()
 
     def with_more(self, other: Redaction) -> Redaction:
         """Return the rules of both."""
@@ -43,9 +52,7 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return a text in which every match of a pattern is hidden."""
-        for pattern in self.patterns:
-            text = pattern.sub(REDACTED, text)
-        return text
+        return self._matcher.hide(text) if self.patterns and text else text
 
     def property_value(self, name: str, value: str) -> str:
         """Return the value of a property, as far as it may be shown."""
@@ -57,7 +64,7 @@ class Redaction:
 
 def make_rules(properties: Iterable[str], patterns: Iterable[str]) -> Redaction:
     """Compile rules. Raises ConfigError for one that is not a regular expression."""
-    compiled = []
+    checked = []
     for text in patterns:
         try:
             pattern = re.compile(text)
@@ -67,8 +74,8 @@ def make_rules(properties: Iterable[str], patterns: Iterable[str]) -> Redaction:
             ) from error
         if pattern.search("") is not None:
             raise ConfigError(f"{text!r} matches the empty text, so it hides nothing")
-        compiled.append(pattern)
-    return Redaction(tuple(properties), tuple(compiled))
+        checked.append(text)
+    return Redaction(tuple(properties), tuple(checked))
 
 
 def read_rules(path: str | Path) -> Redaction:

@@ -12,6 +12,7 @@ import functools
 import json
 import sys
 import unicodedata
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -86,7 +87,8 @@ def serve(
         async with stdio_server(stdin=stdin) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    anyio.run(run)
+    with closing(box.redaction):
+        anyio.run(run)
 
 
 class _Lines:
