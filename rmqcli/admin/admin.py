@@ -46,7 +46,7 @@ from rmqcli.errors import (
     UnsupportedError,
     UsageError,
 )
-from rmqcli.hint import Hint, Setting
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_topic
@@ -1405,11 +1405,13 @@ class Admin:
         meantime are left out, with a warning in the log. Records that hold no readable
         message are passed to `on_undecodable`, or else left out with an error in the
         log. Raises the error of a queue that cannot be read, or that makes no progress
-        for 30 s.
+        for 30 s, and, without `queues`, PartialError if groups had queues of the topic
+        on a broker that has left the route.
 
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.
         """
+        from rmqcli.admin.lag.memory import check_complete
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.topics import topics_without_tag_filter
@@ -1417,6 +1419,11 @@ class Admin:
 
         check_callback(on_undecodable, "on_undecodable")
         chosen = self.queues(topic) if queues is None else list(queues)
+        if queues is None:
+            left = Hint(
+                "for what is left, pass as queues: ", LibraryCall("Admin.queues")
+            )
+            check_complete(self._client, topic, left)
         start, end = _position(from_), _position(to)
         subscription = parse_subscription(topic, sub_expression)
         ranges = resolve_ranges(self._client, chosen, start, end)

@@ -11,7 +11,7 @@ from rmqcli.admin.lag.model import compute_lag
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
-from rmqcli.errors import NotFoundError, TransportError
+from rmqcli.errors import NotFoundError, PartialError, TransportError
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
 
@@ -105,6 +105,27 @@ def test_a_broker_that_left_is_missed_in_the_lag_of_its_groups(cluster, admin):
         ("broker-a", 1),
         ("broker-b", None),
     ]
+
+
+def test_messages_of_a_topic_are_not_read_as_if_they_were_all(cluster):
+    cluster.create_group("billing")
+    for broker in cluster.brokers:
+        cluster.send("orders", [broker.name], broker=broker.name, queue_id=0)
+        offsets = broker.state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        bodies = sorted(message.body for message in admin.read("orders"))
+        assert bodies == [b"broker-a", b"broker-b"]
+        assert admin.lag("billing").total_lag == 2
+    cluster.broker("broker-b").kill()
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(PartialError) as caught:
+            next(admin.read("orders"))
+        assert caught.value.message == (
+            "groups had queues of orders on broker-b, which is no longer in the route"
+        )
+        (left,) = admin.read("orders", queues=admin.queues("orders"))
+        assert left.body == b"broker-a"
 
 
 def test_each_round_sees_the_queues_of_a_broker_that_does_not_answer(cluster):

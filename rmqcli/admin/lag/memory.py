@@ -128,12 +128,15 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
     return {name: seen for name, seen in departed.items() if name in absent}
 
 
-def check_complete(client: Client, topic: str) -> None:
-    """Raise PartialError if groups had queues of a topic on a broker that has left."""
+def check_complete(client: Client, topic: str, hint: Hint | None = None) -> None:
+    """Raise PartialError if groups had queues of a topic on a broker that has left.
+
+    `hint` says how to get what is left, without one the setting `allow_gaps`.
+    """
     for name in departed_brokers_of(client, [topic]):
         raise PartialError(
             f"groups had queues of {topic} on {name}, which is no longer in the route",
-            hint=Hint("for what is left, use ", Setting("allow_gaps", True)),
+            hint=hint or Hint("for what is left, use ", Setting("allow_gaps", True)),
         )
 
 

@@ -17,6 +17,7 @@ from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Latest
 from rmqcli.spark.extent import extent_of, plan_queue
+from rmqcli.spark.shown_errors import warn
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -74,8 +75,37 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
     resolved = list(all_or_raise(client, found).values())
     return Pinned(
         {each.queue: plan_queue(_checked(each)) for each in resolved},
-        _refusal(options, resolved),
+        _refusal(options, resolved) or departed_error(client, options, queues),
     )
+
+
+def departed_error(
+    client: Client, options: SourceOptions, queues: Iterable[MessageQueue]
+) -> PartialError | None:
+    """The error for a broker of the topics that has left the route; None without one.
+
+    Also None where queues were assigned. With `failOnDataLoss` false it is a warning.
+    A stream that has a checkpoint knows its queues from there.
+    """
+    from rmqcli.admin.lag.memory import departed_brokers_of
+
+    if options.subscription.assigned:
+        return None
+    topics = sorted({queue.topic for queue in queues})
+    for name in departed_brokers_of(client, topics):
+        text = (
+            f"groups had queues of {', '.join(topics)} on {name}, which is no longer in"
+            " the route"
+        )
+        if options.fail_on_data_loss:
+            return PartialError(
+                text,
+                hint="start the broker, or read what is left with"
+                ' .option("failOnDataLoss", "false"); if it was removed for good:'
+                " rmq lag --forget",
+            )
+        warn(text)
+    return None
 
 
 def _refusal(options: SourceOptions, found: Sequence[ResolvedRange]) -> RmqError | None:

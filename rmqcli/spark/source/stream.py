@@ -31,6 +31,7 @@ from rmqcli.spark.source.pinned import (
     check_queues,
     cut_ranges,
     data_loss,
+    departed_error,
 )
 from rmqcli.spark.source.progress import (
     BEGUN_AGAIN,
@@ -266,6 +267,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         queues = self._queues()
         self._options.subscription.check(queues)
         check_queues(start, queues)
+        departed = departed_error(client, self._options, queues)
+        if departed is not None:
+            raise departed
         default = default_start(is_stream=True)
         own = {queue: start.of(queue) or default for queue in queues}
         check_groups(client, queues, own.values())

@@ -89,10 +89,11 @@ def pin_topic(
         decoding=None,
     )
     check_topic(client, topic)
+    if not allow_gaps:
+        check_complete(client, topic)
     plans = pin(client, options, start=Earliest()).of_batch()
     if not allow_gaps:
         check_trimmed(plans)
-        check_complete(client, topic)
     return TopicView(options, plans)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from rmqcli import connect
+from rmqcli import Admin, connect
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,
@@ -180,6 +180,42 @@ def test_a_removed_range_fails_unless_loss_is_allowed(cluster, stream_reader, ca
     reader = stream_reader(cluster, failOnDataLoss="false")
     assert rows_of(reader, at(1, 4), at(5, 5)) == [(0, 3), (0, 4), (1, 4)]
     assert "offsets 1 to 2 are no longer on the broker" in capsys.readouterr().err
+
+
+def test_a_broker_that_leaves_fails_unless_loss_is_allowed(
+    rmq_cluster_factory, stream_reader, capsys
+):
+    """Its queues are in the checkpoint; without one, in the record of earlier lags."""
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("orders", queues=1)
+    both.create_group("billing")
+    for each in both.brokers:
+        both.send("orders", ["m"], broker=each.name)
+        offsets = each.state.offsets
+        both.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+    reader = stream_reader(both, startingOffsets="earliest", retryFor="0s")
+    start = reader.initialOffset()
+    assert start == {"orders": {"broker-a": {"0": 0}, "broker-b": {"0": 0}}}
+    with Admin(namesrv=both.namesrv) as admin:
+        assert admin.lag("billing").total_lag == 2
+    both.broker("broker-b").kill()
+    new = stream_reader(both, startingOffsets="earliest", retryFor="0s")
+    with pytest.raises(PartialError) as caught:
+        new.latestOffset(start, None)
+    assert str(caught.value).startswith(
+        "no longer in the route: orders@broker-b:0 (read up to 0)\nhint: start"
+    )
+    gone = "groups had queues of orders on broker-b, which is no longer in the route"
+    with pytest.raises(PartialError) as caught:
+        new.initialOffset()
+    assert caught.value.message == gone
+    with pytest.raises(PartialError) as caught:
+        reading.batch_reader(reading.data_source(both))
+    assert caught.value.message == gone
+    assert gone not in capsys.readouterr().err
+    batch = reading.batch_reader(reading.data_source(both, failOnDataLoss="false"))
+    assert rows_of(batch) == [(0, 0)]
+    assert f"{gone}\n" in capsys.readouterr().err
 
 
 def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
