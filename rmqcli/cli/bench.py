@@ -409,7 +409,7 @@ def _run(common: Common, bench: Bench) -> int | None:
             bench.run(progress.update)
     finally:
         found = bench.result()
-        if found.elapsed_ms or found.failed:
+        if found.messages or found.elapsed_ms or found.failed:
             _write(common, found)
     if bench.error is not None:
         raise bench.error

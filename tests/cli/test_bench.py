@@ -131,6 +131,13 @@ def test_when_no_broker_can_be_reached_it_gives_up(bench, rmq_cluster, rmq_topic
     assert found["messages_per_s"] in (0.0, None)
 
 
+def test_what_takes_no_time_is_shown_too(bench, rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, ["x"])
+    code, found, err = bench("consume", rmq_topic, "--group", "g", "--count", "1")
+    assert code == 0, err
+    assert (found["messages"], found["ended_by"]) == (1, "count")
+
+
 def test_a_group_consumes_what_is_there(bench, rmq_cluster, rmq_topic):
     rmq_cluster.send(rmq_topic, [b"12345"] * 200)
     code, found, _ = bench(
