@@ -101,8 +101,7 @@ def departed_error(
             return PartialError(
                 text,
                 hint="start the broker, or read what is left with"
-                ' .option("failOnDataLoss", "false"); if it was removed for good:'
-                " rmq lag --forget",
+                ' .option("failOnDataLoss", "false")',
             )
         warn(text)
     return None
