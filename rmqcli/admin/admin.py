@@ -46,7 +46,7 @@ from rmqcli.errors import (
     UnsupportedError,
     UsageError,
 )
-from rmqcli.hint import Hint, LibraryCall, Setting
+from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_topic
@@ -1420,9 +1420,7 @@ class Admin:
         check_callback(on_undecodable, "on_undecodable")
         chosen = self.queues(topic) if queues is None else list(queues)
         if queues is None:
-            left = Hint(
-                "for what is left, pass as queues: ", LibraryCall("Admin.queues")
-            )
+            left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
         start, end = _position(from_), _position(to)
         subscription = parse_subscription(topic, sub_expression)

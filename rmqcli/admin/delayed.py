@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
@@ -138,7 +139,9 @@ def _delayed(
 def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
     """Find what waits for a topic on each of its brokers; keep `limit` messages.
 
-    Raises NotFoundError for an unknown topic, and NoBrokerError when none answers.
+    A broker that has left the route, and on which groups had queues of the topic, is
+    among the errors. Raises NotFoundError for an unknown topic, and NoBrokerError when
+    none answers.
     """
     addresses = reader_addresses(client.route(topic).brokers)
     found = DelayedMessages()
@@ -156,6 +159,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
         client.raise_if_none_answers(
             e for e in found.errors.values() if not isinstance(e, PartialError)
         )
+    found.errors |= departed_errors_of(client, [topic])
     found.keep(limit)
     return found
 

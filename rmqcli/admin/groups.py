@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.members import Members
+from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
 from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
 from rmqcli.admin.topics import delete_topic
@@ -247,6 +248,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
     proxied = of_proxies.by_group.get(group)
     errors = {**of_proxies.errors, **errors}
     topics = _topics(client, group, answering, errors)
+    errors |= departed_errors_of_group(client, group, addresses)
     if not configs and not connections and not topics and not errors:
         raise not_found("group", group)
     clients = _clients(client, group, connections, addresses)

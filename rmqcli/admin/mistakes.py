@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.lag.memory import check_departed
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -35,7 +36,8 @@ def explain_missing(client: Client, error: NotFoundError) -> NotFoundError:
     """Return an error that also says which name was probably meant.
 
     Returns `error` itself if it is not about a name, if no name is similar, or if the
-    names that exist cannot be read.
+    names that exist cannot be read. Raises PartialError if the name was on a broker
+    that has left the route.
     """
     if error.missing is None:
         return error
@@ -44,6 +46,7 @@ def explain_missing(client: Client, error: NotFoundError) -> NotFoundError:
         known = _names(client)
     except RmqError:
         return error
+    check_departed(client, kind, name)
     hint = error.hint
     near = similar(name, known[kind])
     others = [other for other, names in known.items() if name in names]

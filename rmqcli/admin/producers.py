@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.calls.producer import (
     get_all_producer_info,
     get_producer_connection_list,
@@ -103,6 +104,7 @@ def list_producers(
         for place, row in senders.items()
         if place not in known and group in (None, row.group)
     ]
+    errors |= departed_errors_of(client, [topic])
     return ProducerList(producers=_sorted(found), errors=errors, messages_read=read)
 
 

@@ -240,13 +240,18 @@ def _row_of_route(client: Client, topic: str, info: ClusterInfo) -> TopicRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBroker:
-    """A topic on one broker. `config` is None when it was not reported: see `error`."""
+    """A topic on one broker. `config` is None when it was not reported: see `error`.
+
+    `route_perm` are the permissions that name servers give clients, None without any.
+    They are not the broker's own ones while it is drained.
+    """
 
     broker_name: str
     cluster: str
     address: str | None
     config: TopicConfig | None = field(hash=False)
     error: RmqError | None = None
+    route_perm: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +434,7 @@ def _brokers(
     errors: Mapping[str, RmqError],
 ) -> list[TopicBroker]:
     rows = []
+    perms = {data.broker_name: data.perm for data in route.queues}
     for broker in sorted(route.brokers, key=lambda b: b.broker_name):
         config = configs.get(broker.broker_name)
         rows.append(
@@ -438,6 +444,7 @@ def _brokers(
                 address=addresses.get(broker.broker_name),
                 config=None if isinstance(config, RmqError) else config,
                 error=errors.get(broker.broker_name),
+                route_perm=perms.get(broker.broker_name),
             )
         )
     return rows

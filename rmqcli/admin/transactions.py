@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.delayed import stored_messages
+from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.offset import (
     get_max_offset,
@@ -87,7 +88,9 @@ def find_open_transactions(
 ) -> OpenTransactions:
     """Find the open transactions of a topic on all its brokers; keep the oldest.
 
-    Raises NotFoundError for an unknown topic, and NoBrokerError when none answers.
+    A broker that has left the route, and on which groups had queues of the topic, is
+    among the errors. Raises NotFoundError for an unknown topic, and NoBrokerError when
+    none answers.
     """
     addresses = reader_addresses(client.route(topic).brokers)
     found = OpenTransactions()
@@ -100,6 +103,7 @@ def find_open_transactions(
         client.raise_if_none_answers(
             e for e in found.errors.values() if not isinstance(e, PartialError)
         )
+    found.errors |= departed_errors_of(client, [topic])
     found.transactions.sort(key=lambda e: (e.born_ms, e.queue, e.queue_offset))
     del found.transactions[limit:]
     return found

@@ -426,7 +426,7 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
     for queue, error in sorted(plan.unread.items()):
         messages.warn(f"{queue}: {error.message}")
     sizes = (
-        f"{counted(len(plan.queues) + len(plan.unread), 'queue')} to"
+        f"{counted(len(plan.identity.queues), 'queue')} to"
         f" {counted(len(plan.targets), 'queue')}"
     )
     if plan.mapping == "index":

@@ -82,7 +82,8 @@ def delayed(
 
     def write_tables() -> None:
         sys.stdout.write(
-            f"{safe(topic)}: {counted(found.count, 'delayed message')}\n\n"
+            f"{safe(topic)}: {'at least ' if found.errors else ''}"
+            f"{counted(found.count, 'delayed message')}\n\n"
         )
         if found.count:
             write_table(steps, columns=_STEP_COLUMNS, color=common.use_color)

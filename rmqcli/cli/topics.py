@@ -161,6 +161,12 @@ _BROKER_COLUMNS = (
     _of_config("read_queue_nums", title="READ", align="right"),
     _of_config("write_queue_nums", title="WRITE", align="right"),
     _of_config("perm", value=lambda config: _perm_text(config.perm)),
+    # Not the broker's own while it is drained.
+    Column(
+        "route_perm",
+        title="IN ROUTE",
+        value=lambda b: None if b.route_perm is None else _perm_text(b.route_perm),
+    ),
     _of_config("order", priority=40),
     _of_config("topic_filter_type", title=None),
     _of_config("topic_sys_flag", title=None),
@@ -257,10 +263,13 @@ def show(
     if common.endpoints:
         _show_by_proxy(common, topic)
         return
+    from rmqcli.admin.lag.memory import departed_errors_of
     from rmqcli.admin.topics import show_topic
 
     with common.open_client() as client:
         detail = show_topic(client, topic)
+        # What groups had there is not shown.
+        detail.errors.update(departed_errors_of(client, [topic]))
     data = _data(detail)
     show_detail(
         common,
@@ -513,6 +522,7 @@ def _data_by_proxy(topic: str, queues: Sequence[ProxyQueue]) -> dict[str, Any]:
             "read_queue_nums": read,
             "write_queue_nums": write,
             "perm": _perm_text(perm),
+            "route_perm": _perm_text(perm),
         }
         rows.append({column.name: row.get(column.name) for column in _BROKER_COLUMNS})
     known = [column.name for column in QUEUE_COLUMNS]

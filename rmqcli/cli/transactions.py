@@ -87,7 +87,8 @@ def transactions(
         is_complete=not found.errors,
     )
     common.messages.info(
-        f"{found.count:,} open, {counted(found.scanned, 'half message')} of all topics"
+        f"{'at least ' if found.errors else ''}{found.count:,} open,"
+        f" {counted(found.scanned, 'half message')} of all topics"
         " read"
     )
     if found.count > len(rows):

@@ -57,6 +57,7 @@ def test_the_keys_are_those_of_a_name_server_s_answer(cluster, capsys):
         "read_queue_nums": 2,
         "write_queue_nums": 2,
         "perm": "rw",
+        "route_perm": "rw",
     }
     assert found["queues"] == [
         {

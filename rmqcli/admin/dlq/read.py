@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
@@ -162,13 +163,21 @@ def find_letters(
 ) -> LetterRanges:
     """Resolve which letters of a group are meant; `last` counts in each queue.
 
-    Raises NotFoundError when the group has no topic of dead letters, and NoBrokerError
+    A broker that has left the route, and on which the group had queues, may have
+    letters: it is among the errors. Raises NotFoundError when the group has no topic of
+    dead letters, PartialError when only such a broker may have it, and NoBrokerError
     when no broker answers.
     """
     topic = dlq_topic(group)
     try:
         route = client.route(topic)
     except NotFoundError as missing:
+        for name, error in departed_errors_of_group(client, group, ()).items():
+            raise PartialError(
+                f"group {group} has no dead letters on the brokers that are left:"
+                f" {name} is no longer in the route, and may have some",
+                hint=error.hint,
+            ) from missing
         missing.message = f"group {group} has no dead letters: there is no {topic}"
         missing.missing = None  # no topic of that name was meant
         missing.hint = Hint(
@@ -185,6 +194,9 @@ def find_letters(
     resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
     errors = {q: e for q, e in resolved.items() if isinstance(e, RmqError)}
     client.raise_if_none_answers(errors.values())
+    there = {data.broker_name for data in route.queues}
+    for name, error in departed_errors_of_group(client, group, there).items():
+        errors[MessageQueue(topic, name, 0)] = error
     ranges = [e.offsets for e in resolved.values() if not isinstance(e, RmqError)]
     if last is not None:
         ranges = [replace(e, start=max(e.start, e.end - last)) for e in ranges]

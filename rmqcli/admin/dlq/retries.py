@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.delayed import delayed_by_level, stored_messages
 from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -120,7 +121,8 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
             broker.read_delayed(found, limit)
         except RmqError as error:
             found.errors[name] = error
-    if not is_known:
+    found.errors |= departed_errors_of_group(client, group, addresses)
+    if not is_known and not found.errors:
         raise not_found("group", group)
     found.keep(limit)
     return found

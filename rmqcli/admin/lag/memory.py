@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
+    from rmqcli.errors import NameKind, RmqError
     from rmqcli.model import BrokerData
 
 logger = get_logger(__name__)
@@ -122,13 +123,76 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
         for there in memory.topics_on([name]).values()
         if any(name not in routed[topic] for topic in there & routed.keys())
     ]
-    if not absent:
+    return _departed_of(client, absent)
+
+
+def departed_brokers_of_group(
+    client: Client, group: str, brokers: Collection[str]
+) -> dict[str, SeenBroker]:
+    """Return those of them on which a group had queues, without `brokers`.
+
+    Name servers are asked for their brokers only if there is such a broker.
+    """
+    memory = open_memory(client)
+    if memory is None:
+        return {}
+    had = [name for name in memory.brokers if group in memory.groups_on([name])]
+    return _departed_of(client, [name for name in had if name not in brokers])
+
+
+def _departed_of(client: Client, names: Collection[str]) -> dict[str, SeenBroker]:
+    if not names:
         return {}
     departed = departed_brokers(client, client.cluster_info(refresh=True).brokers)
-    return {name: seen for name, seen in departed.items() if name in absent}
+    return {name: seen for name, seen in departed.items() if name in names}
 
 
-def check_complete(client: Client, topic: str, hint: Hint | None = None) -> None:
+def check_departed(client: Client, kind: NameKind, name: str) -> None:
+    """Raise PartialError if a name that no broker has was on one that has left.
+
+    It is that of such a broker itself, or of a group, or of a topic that groups read.
+    """
+    memory = open_memory(client)
+    if memory is None:
+        return
+    departed = departed_brokers(client, client.cluster_info(refresh=True).brokers)
+    for broker, seen in departed.items():
+        topics = memory.topics_on([broker])
+        if kind == "broker" and broker == name:
+            text = f"broker {name} is no longer in the route"
+        elif (kind == "group" and name in topics) or (
+            kind == "topic" and any(name in each for each in topics.values())
+        ):
+            text = (
+                f"{kind} {name} is on no broker that is left, and was on {broker},"
+                " which is no longer in the route"
+            )
+        else:
+            continue
+        ago = format_duration(max(0, client.clock.epoch_ms() - seen.seen_ms))
+        raise PartialError(
+            f"{text} (last seen {ago} ago)", hint=seen.as_error(broker).hint
+        )
+
+
+def departed_errors_of(client: Client, topics: Iterable[str]) -> dict[str, RmqError]:
+    """Return what stands for the answers of brokers that had queues of these topics."""
+    departed = departed_brokers_of(client, topics)
+    return {name: seen.as_error(name) for name, seen in departed.items()}
+
+
+def departed_errors_of_group(
+    client: Client, group: str, brokers: Collection[str]
+) -> dict[str, RmqError]:
+    """Return what stands for the answers of brokers on which a group had queues.
+
+    `brokers` are there: they are left out.
+    """
+    departed = departed_brokers_of_group(client, group, brokers)
+    return {name: seen.as_error(name) for name, seen in departed.items()}
+
+
+def check_complete(client: Client, topic: str, hint: str = "") -> None:
     """Raise PartialError if groups had queues of a topic on a broker that has left.
 
     `hint` says how to get what is left, without one the setting `allow_gaps`.

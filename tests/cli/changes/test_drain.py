@@ -68,6 +68,9 @@ def test_a_quiet_broker_without_unread_messages_is_drained(rmq, cluster):
     cluster.send("orders", ["x"], queue_id=0, broker="broker-a")
     commit(cluster, "billing", 1)
     code, found, err = rmq("broker", "drain", "broker-a", "--yes", *QUICK)
+    (drained, other) = rmq("topic", "show", "orders")[1]["brokers"]
+    assert (drained["perm"], drained["route_perm"]) == ("rw", "r")
+    assert (other["perm"], other["route_perm"]) == ("rw", "rw")
     assert code == 0
     assert (found["state"], found["arrived"], found["unread"]) == ("drained", 0, [])
     assert [row["writable"] for row in found["servers"]] == [0]
