@@ -1305,7 +1305,8 @@ class Admin:
         """
         from rmqcli.admin.message.find import find_messages
 
-        return find_messages(self._client, ref, topic, pending=pending)
+        with self._client.one_limit():
+            return find_messages(self._client, ref, topic, pending=pending)
 
     @_typed
     def message_outcome(
@@ -1321,7 +1322,8 @@ class Admin:
         from rmqcli.admin.reset.backup import list_backups
 
         backups = list_backups(self._backup_folder())
-        return outcome_of(self._client, message, groups=groups, backups=backups)
+        with self._client.one_limit():
+            return outcome_of(self._client, message, groups=groups, backups=backups)
 
     @_typed
     def message_trace(
@@ -1344,9 +1346,10 @@ class Admin:
         """
         from rmqcli.admin.message.trace import traces_of
 
-        return traces_of(
-            self._client, ref, topic=topic, trace_topic=trace_topic, scan=scan
-        )
+        with self._client.one_limit():
+            return traces_of(
+                self._client, ref, topic=topic, trace_topic=trace_topic, scan=scan
+            )
 
     @_typed
     def messages_by_key(

@@ -13,7 +13,7 @@ Source: MQClientInstance, MQClientAPIImpl, PullAPIWrapper in apache/rocketmq.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rmqcli.api.broker_errors import error_of
@@ -32,7 +32,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
-from rmqcli.hint import Argument, Hint, LibraryCall
+from rmqcli.hint import Argument, Blank, Hint, LibraryCall, Setting
 from rmqcli.tasks import Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
@@ -42,7 +42,7 @@ from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from rmqcli.api.call import Call
     from rmqcli.clock import Clock
@@ -91,8 +91,8 @@ class PendingCall(PendingReply[T]):
         super().__init__(address, call.code, timeout_ms)
         self.call = call
         self._peers = peers
-        #: where to note that the peer did not answer in time; None: nowhere
-        self.silent: dict[str, RmqError] | None = None
+        #: where, and as what, to note that no answer came in time; None: nowhere
+        self.silent: tuple[dict[object, RmqError], object] | None = None
 
     def answered(self, answer: RemotingCommand) -> None:
         """Note the peer's version, read the answer, and end."""
@@ -124,7 +124,8 @@ class PendingCall(PendingReply[T]):
         """End with an error of the transport."""
         self._peers.explain(error)
         if self.silent is not None and isinstance(error, DeadlineError):
-            self.silent[self.address] = error
+            noted, what = self.silent
+            noted[what] = error
         super().fail(error)
 
 
@@ -164,8 +165,11 @@ class Client:
         self._asked_ms: dict[str | None, int] = {}
         #: those of them that are asked for again when they are next needed
         self._old: set[str | None] = set()
-        #: address -> why it was silent; None: it is asked again, see `ask_silent_once`
-        self._silent: dict[str, RmqError] | None = None
+        #: address or question -> why there was no answer; None: it is asked again, see
+        #: `ask_silent_once`
+        self._silent: dict[object, RmqError] | None = None
+        #: what all requests share, see `one_limit`
+        self._limit: Deadline | None = None
         self._peers = Peers(dict(config.address_map))
 
     def __enter__(self) -> Self:
@@ -182,9 +186,59 @@ class Client:
         """Let requests to an address that did not answer one in time fail at once.
 
         Otherwise a command that asks a broker for one thing after the other waits for
-        it each time. Requests with a limit of their own do not count: it may be short.
+        it each time. Where a request has a limit of its own, which may be short, only
+        the same question counts as one without an answer.
         """
         self._silent = {}
+
+    @contextmanager
+    def one_limit(self) -> Iterator[None]:
+        """Let all requests in the block share the client's timeout.
+
+        What did not answer in time is not asked again. A request may wait for half of
+        the time that is left, so that a silent server leaves the other half for the
+        questions to all others that follow.
+        """
+        if self._limit is not None:
+            yield
+            return
+        silent = self._silent
+        self._silent = {} if silent is None else silent
+        self._limit = Deadline(self.clock, self.config.timeout_ms)
+        try:
+            yield
+        finally:
+            self._limit, self._silent = None, silent
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let a read in a block of `one_limit` take as long as it makes progress.
+
+        Afterwards as much time is left as before. Elsewhere it makes no difference.
+        """
+        if self._limit is None:
+            yield
+            return
+        left_ms, self._limit = self._limit.left_ms(), None
+        try:
+            yield
+        finally:
+            self._limit = Deadline(self.clock, left_ms)
+
+    def _limit_ms(self, address: str, call: Call[T], timeout_ms: int | None) -> int:
+        """Return how long a request with this limit of its own may take."""
+        usual_ms = self.config.timeout_ms
+        if self._limit is None:
+            return usual_ms if timeout_ms is None else timeout_ms
+        left_ms = self._limit.left_ms()
+        if not left_ms:
+            raise DeadlineError(
+                f"{call.what}: the time limit of {usual_ms} ms passed before {address}"
+                " was asked",
+                address=address,
+                hint=Hint("allow more time: ", Setting("timeout_ms", Blank("N"))),
+            )
+        return min(usual_ms if timeout_ms is None else timeout_ms, (left_ms + 1) // 2)
 
     def submit(
         self,
@@ -204,14 +258,16 @@ class Client:
         Raises UnsupportedError when the peer is known to be too old, and the errors of
         `RemotingClient.post`.
         """
-        silent = self._silent
-        if silent and address in silent:
-            raise silent[address]
-        is_usual = timeout_ms is None
-        if timeout_ms is None:
-            timeout_ms = self.config.timeout_ms
-        pending = PendingCall(address, call, timeout_ms, self._peers)
-        pending.silent = silent if is_usual else None
+        noted = None
+        if self._silent is not None:
+            question = (address, call.code, *sorted(call.ext_fields.items()))
+            for known in (address, question):
+                if known in self._silent:
+                    raise self._silent[known]
+            noted = (self._silent, address if timeout_ms is None else question)
+        limit_ms = self._limit_ms(address, call, timeout_ms)
+        pending = PendingCall(address, call, limit_ms, self._peers)
+        pending.silent = noted
         if on_done is not None:
             pending.on_done(on_done)  # type: ignore[arg-type]  # it gets this object
         if call.needs_version:

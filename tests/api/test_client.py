@@ -786,3 +786,53 @@ def test_a_connection_to_a_broker_that_left_the_route_ends():
         client.remember("T", route_to("T", "127.0.0.1:1"))
         client.poll(0)
         assert ended.wait(PATIENCE_S)
+
+
+def asking(client, address, queue_id, timeout_ms=None):
+    """The time that a new question to `address` may take."""
+    call = get_max_offset("T", queue_id)
+    return client.submit(address, call, timeout_ms=timeout_ms).timeout_ms
+
+
+def test_requests_of_one_limit_may_take_half_of_what_is_left():
+    clock = ManualClock()
+    config = ClientConfig(namesrv=("127.0.0.1:9",), timeout_ms=1_000)
+    with Peer(silent) as peer, Client(config, clock=clock) as client:
+        with client.one_limit():
+            assert asking(client, peer.address, 0) == 500
+            clock.advance(400)
+            assert asking(client, peer.address, 1) == 300
+            assert asking(client, peer.address, 2, timeout_ms=200) == 200
+            with client.one_limit():  # no new limit
+                assert asking(client, peer.address, 3, timeout_ms=900) == 300
+            with client.reading():
+                assert asking(client, peer.address, 4) == 1_000
+                clock.advance(5_000)
+            assert asking(client, peer.address, 5) == 300
+            clock.advance(600)
+            with pytest.raises(DeadlineError, match="limit of 1000 ms passed before"):
+                asking(client, peer.address, 6)
+        assert asking(client, peer.address, 7) == 1_000
+        assert asking(client, peer.address, 8, timeout_ms=9_000) == 9_000
+
+
+def test_what_was_not_answered_within_one_limit_is_not_asked_again():
+    asked = []
+
+    def hang(connection):
+        asked.extend(connection.requests())
+
+    with Peer(hang) as peer, client_of("127.0.0.1:9", timeout_ms=600) as client:
+        with client.one_limit():
+            # An answer to a question with a limit of its own may only be late.
+            for queue_id in (0, 0, 1):
+                call = get_max_offset("T", queue_id)
+                with pytest.raises(DeadlineError):
+                    client.invoke(peer.address, call, timeout_ms=30)
+            for queue_id in (2, 3, 4):
+                with pytest.raises(DeadlineError):
+                    client.invoke(peer.address, get_max_offset("T", queue_id))
+        with pytest.raises(DeadlineError):
+            client.invoke(peer.address, get_max_offset("T", 5), timeout_ms=30)
+    queues = [each.ext_fields["queueId"] for each in asked]
+    assert queues == ["0", "1", "2", "5"]

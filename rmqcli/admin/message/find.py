@@ -261,7 +261,8 @@ def _add_by_time(
             found.without_index.append(name)
     unsure = set(found.without_index) - found.errors.keys()
     if unsure:
-        found.by_time = search_by_time(client, topic, texts, unsure, on_search)
+        with client.reading():
+            found.by_time = search_by_time(client, topic, texts, unsure, on_search)
         found.messages = found.by_time.messages
         found.errors |= found.by_time.errors
 

@@ -272,7 +272,8 @@ class _Lookup:
             if found.without_index:
                 names = ", ".join(found.without_index)
                 self.on_scan(f"{names} cannot look traces up by key: no index")
-            reports |= dict.fromkeys(self._scan(trace))
+            with self.client.reading():
+                reports |= dict.fromkeys(self._scan(trace))
         trace.events = sorted(_events(trace, reports), key=_order)
         self._note_missing(trace)
 
@@ -323,7 +324,10 @@ class _Lookup:
         self.on_scan(
             f"reading {counted(count, 'message')} of {self.trace_topic}{since}"
         )
-        reader = RangeReader(self.client, wanted, ReadOptions(raise_abandoned=False))
+        options = ReadOptions(
+            raise_abandoned=False, retry_for_ms=self.client.config.timeout_ms
+        )
+        reader = RangeReader(self.client, wanted, options)
         needle = trace.msg_id.encode()
         for chunk in reader:
             if needle in chunk.body:  # it is in the keys, which are not compressed

@@ -133,14 +133,14 @@ def show(common: Common, options: MessageShowOptions) -> None:
 
     Each verdict says what it rests on, and no more than that: an offset that is past a
     message proves nothing where a filter, a reset or POP may have moved it. Several
-    messages may have the same ID or key: all of them are shown.
+    messages may have the same ID or key: all of them are shown. --timeout limits all
+    questions together; only reading a topic by the time in an ID may take longer.
     """
     from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcome_of
 
     refuse_empty(topic=options.topic)
-    with common.open_client() as client:
-        client.ask_silent_once()
+    with common.open_client() as client, client.one_limit():
         found = find_messages(
             client,
             options.ref,

@@ -148,8 +148,7 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
     from rmqcli.admin.message.trace import traces_of
 
     refuse_empty(topic=options.topic, trace_topic=options.trace_topic)
-    with common.open_client() as client:
-        client.ask_silent_once()
+    with common.open_client() as client, client.one_limit():
         traces = traces_of(
             client,
             options.ref,

@@ -77,6 +77,7 @@ FLAGS: Final = {
     "rows_per_file": "--rows-per-file",
     "since_last": "--since-last",
     "state": "--state",
+    "timeout_ms": "--timeout",
     "tls": "--tls",
     "to": "--to",
     "topic": "--topic",

@@ -756,7 +756,7 @@ def test_a_silent_broker_may_have_retries(rmq_cluster_factory, show):
         (seeded,) = cluster.send("orders", [Seed(body=b"a")], broker="broker-a")
         wait_until(lambda: committed(cluster, "billing") == 1)
         cluster.broker("broker-b").hang()
-        code, (row,), err = show(cluster, seeded.offset_msg_id, "--timeout", "500ms")
+        code, (row,), err = show(cluster, seeded.offset_msg_id, "--timeout", "2s")
     assert code == 6
     assert "broker-b did not answer" in err
     assert [each["broker_name"] for each in row["errors"]] == ["broker-b"]
@@ -773,10 +773,22 @@ def test_a_silent_broker_is_waited_for_once(rmq_cluster_factory, capsys, command
         cluster.create_topic(topic)
     (seeded,) = cluster.send("orders", [Seed(body=b"a")], broker="broker-a")
     rule = cluster.faults.add(faults.drop_request(), broker="broker-b")
-    words = ["message", command, seeded.msg_id, "-t", "orders", "--timeout", "500ms"]
+    words = ["message", command, seeded.msg_id, "-t", "orders", "--timeout", "2s"]
     assert run([*words, "-n", cluster.namesrv]) in (3, 6)
     assert "broker-b did not answer" in capsys.readouterr().err
     assert [each.command.code for each in rule.requests] == [RequestCode.QUERY_MESSAGE]
+
+
+def test_a_silent_member_is_waited_for_once_for_all_messages_of_a_key(cluster, show):
+    """Each message took a second more, and 20 messages are shown."""
+    for body in "abc":
+        send(cluster, body, keys=("k",))
+    with Consumer("billing", "orders", lambda _: None, namesrv=cluster.namesrv):
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        rule = cluster.faults.add(faults.drop_request(), code=code)
+        exit_code, rows, _ = show(cluster, "k", "-t", "orders")
+    assert (exit_code, len(rows)) == (0, 3)
+    assert len(rule.requests) == 1
 
 
 def test_a_message_that_no_broker_has_is_not_found(cluster, show):

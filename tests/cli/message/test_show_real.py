@@ -160,3 +160,28 @@ def test_a_key_and_an_id_are_found(real_cluster, new_topic, capsys):
             assert ref is not None
             (message,) = admin.find_messages(ref).messages
             assert message.body == b"7"
+
+
+def test_a_suspended_broker_is_named_and_leaves_time_for_the_others(
+    fresh_cluster, capsys
+):
+    cluster = fresh_cluster(brokers=2)
+    topic = cluster.create_topic()
+    with Producer(namesrv=cluster.namesrv) as producer:
+        queue = next(q for q in producer.queues(topic) if q.broker_name == "broker-a")
+        sent = producer.send(ProducerMessage(topic, b"a"), queue=queue)
+    cluster.suspend_broker(1)
+    try:
+        do = ["message", "show", sent.offset_msg_id, "-t", topic, "-o", "json"]
+        code = run([*do, "-n", cluster.namesrv, "--timeout", "4s"])
+    finally:
+        cluster.resume_broker(1)
+    out, err = capsys.readouterr()
+    assert code == 6
+    assert "broker-b did not answer" in " ".join(err.split())
+    (row,) = json.loads(out)
+    assert (row["msg_id"], row["stored"]["state"]) == (sent.msg_id, "stored")
+    # Half of the limit was left for broker-a and the name server.
+    (error,) = row["errors"]
+    waited_ms = int(error["error"].rpartition(" in ")[2].removesuffix(" ms"))
+    assert 1_000 < waited_ms <= 2_000
