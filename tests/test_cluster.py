@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 import rmqcli
-from rmqcli import Admin, Consumer, Producer, SimpleConsumer, UsageError, aio
-from rmqcli.aio import AsyncAdmin, AsyncConsumer, AsyncProducer, AsyncSimpleConsumer
+from rmqcli import Admin, Consumer, Producer, Redrive, SimpleConsumer, UsageError, aio
+from rmqcli.aio import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncRedrive,
+    AsyncSimpleConsumer,
+)
 
 #: What a cluster gives to its clients itself, and what only tests give.
 OF_THE_CLUSTER = {"client", "namesrv", "endpoints", "clock"}
@@ -111,3 +117,31 @@ def test_both_kinds_of_clusters_are_reached_in_the_same_way():
     for name in needed:
         with pytest.raises(TypeError):
             aio.connect(**dict[str, Any]({name: object()}))
+
+
+def public(kind):
+    """The names that programs may use, and the functions behind them."""
+    return {name: each for name, each in vars(kind).items() if not name.startswith("_")}
+
+
+def test_every_public_method_of_a_cluster_has_its_asynchronous_form():
+    """Admin's are compared in tests/aio/test_admin.py."""
+    of_sync = public(rmqcli.Cluster).keys() - {"need_namesrv"}  # for the other class
+    assert public(aio.AsyncCluster).keys() == of_sync | {"config"}
+    assert arguments(aio.connect) == arguments(rmqcli.connect)
+
+
+@pytest.mark.parametrize("method", ["redrive"])
+def test_what_a_cluster_plans_and_executes_has_the_same_arguments_in_both_forms(method):
+    assert arguments(getattr(aio.AsyncCluster, method)) == arguments(
+        getattr(rmqcli.Cluster, method)
+    )
+
+
+@pytest.mark.parametrize(("sync", "form"), [(Redrive, AsyncRedrive)], ids=ids)
+def test_plans_and_runs_have_the_same_methods_in_both_forms(sync, form):
+    assert public(form).keys() - {"request"} == public(sync).keys() - {"request"}
+    for name, method in public(sync).items():
+        if inspect.isfunction(method):
+            assert arguments(getattr(form, name)) == arguments(method)
+            assert inspect.iscoroutinefunction(getattr(form, name)), name

@@ -113,6 +113,8 @@ MAY_IMPORT = {
         "consumer",
         "producer",
         "admin",
+        "copy",
+        "redrive",
         "cluster",
     },
     "cluster": {

@@ -5,6 +5,7 @@
 - `AsyncConsumer`: a member of a group, as `rmqcli.Consumer`, with an `async def`
   listener or `async for`.
 - `AsyncProducer`: sends messages, as `rmqcli.Producer` does.
+- `AsyncRedrive`: sends dead letters again, as `rmqcli.Redrive` does.
 - `AsyncSimpleConsumer`: receives and acknowledges messages, as `rmqcli.SimpleConsumer`.
 
 They use the synchronous clients, whose thread does the network's work. What it finishes
@@ -17,6 +18,7 @@ from rmqcli.aio.admin import AsyncAdmin
 from rmqcli.aio.cluster import AsyncCluster, connect
 from rmqcli.aio.consumer import AsyncConsumer
 from rmqcli.aio.producer import AsyncProducer
+from rmqcli.aio.redrive import AsyncRedrive
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "AsyncCluster",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncRedrive",
     "AsyncSimpleConsumer",
     "connect",
 ]

@@ -19,6 +19,7 @@ from rmqcli import cluster as sync
 from rmqcli.aio.admin import AsyncAdmin
 from rmqcli.aio.consumer import AsyncConsumer
 from rmqcli.aio.producer import IN_FLIGHT_MAX, AsyncProducer
+from rmqcli.aio.redrive import AsyncRedrive
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 
 if TYPE_CHECKING:
@@ -185,3 +186,39 @@ class AsyncCluster:
         )
         self._made.push_async_callback(consumer.close)
         return consumer
+
+    def redrive(
+        self,
+        group: str,
+        *,
+        to: str = "origin",
+        from_: str | Position | None = None,
+        until: str | Position | None = None,
+        last: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        pattern: str | None = None,
+        where: str | None = None,
+        decode: str | None = None,
+        again: bool = False,
+        log: Path | None = None,
+    ) -> AsyncRedrive:
+        """Create an AsyncRedrive. Arguments and errors are those of `Cluster`."""
+        return AsyncRedrive(
+            self._cluster.redrive(
+                group,
+                to=to,
+                from_=from_,
+                until=until,
+                last=last,
+                tag=tag,
+                key=key,
+                properties=properties,
+                pattern=pattern,
+                where=where,
+                decode=decode,
+                again=again,
+                log=log,
+            )
+        )

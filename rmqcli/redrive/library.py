@@ -124,15 +124,18 @@ class Redrive:
         self,
         *,
         rate_per_s: float | None = None,
+        on_plan: Callable[[RedrivePlan], object] | None = None,
         on_batch: Callable[[Sequence[LetterResult]], object] | None = None,
     ) -> RedriveReport:
         """Plan again, and send the letters; at most `rate_per_s` in each second.
 
-        `on_batch` is called with the results of each batch, once they are known. An
-        error that it raises ends the redrive between two batches; the next one goes on
-        there. Raises as `plan` does, and RefusedError while another redrive uses the
-        log or when a queue could not be read: nothing was sent. That sending stopped
-        later is in the report.
+        `on_plan` is called with the plan before anything is sent, while no other
+        redrive can use the log; if it raises an error, nothing is sent. `on_batch` is
+        called with the results of each batch, once they are known. An error that it
+        raises ends the redrive between two batches; the next one goes on there. Raises
+        as `plan` does, and RefusedError while another redrive uses the log or when a
+        queue could not be read: nothing was sent. That sending stopped later is in the
+        report.
         """
         with Client(self._config) as client:
             group, now_ms = self.request.group, client.clock.epoch_ms()
@@ -142,6 +145,8 @@ class Redrive:
             try:
                 plan = plan_redrive(client, self.request, log.states)
                 refuse_unread(plan)
+                if on_plan is not None:
+                    on_plan(plan)
                 report = RedriveReport(plan)
                 if not plan.count:
                     return report

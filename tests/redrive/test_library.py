@@ -13,6 +13,7 @@ from rmqcli import (
     NoBrokerError,
     NotFoundError,
     RedriveReport,
+    RefusedError,
     TextError,
     UsageError,
     connect,
@@ -196,3 +197,15 @@ def test_what_cannot_be_done_is_refused_before_anything_is_sent(cluster, log):
         connected.redrive("billing", log=log).execute()
     cluster.broker().resume()
     assert redriven(cluster) == []
+
+
+def test_a_plan_that_the_program_refuses_is_not_sent(cluster, log):
+    redrive = connect(cluster.namesrv).redrive("billing", log=log)
+
+    def refuse(plan):
+        raise RefusedError(f"{plan.count} letters are too many")
+
+    with pytest.raises(RefusedError, match="4 letters are too many"):
+        redrive.execute(on_plan=refuse)
+    assert redriven(cluster) == []
+    assert redrive.execute().stored == 4
