@@ -100,6 +100,9 @@ if TYPE_CHECKING:
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.simple.received import ReceivedMessage
     from rmqcli.consumer.subscriptions import sql
+    from rmqcli.copy.copy import CopyPlan, CopyQueue, CopyReport
+    from rmqcli.copy.library import Copy
+    from rmqcli.copy.log import SourceSpan
     from rmqcli.engine.allocate import (
         AllocateMachineRoomNearby,
         AllocateMessageQueueAveragely,
@@ -288,6 +291,9 @@ _NAMES = {
     ),
     "rmqcli.api.calls.send": ("SendStatus",),
     "rmqcli.cluster": ("Cluster", "connect"),
+    "rmqcli.copy.copy": ("CopyPlan", "CopyQueue", "CopyReport"),
+    "rmqcli.copy.library": ("Copy",),
+    "rmqcli.copy.log": ("SourceSpan",),
     "rmqcli.redrive.library": ("Redrive", "RedriveReport"),
     "rmqcli.redrive.log": ("LetterPlace", "LetterResult"),
     "rmqcli.redrive.redrive": ("LeftOut", "RedrivePlan"),
@@ -406,6 +412,10 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "ConsumerRunningInfo",
+    "Copy",
+    "CopyPlan",
+    "CopyQueue",
+    "CopyReport",
     "Credentials",
     "DeadLetter",
     "DeadLetters",
@@ -508,6 +518,7 @@ __all__ = [
     "SettingsPlan",
     "ShownSettings",
     "SimpleConsumer",
+    "SourceSpan",
     "StackGroup",
     "Start",
     "StorageDeniedError",

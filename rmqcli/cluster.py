@@ -16,7 +16,7 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from rmqcli.checked import checks_arguments
+from rmqcli.checked import check_type, checks_arguments
 from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
 from rmqcli.errors import UsageError
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.admin.admin import Admin
+    from rmqcli.admin.tail.where import Where
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.subscriptions import Topics
+    from rmqcli.copy.library import Copy
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
@@ -244,22 +246,13 @@ class Cluster:
         """
         self.need_namesrv("Redrive")
         from rmqcli.admin.tail.filter import make_filter, parse_pattern
-        from rmqcli.admin.tail.where import parse_where
-        from rmqcli.decode import parse_decode
-        from rmqcli.position import parse_position
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
-        if decode is not None and where is None:
-            raise UsageError("decode needs where")
+        condition = _condition(where, decode)
         start, end = (
-            parse_position(each, tz=None) if isinstance(each, str) else each
-            for each in (from_, until)
+            None if each is None else _position(each) for each in (from_, until)
         )
-        condition = None
-        if where is not None:
-            values = None if decode is None else parse_decode(decode)
-            condition = parse_where(where, decode=values)
         wanted = make_filter(
             tag=tag,
             key=key,
@@ -278,6 +271,70 @@ class Cluster:
         )
         return Redrive(self.config, request, log=log)
 
+    @checks_arguments()
+    def copy(
+        self,
+        source_topic: str,
+        target_topic: str,
+        *,
+        to: Cluster | None = None,
+        from_: str | Position = "earliest",
+        until: str | Position = "latest",
+        tag: str | None = None,
+        sql: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        pattern: str | None = None,
+        where: str | None = None,
+        decode: str | None = None,
+        log: Path | None = None,
+    ) -> Copy:
+        """Create a Copy: `plan` says what it would copy, and how; `execute` copies.
+
+        The arguments are the options of `rmq copy`: `to` is the cluster of
+        `target_topic`, with credentials of its own (None: this one). `from_` counts for
+        queues of which the log has no position. The conditions are as for `redrive`;
+        `sql` is evaluated by brokers. `log` is the file of what was copied; None for
+        that of the command. Raises UsageError when only a proxy is known, and TextError
+        for a text that is wrong.
+        """
+        check_type(to, (Cluster, type(None)), "to")
+        self.need_namesrv("Copy")
+        if to is not None:
+            to.need_namesrv("Copy")
+        from rmqcli.admin.tail.filter import make_filter, parse_pattern
+        from rmqcli.copy.copy import CopyRequest
+        from rmqcli.copy.library import Copy, describe_conditions
+
+        if tag is not None and sql is not None:
+            raise UsageError("tag and sql cannot be used together")
+        condition = _condition(where, decode)
+        wanted = tuple((properties or {}).items())
+        request = CopyRequest(
+            source_topic=source_topic,
+            target_topic=target_topic,
+            filter=make_filter(
+                tag=tag,
+                sql=sql,
+                key=key,
+                properties=wanted,
+                pattern=None if pattern is None else parse_pattern(pattern),
+                where=condition,
+            ),
+            chosen_by=describe_conditions(
+                tag=tag,
+                sql=sql,
+                key=key,
+                properties=wanted,
+                pattern=pattern,
+                where=where,
+            ),
+            start=_position(from_),
+            end=_position(until),
+        )
+        target = None if to is None else to.config
+        return Copy(self.config, request, target=target, log=log)
+
     def need_namesrv(self, what: str) -> None:
         """Raise UsageError when no name servers were configured.
 
@@ -288,3 +345,21 @@ class Cluster:
                 f"{what} needs name servers, but only proxy endpoints are configured",
                 hint="set NAMESRV_ADDR",
             )
+
+
+def _position(given: str | Position) -> Position:
+    from rmqcli.position import Position, parse_position
+
+    check_type(given, (str, Position), "a position")
+    return parse_position(given, tz=None) if isinstance(given, str) else given
+
+
+def _condition(where: str | None, decode: str | None) -> Where | None:
+    from rmqcli.admin.tail.where import parse_where
+    from rmqcli.decode import parse_decode
+
+    if where is None:
+        if decode is not None:
+            raise UsageError("decode needs where")
+        return None
+    return parse_where(where, decode=None if decode is None else parse_decode(decode))

@@ -9,10 +9,20 @@ from typing import Any
 import pytest
 
 import rmqcli
-from rmqcli import Admin, Consumer, Producer, Redrive, SimpleConsumer, UsageError, aio
+from rmqcli import (
+    Admin,
+    Consumer,
+    Copy,
+    Producer,
+    Redrive,
+    SimpleConsumer,
+    UsageError,
+    aio,
+)
 from rmqcli.aio import (
     AsyncAdmin,
     AsyncConsumer,
+    AsyncCopy,
     AsyncProducer,
     AsyncRedrive,
     AsyncSimpleConsumer,
@@ -131,14 +141,16 @@ def test_every_public_method_of_a_cluster_has_its_asynchronous_form():
     assert arguments(aio.connect) == arguments(rmqcli.connect)
 
 
-@pytest.mark.parametrize("method", ["redrive"])
+@pytest.mark.parametrize("method", ["redrive", "copy"])
 def test_what_a_cluster_plans_and_executes_has_the_same_arguments_in_both_forms(method):
     assert arguments(getattr(aio.AsyncCluster, method)) == arguments(
         getattr(rmqcli.Cluster, method)
     )
 
 
-@pytest.mark.parametrize(("sync", "form"), [(Redrive, AsyncRedrive)], ids=ids)
+@pytest.mark.parametrize(
+    ("sync", "form"), [(Redrive, AsyncRedrive), (Copy, AsyncCopy)], ids=ids
+)
 def test_plans_and_runs_have_the_same_methods_in_both_forms(sync, form):
     assert public(form).keys() - {"request"} == public(sync).keys() - {"request"}
     for name, method in public(sync).items():

@@ -125,9 +125,11 @@ MAY_IMPORT = {
         "consumer",
         "producer",
         "admin",
+        "copy",
         "redrive",
     },
     "__init__": {  # on first use
+        "copy",
         "redrive",
         "wire",
         "transport",

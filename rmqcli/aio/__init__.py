@@ -4,6 +4,7 @@
 - `AsyncAdmin`: queries a cluster and changes it, as `rmqcli.Admin` does.
 - `AsyncConsumer`: a member of a group, as `rmqcli.Consumer`, with an `async def`
   listener or `async for`.
+- `AsyncCopy`: copies the messages of a topic, as `rmqcli.Copy` does.
 - `AsyncProducer`: sends messages, as `rmqcli.Producer` does.
 - `AsyncRedrive`: sends dead letters again, as `rmqcli.Redrive` does.
 - `AsyncSimpleConsumer`: receives and acknowledges messages, as `rmqcli.SimpleConsumer`.
@@ -17,6 +18,7 @@ Errors, settings and messages are those of `rmqcli`.
 from rmqcli.aio.admin import AsyncAdmin
 from rmqcli.aio.cluster import AsyncCluster, connect
 from rmqcli.aio.consumer import AsyncConsumer
+from rmqcli.aio.copy import AsyncCopy
 from rmqcli.aio.producer import AsyncProducer
 from rmqcli.aio.redrive import AsyncRedrive
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
@@ -25,6 +27,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncCluster",
     "AsyncConsumer",
+    "AsyncCopy",
     "AsyncProducer",
     "AsyncRedrive",
     "AsyncSimpleConsumer",

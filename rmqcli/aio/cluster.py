@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Self
 from rmqcli import cluster as sync
 from rmqcli.aio.admin import AsyncAdmin
 from rmqcli.aio.consumer import AsyncConsumer
+from rmqcli.aio.copy import AsyncCopy
 from rmqcli.aio.producer import IN_FLIGHT_MAX, AsyncProducer
 from rmqcli.aio.redrive import AsyncRedrive
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
+from rmqcli.checked import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -219,6 +221,43 @@ class AsyncCluster:
                 where=where,
                 decode=decode,
                 again=again,
+                log=log,
+            )
+        )
+
+    def copy(
+        self,
+        source_topic: str,
+        target_topic: str,
+        *,
+        to: AsyncCluster | None = None,
+        from_: str | Position = "earliest",
+        until: str | Position = "latest",
+        tag: str | None = None,
+        sql: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        pattern: str | None = None,
+        where: str | None = None,
+        decode: str | None = None,
+        log: Path | None = None,
+    ) -> AsyncCopy:
+        """Create an AsyncCopy. Arguments and errors are those of `Cluster`."""
+        check_type(to, (AsyncCluster, type(None)), "to")
+        return AsyncCopy(
+            self._cluster.copy(
+                source_topic,
+                target_topic,
+                to=None if to is None else to._cluster,  # noqa: SLF001  # same class
+                from_=from_,
+                until=until,
+                tag=tag,
+                sql=sql,
+                key=key,
+                properties=properties,
+                pattern=pattern,
+                where=where,
+                decode=decode,
                 log=log,
             )
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -146,6 +146,37 @@ class Closing:
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class Cancellation:
+    """Ends a run in another thread, between two of its batches."""
+
+    def __init__(self) -> None:
+        self._is_asked = threading.Event()
+
+    def ask(self) -> None:
+        """End the run at its next step."""
+        self._is_asked.set()
+
+    def step(self, function: Callable[..., object] | None, *args: object) -> None:
+        """Call `function`, if there is one, unless or until the end was asked for."""
+        if function is not None and not self._is_asked.is_set():
+            function(*args)
+        if self._is_asked.is_set():
+            raise CancelledError
+
+
+async def in_own_thread(
+    function: Callable[[], Result], cancellation: Cancellation | None = None
+) -> Result:
+    """Call `function` in a thread of its own, and wait for its end when cancelled."""
+    calls = BlockingCalls(EventLoop(), threads_max=1)
+    try:
+        return await calls.run(function)
+    finally:
+        if cancellation is not None:
+            cancellation.ask()
+        await calls.close_after_calls(lambda: None).wait()
 
 
 class AsyncClient:

@@ -13,12 +13,10 @@ Each call has connections and a thread of its own, rmq-aio_0, which ends with th
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import CancelledError
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from rmqcli.aio.handover import BlockingCalls, EventLoop
+from rmqcli.aio.handover import Cancellation, in_own_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,39 +24,6 @@ if TYPE_CHECKING:
     from rmqcli.redrive.library import Redrive, RedriveReport
     from rmqcli.redrive.log import LetterResult
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
-
-Result = TypeVar("Result")
-
-
-class Cancellation:
-    """Ends a run in another thread, between two of its batches."""
-
-    def __init__(self) -> None:
-        self._is_asked = threading.Event()
-
-    def ask(self) -> None:
-        """End the run at its next step."""
-        self._is_asked.set()
-
-    def step(self, function: Callable[..., object] | None, *args: object) -> None:
-        """Call `function`, if there is one, unless or until the end was asked for."""
-        if function is not None and not self._is_asked.is_set():
-            function(*args)
-        if self._is_asked.is_set():
-            raise CancelledError
-
-
-async def in_own_thread(
-    function: Callable[[], Result], cancellation: Cancellation | None = None
-) -> Result:
-    """Call `function` in a thread of its own, and wait for its end when cancelled."""
-    calls = BlockingCalls(EventLoop(), threads_max=1)
-    try:
-        return await calls.run(function)
-    finally:
-        if cancellation is not None:
-            cancellation.ask()
-        await calls.close_after_calls(lambda: None).wait()
 
 
 class AsyncRedrive:

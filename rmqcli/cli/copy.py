@@ -1,12 +1,14 @@
 """`rmq copy`: plan, confirm, copy, and move the positions of groups.
 
-`rmqcli.copy` plans and copies. Here are the options, the clusters, and what is shown.
+`rmqcli.copy.library` plans and copies. Here are the options, the clusters, and what is
+shown.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,10 +38,8 @@ from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
 from rmqcli.config import parse_namesrv
 from rmqcli.errors import (
     ExitCode,
-    NotFoundError,
     PartialError,
     RefusedError,
-    RmqError,
     UsageError,
 )
 from rmqcli.units import counted
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.admin.reset.plan import ResetPlan
-    from rmqcli.admin.reset.target import Restore
-    from rmqcli.api.client import Client
     from rmqcli.cli.configuration.profile import Profile
+    from rmqcli.cli.ui.progress import Progress
     from rmqcli.config import ClientConfig
     from rmqcli.copy.copy import CopyPlan, CopyReport, CopyRequest
-    from rmqcli.copy.log import CopyIdentity, CopyLog, CopyState, SourceSpan
+    from rmqcli.copy.library import Copy
+    from rmqcli.copy.log import SourceSpan
 
 _WHERE = "Where to"
 _WHICH = "Which messages"
@@ -225,17 +225,9 @@ class CopyOptions:
         """Return what the library plans. Raises UsageError and TextError."""
         from rmqcli.admin.tail.filter import make_filter
         from rmqcli.copy.copy import CopyRequest
+        from rmqcli.copy.library import describe_conditions
         from rmqcli.position import Earliest, Latest
 
-        conditions = {
-            "tag": self.tag,
-            "sql": self.sql,
-            "key": self.key,
-            "property": [f"{n}={v}" for n, v in self.property_ or ()] or None,
-            "grep": None if self.grep is None else self.grep.pattern,
-            "not": self.not_ or None,
-            "where": self.where,
-        }
         return CopyRequest(
             source_topic=self.source,
             target_topic=self.target,
@@ -248,10 +240,14 @@ class CopyOptions:
                 invert=self.not_,
                 where=read_where(self.where, self.decode),
             ),
-            chosen_by=", ".join(
-                f"--{name} {value}"
-                for name, value in conditions.items()
-                if value is not None
+            chosen_by=describe_conditions(
+                tag=self.tag,
+                sql=self.sql,
+                key=self.key,
+                properties=self.property_ or (),
+                pattern=None if self.grep is None else self.grep.pattern,
+                invert=self.not_,
+                where=self.where,
             ),
             start=self.from_ or Earliest(),
             end=self.to or Latest(),
@@ -279,44 +275,21 @@ def copy(common: Common, options: CopyOptions) -> int:
     consumed; stop their members before.
     """
     options.check()
-    from rmqcli.api.client import Client
-    from rmqcli.copy.copy import plan_copy
-    from rmqcli.copy.log import default_path, open_copy_log, read_copy_log
+    from rmqcli.cli.ui.interrupts import deferred
+    from rmqcli.copy.library import Copy
 
-    request = options.request()
     config = common.client_config()
     to = _target_of(common, options, config)
-    with Client(config) as source, Client(to) as target:
-        identity = _identify(source, target, request, options)
-        path = options.log or default_path(os.environ, identity)
-        if not options.execute:
-            state, _ = read_copy_log(path, identity)
-            plan = plan_copy(source, target, request, identity, state)
-            return _only_plan(common, options, source, target, plan, state, path)
-        log = open_copy_log(path, identity, at_ms=source.clock.epoch_ms())
-        try:
-            plan = plan_copy(source, target, request, identity, log.state)
-            return _execute(common, options, source, target, to, plan, log, path)
-        finally:
-            log.close()
-
-
-def _identify(
-    source: Client, target: Client, request: CopyRequest, options: CopyOptions
-) -> CopyIdentity:
-    from rmqcli.copy.copy import identify
-
-    try:
-        return identify(source, target, request)
-    except NotFoundError as error:
-        try:
-            source.route(request.source_topic)
-        except RmqError:
-            raise error from None
-        where = "" if options.is_within else "in the target's cluster, "
-        error.missing = None  # the source has other topics
-        error.hint = f"create it first: {where}rmq topic create {request.target_topic}"
-        raise
+    job = Copy(
+        config,
+        options.request(),
+        target=None if options.is_within else to,
+        log=options.log,
+        around_batch=deferred,
+    )
+    if options.execute:
+        return _execute(common, options, job, to)
+    return _only_plan(common, options, job)
 
 
 def _target_of(
@@ -375,50 +348,16 @@ def _target_of(
 # --- the plan ---
 
 
-def _only_plan(
-    common: Common,
-    options: CopyOptions,
-    source: Client,
-    target: Client,
-    plan: CopyPlan,
-    state: CopyState,
-    path: Path,
-) -> int:
-    moves = [
-        _plan_group(source, target, plan, state, group)[0]
-        for group in options.groups or ()
-    ]
-    _write(common, plan, path, None, moves)
+def _only_plan(common: Common, options: CopyOptions, job: Copy) -> int:
+    plan = job.plan()
+    moves = [job.plan_group(group).plan for group in options.groups or ()]
+    _write(common, plan, None, moves)
     _say_plan(common, plan)
     if plan.unread:
         common.messages.warn("this plan is incomplete and would be refused")
         return ExitCode.PARTIAL
     common.messages.info("nothing was copied; add --execute to copy")
     return ExitCode.OK
-
-
-def _plan_group(
-    source: Client, target: Client, plan: CopyPlan, state: CopyState, group: str
-) -> tuple[ResetPlan, Restore]:
-    from rmqcli.copy.positions import plan_positions
-
-    try:
-        return plan_positions(
-            source,
-            target,
-            group=group,
-            source_topic=plan.request.source_topic,
-            target_topic=plan.request.target_topic,
-            runs=state.runs,
-        )
-    except NotFoundError as error:
-        # Either cluster may be the one that does not know the group.
-        error.missing = None
-        error.hint = (
-            "it must exist in both clusters; create it in that of the target with: rmq"
-            f" group create {group}"
-        )
-        raise
 
 
 def _say_plan(common: Common, plan: CopyPlan) -> None:
@@ -463,64 +402,82 @@ def _listed(spans: Sequence[SourceSpan]) -> str:
 # --- copying ---
 
 
-def _execute(
-    common: Common,
-    options: CopyOptions,
-    source: Client,
-    target: Client,
-    to: ClientConfig,
-    plan: CopyPlan,
-    log: CopyLog,
-    path: Path,
-) -> int:
-    from rmqcli.cli.confirm import confirm_by_name
-    from rmqcli.cli.ui.interrupts import deferred
-    from rmqcli.cli.ui.progress import Progress
-    from rmqcli.copy.copy import CopyRun
+class _Shown:
+    """What the user is asked and told while a copy is carried out."""
 
-    if not common.assume_yes:
-        write_table(
-            [row_of(COLUMNS, each) for each in plan.queues],
-            columns=COLUMNS,
-            color=common.use_color,
-            stream=sys.stderr,
+    def __init__(
+        self, common: Common, options: CopyOptions, to: ClientConfig, stack: ExitStack
+    ) -> None:
+        self.plan: CopyPlan
+        #: None until the copy begins
+        self.report: CopyReport | None = None
+        self._common = common
+        self._options = options
+        self._to = to
+        self._stack = stack
+        self._progress: Progress
+
+    def on_plan(self, plan: CopyPlan) -> None:
+        """Show the plan, and ask whether it is to be carried out."""
+        from rmqcli.cli.confirm import confirm_by_name
+        from rmqcli.cli.ui.progress import Progress
+
+        common, options = self._common, self._options
+        self.plan = plan
+        if not common.assume_yes:
+            write_table(
+                [row_of(COLUMNS, each) for each in plan.queues],
+                columns=COLUMNS,
+                color=common.use_color,
+                stream=sys.stderr,
+            )
+        _say_plan(common, plan)
+        if plan.unread:
+            return  # it is refused
+        name = plan.request.target_topic
+        follow = ", and new ones until Ctrl-C" if options.follow else ""
+        confirm_by_name(
+            common,
+            f"This copies up to {counted(plan.count, 'message')} of topic"
+            f" {plan.request.source_topic} to topic {name}"
+            f" ({self._to.servers}){follow}.",
+            name=name,
         )
-    _say_plan(common, plan)
-    if plan.unread:
-        raise RefusedError(
-            f"{counted(len(plan.unread), 'queue')} could not be read: nothing was"
-            " copied",
-            hint="try again when all brokers can be reached",
+        total = None if options.follow else plan.count
+        self._progress = self._stack.enter_context(
+            Progress(common.messages, "copied", total=total)
         )
-    name = plan.request.target_topic
-    follow = ", and new ones until Ctrl-C" if options.follow else ""
-    confirm_by_name(
-        common,
-        f"This copies up to {counted(plan.count, 'message')} of topic"
-        f" {plan.request.source_topic} to topic {name} ({to.servers}){follow}.",
-        name=name,
-    )
-    run = CopyRun(source, to, plan, log, rate_per_s=options.rate, around_batch=deferred)
-    total = None if options.follow else plan.count
+
+    def on_batch(self, report: CopyReport) -> None:
+        """Show the progress."""
+        self.report = report
+        self._progress.update(report.copied)
+
+
+def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) -> int:
+    progress = ExitStack()
+    shown = _Shown(common, options, to, progress)
     try:
-        with Progress(common.messages, "copied", total=total) as progress:
-            for _ in run.batches(follow=options.follow):
-                progress.update(run.report.copied)
+        with progress:
+            report = job.execute(
+                rate_per_s=options.rate,
+                follow=options.follow,
+                on_plan=shown.on_plan,
+                on_batch=shown.on_batch,
+            )
     except KeyboardInterrupt:
-        _say_end(common, run.report, path)
-        if options.follow:
-            _write(common, plan, path, run.report, [])
-        common.messages.info("the same command copies the rest")
+        if shown.report is not None:
+            _say_end(common, shown.report, shown.plan)
+            if options.follow:
+                _write(common, shown.plan, shown.report, [])
+            common.messages.info("the same command copies the rest")
         raise
-    report = run.report
-    _say_end(common, report, path)
+    plan = shown.plan
+    _say_end(common, report, plan)
     moves: list[ResetPlan] = []
     if report.is_complete:
-        moves = [
-            _move_group(common, source, target, to, plan, log, group)
-            for group in options.groups or ()
-        ]
-    _write(common, plan, path, report, moves)
+        moves = [_move_group(common, job, to, group) for group in options.groups or ()]
+    _write(common, plan, report, moves)
     if report.given_up is not None:
         raise PartialError(
             f"stopped: {report.given_up.message}",
@@ -533,8 +490,8 @@ def _execute(
     return ExitCode.OK if report.is_complete else ExitCode.PARTIAL
 
 
-def _say_end(common: Common, report: CopyReport, path: Path) -> None:
-    common.messages.info(f"{counted(report.copied, 'message')} copied; log: {path}")
+def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
+    common.messages.info(f"{counted(report.copied, 'message')} copied; log: {plan.log}")
     if report.missing:
         common.messages.warn(
             f"{counted(report.missing, 'message')} of the range are not stored any more"
@@ -551,21 +508,14 @@ def _say_end(common: Common, report: CopyReport, path: Path) -> None:
         )
 
 
-def _move_group(
-    common: Common,
-    source: Client,
-    target: Client,
-    to: ClientConfig,
-    plan: CopyPlan,
-    log: CopyLog,
-    group: str,
-) -> ResetPlan:
+def _move_group(common: Common, job: Copy, to: ClientConfig, group: str) -> ResetPlan:
     """Move a group's positions in the target, and read them back."""
-    from rmqcli.admin.admin import Admin, PlannedReset
+    from rmqcli.admin.admin import Admin
 
-    found, positions = _plan_group(source, target, plan, log.state, group)
+    planned = job.plan_group(group)
+    found = planned.plan
     with Admin(client=to) as admin:
-        result = admin.apply_reset(PlannedReset(plan=found, target=positions))
+        result = admin.apply_reset(planned)
     for error in result.errors:
         common.messages.warn(error.message)
     bad = [queue for queue, each in result.outcomes.items() if not each.is_good]
@@ -586,7 +536,6 @@ def _move_group(
 def _write(
     common: Common,
     plan: CopyPlan,
-    path: Path,
     report: CopyReport | None,
     moves: list[ResetPlan],
 ) -> None:
@@ -633,6 +582,6 @@ def _write(
                 )
             ],
             "groups": [document(move, None, backup_id=None) for move in moves],
-            "log": str(path),
+            "log": str(plan.log),
         }
     )

@@ -54,6 +54,7 @@ from rmqcli.wire.message.record import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from rmqcli.admin.read.body import Chunk
     from rmqcli.admin.tail.filter import TailFilter
@@ -127,7 +128,7 @@ class CopyPlan:
     """What a copy would do. `unread` has the queues whose ends are not known.
 
     `doubtful` are spans that an earlier run may have stored: they are sent again.
-    `copied` is how many messages the log knows to be copied.
+    `copied` is how many messages `log` knows to be copied.
     """
 
     request: CopyRequest
@@ -137,6 +138,7 @@ class CopyPlan:
     doubtful: tuple[SourceSpan, ...]
     copied: int
     unread: Mapping[MessageQueue, RmqError] = field(hash=False)
+    log: Path | None = None
 
     @property
     def mapping(self) -> str:

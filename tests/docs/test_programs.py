@@ -122,6 +122,19 @@ def test_dead_letters_that_a_program_sends_again(cluster, tmp_path):
     assert shown == [f"{{'orders': 2}} {left_out} ('broker-a:0:2',)", "2 [] False"]
 
 
+def test_a_topic_that_a_program_copies(cluster, tmp_path):
+    cluster.create_group("billing")
+    cluster.create_topic("orders-copy")
+    cluster.send("orders", ["a", "b", "c"], tags="Paid", queue_id=1)
+    cluster.send("orders", ["d"], tags="Open", queue_id=2)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        call = update_consumer_offset("billing", "orders", 1, commit_offset=2)
+        client.invoke(cluster.broker().address, call)
+    shown = finished(cluster, program("library", "Copy a topic"), tmp_path)
+    assert shown == ["4 to read index {}", "3 of 3 True", "True"]
+    assert committed(cluster, "billing", "orders-copy")[1] == 2
+
+
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
     shown = finished(cluster, program("library", "Receive and acknowledge"), tmp_path)

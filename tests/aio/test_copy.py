@@ -1,0 +1,60 @@
+"""`AsyncCluster.copy`: a topic is copied by a program with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rmqcli.aio import AsyncCopy, connect
+from tests.aio.interrupting import run_clean
+from tests.copy.copying import stored
+
+
+@pytest.fixture
+def cluster(rmq_cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    rmq_cluster.create_topic("src", queues=2)
+    rmq_cluster.create_topic("dst", queues=2)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("src", [b"%02d" % number for number in range(10)])
+    return rmq_cluster
+
+
+def test_a_topic_is_copied(cluster):
+    async def main():
+        async with connect(cluster.namesrv) as connected:
+            copy = connected.copy("src", "dst", to=connect(cluster.namesrv))
+            assert isinstance(copy, AsyncCopy)
+            assert copy.request.target_topic == "dst"
+            assert (await copy.plan()).count == 10
+            assert (await copy.execute()).copied == 10
+            planned = await copy.plan_group("billing")
+            async with connected.admin() as admin:
+                assert (await admin.apply_reset(planned)).is_complete
+            with pytest.raises(TypeError):
+                connected.copy("src", "dst", to=cluster.namesrv)
+
+    run_clean(main)
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_a_copy_that_follows_is_ended_by_cancelling_it(cluster):
+    async def main():
+        loop = asyncio.get_running_loop()
+        copied = asyncio.Event()
+
+        def on_batch(report):
+            if report.copied == 10:
+                loop.call_soon_threadsafe(copied.set)
+
+        copy = connect(cluster.namesrv).copy("src", "dst")
+        task = asyncio.create_task(copy.execute(follow=True, on_batch=on_batch))
+        await copied.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await copy.execute()).copied == 0
+
+    run_clean(main)
+    assert stored(cluster, "dst") == stored(cluster, "src")

@@ -1,0 +1,173 @@
+"""`Cluster.copy`: a topic is copied by a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli import (
+    Admin,
+    Copy,
+    CopyReport,
+    NotFoundError,
+    RefusedError,
+    TextError,
+    UsageError,
+    connect,
+)
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from tests.admin.dlq.letters import client_of
+from tests.copy.copying import stored
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_this_test(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def source(rmq_cluster):
+    rmq_cluster.create_topic("src", queues=2)
+    rmq_cluster.send("src", [b"%02d" % number for number in range(10)])
+    return rmq_cluster
+
+
+@pytest.fixture
+def target(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("dst", queues=2)
+    return cluster
+
+
+@pytest.fixture
+def copy(source, target):
+    return connect(source.namesrv).copy("src", "dst", to=connect(target.namesrv))
+
+
+def test_a_plan_changes_nothing_and_execute_copies_once(copy, source, target):
+    assert isinstance(copy, Copy)
+    plan = copy.plan()
+    assert (plan.count, plan.mapping, plan.copied, plan.unread) == (10, "index", 0, {})
+    assert plan.log is not None
+    assert not plan.log.exists()
+    assert stored(target, "dst") == {}
+    plans: list[Any] = []
+    seen = []
+    report = copy.execute(
+        on_plan=plans.append, on_batch=lambda report: seen.append(report.copied)
+    )
+    assert isinstance(report, CopyReport)
+    assert (report.copied, report.is_complete) == (10, True)
+    assert [each.count for each in plans] == [10]
+    assert plans[0].log == plan.log
+    assert seen == [0, 10]
+    assert stored(target, "dst") == stored(source, "src")
+    assert copy.execute().copied == 0
+    assert copy.plan().copied == 10
+
+
+def test_the_command_goes_on_with_the_log_of_a_program(source, target, capsys):
+    """The log is of the same conditions, and has the same name."""
+    source.send("src", [b"x"], tags="Paid")
+    connect(source.namesrv).copy(
+        "src",
+        "dst",
+        to=connect(target.namesrv),
+        tag="Paid",
+        properties={"a": "*"},
+        pattern="x",
+        where="tags = 'Paid'",
+    ).execute()
+    words = ["copy", "src", "dst", "-n", source.namesrv, "--to-namesrv", target.namesrv]
+    words += ["--tag", "Paid", "--property", "a=*", "--grep", "x"]
+    words += ["--where", "tags = 'Paid'", "--execute", "--yes"]
+    assert run(words) == 0, capsys.readouterr().err
+
+
+def test_a_copy_is_ended_by_its_caller_and_goes_on_later(copy, target):
+    def refuse(plan):
+        raise RefusedError(f"{plan.count} messages are too many")
+
+    with pytest.raises(RefusedError, match="10 messages are too many"):
+        copy.execute(on_plan=refuse)
+    assert stored(target, "dst") == {}
+
+    def stop(report):
+        if report.copied:
+            raise RefusedError("enough")
+
+    with pytest.raises(RefusedError, match="enough"):
+        copy.execute(rate_per_s=4, on_batch=stop)
+    assert copy.plan().copied == 4
+    assert copy.execute().copied == 6
+    assert sum(map(len, stored(target, "dst").values())) == 10
+
+
+def test_new_messages_are_followed_until_the_caller_ends_it(copy, source, target):
+    def stop(report):
+        if report.copied == 10:
+            source.send("src", [b"new"])
+        if report.copied > 10:
+            raise RefusedError("enough")
+
+    with pytest.raises(RefusedError, match="enough"):
+        copy.execute(follow=True, on_batch=stop)
+    bodies = [body for queue in stored(target, "dst").values() for body in queue]
+    assert b"new" in bodies
+
+
+def test_a_group_goes_on_in_the_copy(copy, source, target):
+    copy.execute()
+    with Admin(namesrv=source.namesrv) as admin:
+        admin.create_group("g")
+    with pytest.raises(NotFoundError) as caught:
+        copy.plan_group("g")
+    assert caught.value.hint.endswith("with: Admin.create_group('g')")
+    with client_of(source) as client:
+        call = update_consumer_offset("g", "src", 1, commit_offset=3)
+        client.invoke(source.broker().address, call)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+        assert admin.apply_reset(copy.plan_group("g")).is_complete
+        lags = {each.queue_id: each.committed for each in admin.lag("g").queues}
+    assert lags == {0: 0, 1: 3}
+
+
+def test_wrong_uses_are_errors(source, target):
+    connected = connect(source.namesrv)
+    with pytest.raises(NotFoundError) as caught:
+        connected.copy("src", "nowhere", to=connect(target.namesrv)).plan()
+    assert caught.value.hint == (
+        "create it first: in the target's cluster, Admin.create_topic('nowhere')"
+    )
+    with pytest.raises(RefusedError, match="copied to itself"):
+        connected.copy("src", "src").plan()
+    with pytest.raises(TextError):
+        connected.copy("src", "dst", where="(")
+    with pytest.raises(UsageError, match="decode needs where"):
+        connected.copy("src", "dst", decode="json")
+    with pytest.raises(UsageError, match="tag and sql cannot be used together"):
+        connected.copy("src", "dst", tag="a", sql="a > 1")
+    wrong: Any
+    for wrong in ({"to": source.namesrv}, {"from_": 5}, {"tag": 5}):
+        with pytest.raises(TypeError):
+            connected.copy("src", "dst", **wrong)
+    proxy = connect(endpoints="127.0.0.1:8081")
+    for made in (proxy.copy, lambda a, b: connected.copy(a, b, to=proxy)):
+        with pytest.raises(UsageError, match="Copy needs name servers"):
+            made("src", "dst")
+
+
+def test_nothing_is_copied_unless_all_queues_can_be_read(rmq_cluster_factory, target):
+    source = rmq_cluster_factory(brokers=2)
+    source.create_topic("src", queues=1)
+    source.send("src", [b"a"] * 4)
+    source.faults.add(faults.disconnect(), broker="broker-b")
+    copy = connect(source.namesrv).copy("src", "dst", to=connect(target.namesrv))
+    assert [each.broker_name for each in copy.plan().unread] == ["broker-b"]
+    with pytest.raises(RefusedError, match="1 queue could not be read: nothing was"):
+        copy.execute()
+    assert stored(target, "dst") == {}
