@@ -991,6 +991,23 @@ class Admin:
         )
 
     @_typed
+    def plan_acl_copy(
+        self, kind: Kind, user: str, *, source: str, to: Collection[str] = ()
+    ) -> DefinitionsPlan:
+        """Plan to copy a user with its password, or its rules, from a broker to others.
+
+        `kind` is "user" or "rule", `source` the name of the broker that has it. Without
+        `to`, the others are all masters of its cluster. Rules that only they have stay.
+        Apply the result with `apply_definitions`. Raises NotFoundError when `source`
+        has no such user, or no rules of it.
+        """
+        from rmqcli.admin.acl import plan_acl_copy
+
+        if kind not in ("user", "rule"):
+            raise UsageError(f"kind is {kind!r}; it must be 'user' or 'rule'")
+        return plan_acl_copy(self._client, kind, user, source=source, to=to)
+
+    @_typed
     def apply_definitions(self, planned: DefinitionsPlan) -> DefinitionsResult:
         """Carry out a plan, and read back what each broker has.
 

@@ -144,6 +144,7 @@ class AsyncAdmin(AsyncClient):
     plan_user = _awaited(Admin.plan_user)
     plan_rule = _awaited(Admin.plan_rule)
     plan_acl_deletion = _awaited(Admin.plan_acl_deletion)
+    plan_acl_copy = _awaited(Admin.plan_acl_copy)
     brokers = _awaited(Admin.brokers)
     cluster = _awaited(Admin.cluster)
     doctor = _awaited(Admin.doctor)

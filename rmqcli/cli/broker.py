@@ -174,7 +174,7 @@ def brokers(common: Common) -> None:
 @command_options(fields=SHOW_COLUMNS, changes=False)
 def show(
     common: Common,
-    name: Annotated[str, argument(metavar="NAME", help="Name of the broker.")],
+    name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")],
     settings: Annotated[
         bool, option("--settings", help="Also show the broker's settings.")
     ] = False,

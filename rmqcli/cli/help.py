@@ -178,7 +178,11 @@ def command_help(entry: CommandEntry) -> str:
         parts.append(_paragraph(f"The guide: rmq help {entry.guide}"))
     if command.has_common:
         shared = {p.name: p for p in parameters}
-        rows = [(_left(shared[name]), _text(shared[name])) for name in _BRIEF]
+        rows = [
+            (_left(shared[name]), _text(shared[name]))
+            for name in _BRIEF
+            if name in shared
+        ]
         rows.append(("-q, -v, ...", "All common options: rmq help options."))
         parts.append(_section(COMMON_SECTION, [*rows, help_row]))
     return "\n".join(parts)

@@ -37,7 +37,7 @@ _HIDING = "What is hidden"
 _BOUNDS = "Bounds"
 
 
-@command_options(changes=False)
+@command_options(formats=(), changes=False)
 def mcp(
     common: Common,
     redact: Annotated[

@@ -720,7 +720,7 @@ class Command(NamedTuple):
         if not self.has_common:
             return self.function(**own)
         given = {name: value for name, value in values.items() if name not in own}
-        given.setdefault("output", self.formats[0])
+        given.setdefault("output", next(iter(self.formats), "table"))
         typed = frozenset(typed)
         named = given.get("profile")
         given, own = self._with_profile(given, own, typed)
@@ -801,8 +801,9 @@ def command_options(
     function receives them as `options`; without `options_type` they are the function's
     keyword parameters. The first parameter of the function is `common`, with the common
     options, unless `has_common` is False. `formats` are the values of `--output`, the
-    first one being the default; `fields` are the fields that `-o help` lists, and
-    `schema` returns the JSON Schema that `-o schema` prints. `connects` is False for a
+    first one being the default, and without any there is no such option; `fields` are
+    the fields that `-o help` lists, and `schema` returns the JSON Schema that `-o
+    schema` prints. `connects` is False for a
     command with common options that uses no cluster, and `changes` for one that never
     changes the cluster; it may be a function of the options. Profiles that are
     read-only refuse commands that change anything, so a new command is refused until it

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from rmqcli import Admin, NotFoundError, UsageError
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 
@@ -60,6 +61,28 @@ def test_a_user_is_created_on_each_broker_after_a_question(rmq, cluster, file):
     for name in ("broker-a", "broker-b"):
         user = users_of(cluster, name)["alice"]
         assert (user.password, user.user_type) == (PASSWORD, "Normal")
+
+
+def test_a_program_copies_a_user_and_its_rules(rmq, cluster, file):
+    one = ("--broker", "broker-a", "--yes")
+    rmq("user", "create", "bob", "--password-file", file, *one)
+    rmq("rule", "create", "bob", "Topic:orders", "Pub", *one)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        for kind in ("user", "rule"):
+            planned = admin.plan_acl_copy(kind, "bob", source="broker-a")
+            assert planned.brokers == ("broker-b",)
+            assert admin.apply_definitions(planned).is_complete
+        entries = {(e.kind, e.name, e.brokers) for e in admin.accounts().entries}
+        both = ("broker-a", "broker-b")
+        assert entries == {
+            ("user", "bob", both),
+            ("rule", "User:bob Topic:orders", both),
+        }
+        with pytest.raises(NotFoundError, match="there is no user carol"):
+            admin.plan_acl_copy("user", "carol", source="broker-a")
+        with pytest.raises(UsageError, match="must be 'user' or 'rule'"):
+            admin.plan_acl_copy("topic", "bob", source="broker-a")
+    assert users_of(cluster, "broker-b")["bob"].password == PASSWORD
 
 
 def test_a_user_that_exists_is_not_changed_by_a_creation(rmq, alice, file, tmp_path):

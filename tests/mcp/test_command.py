@@ -25,6 +25,8 @@ def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
         (["--redact", "/none.toml"], "/none.toml: No such file or directory"),
         (["--redact-pattern", "("], "'(' is not a regular expression"),
         (["--log", "/none/calls"], "/none/calls: No such file or directory"),
+        (["-o", "json"], "option -o does not exist"),
+        (["--output", "json"], "option --output does not exist"),
     ],
 )
 def test_options_that_cannot_be_used_end_before_anything_is_served(

@@ -75,7 +75,7 @@ def parameters_of(command: Command) -> list[Parameter]:
     common = [
         _with_formats(each, command) if each.name == "output" else each
         for each in _parameters(make_common)
-        if each.name in COMMON_NAMES
+        if each.name in COMMON_NAMES and (each.name != "output" or command.formats)
     ]
     return [*own, *common]
 

@@ -62,11 +62,12 @@ def bundle(
     Example: rmq bundle
              rmq bundle --out case-4711.zip
 
-    It holds versions, routes, topics, groups, lag, the findings of rmq doctor, settings
-    of brokers and name servers, statistics, and rmq's own settings. manifest.json says
-    what was asked and what did not answer. Passwords, keys and tokens are removed, also
-    encoded ones; names and addresses are not. It has bodies of messages only with
-    --messages. Only you can read the file: look into it before you pass it on.
+    It holds versions, routes, topics, groups, lag, users and rules, the findings of rmq
+    doctor, settings of brokers and name servers, statistics, and rmq's own settings.
+    manifest.json says what was asked and what did not answer. Passwords, keys and
+    tokens are removed, also encoded ones; names and addresses are not. It has bodies of
+    messages only with --messages. Only you can read the file: look into it before you
+    pass it on.
 
     The archive is written even if servers do not answer. The exit code is then 6, or 5
     if none answers.

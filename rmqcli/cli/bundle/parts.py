@@ -60,6 +60,8 @@ def read_parts(
     yield _of_namesrvs(client)
     on_part("brokers, topics and groups")
     yield from _of_cluster(client)
+    on_part("users and rules")
+    yield _of_accounts(client)
     on_part("producers")
     yield _of_producers(client)
     on_part("statistics")
@@ -294,6 +296,53 @@ _OF_FACTS: Final[dict[str, tuple[str, str, Callable[[Facts, dict[str, str]], Any
     ),
     "dead-letters.json": ("dead letters of groups", "rmq dlq list --all", _letters),
 }
+
+
+def _of_accounts(client: Client) -> BundlePart:
+    """Return users and rules, without passwords, which brokers do not show.
+
+    A broker that has none, as before 5.3, is named with the reason: nothing is missing.
+    """
+    from rmqcli.admin.acl import list_accounts
+    from rmqcli.cli.acl import RULE_COLUMNS, USER_COLUMNS
+    from rmqcli.cli.ui.output import row_of
+    from rmqcli.errors import UnsupportedError
+
+    part = BundlePart(
+        file="accounts.json",
+        title="users and rules of access control, without passwords",
+        source="rmq acl user list, rmq acl rule list",
+    )
+    try:
+        found = list_accounts(client)
+    except UnsupportedError as error:
+        return replace(
+            part, data={"users": [], "rules": [], "without": [error.message]}
+        )
+    except RmqError as error:
+        return replace(part, error=error.message)
+    without = {n: e for n, e in found.errors.items() if isinstance(e, UnsupportedError)}
+    return replace(
+        part,
+        data={
+            "users": [
+                row_of(USER_COLUMNS, each)
+                for each in found.entries
+                if each.kind == "user"
+            ],
+            "rules": [
+                row_of(RULE_COLUMNS, each)
+                for each in found.entries
+                if each.kind == "rule"
+            ],
+            "without": [error.message for error in without.values()],
+        },
+        errors={
+            name: error.message
+            for name, error in found.errors.items()
+            if name not in without
+        },
+    )
 
 
 def _of_producers(client: Client) -> BundlePart:

@@ -67,7 +67,7 @@ _UNREAD_COLUMNS = (
 class DrainOptions:
     """The options of `rmq broker drain`."""
 
-    name: Annotated[str, argument(metavar="NAME", help="Name of the broker.")]
+    name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")]
     wait: Annotated[
         int | None,
         duration_option("--wait", help="Stop waiting after DURATION (default: 10m)."),
@@ -317,7 +317,7 @@ def _say_how_to_undo(common: Common, name: str) -> None:
 @command_options(fields=COLUMNS, asks=True)
 def undrain(
     common: Common,
-    name: Annotated[str, argument(metavar="NAME", help="Name of the broker.")],
+    name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")],
 ) -> None:
     """Let producers send to a broker again.
 

@@ -1,9 +1,10 @@
-"""Names for completion: `rmq __complete topic|group|profile LINE`.
+"""Names for completion: `rmq __complete topic|group|broker|profile LINE`.
 
 A shell runs this at each press of TAB. It therefore loads little,
 waits at most BUDGET_S for an answer, prefers a fresh cache, and is silent about errors.
 Topics and groups come from the name server's list of topics, which includes the retry
-topic of each group that has consumed, and profiles from the user's file.
+topic of each group that has consumed, brokers from its list of brokers, and profiles
+from the user's file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from rmqcli.files import replace_file, xdg_folder
-from rmqcli.transport.topic_list import ask_topic_list
+from rmqcli.transport.topic_list import ask_broker_names, ask_topic_list
 
 if TYPE_CHECKING:
     from rmqcli.cli.configuration.profile import Profile
@@ -34,12 +35,15 @@ _CACHE_BYTES_MAX = 4 << 20
 _RETRY = "%RETRY%"
 #: Each cluster has a topic with its own name, and one with this suffix.
 _REPLY = "_REPLY_TOPIC"
-#: Names that brokers accept: `rmqcli.names.STORED_NAME`, which takes longer to load.
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+#: Names that brokers accept, `rmqcli.names.STORED_NAME`, which takes longer to load,
+#: and those that they have.
+_NAME = re.compile(r"[%|a-zA-Z0-9_.-]{1,255}")
 #: Names that are offered: without `|`, which a shell reads as a pipe, and not beginning
 #: with `-`, because the names are other people's, and a command would take `-n` or
 #: `--yes` for an option of ours.
 _OFFERED = re.compile(r"[a-zA-Z0-9_%][a-zA-Z0-9_%-]*")
+#: Names of brokers may have dots, as those of hosts have.
+_OFFERED_BROKER = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]*")
 _SYSTEM = re.compile(
     r"%|(?i:rmq_sys_)|CID_|(TBW102|SCHEDULE_TOPIC_XXXX|BenchmarkTest|SELF_TEST_TOPIC"
     r"|SELF_TEST_P_GROUP|SELF_TEST_C_GROUP|OFFSET_MOVED_EVENT|TOOLS_CONSUMER"
@@ -59,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
             names = sorted(filter(_OFFERED.fullmatch, read_config(os.environ).profiles))
         else:
             address = find_namesrv(line)
-            names = [] if address is None else choose(kind, topic_names(address))
+            names = [] if address is None else choose(kind, known_names(kind, address))
         sys.stdout.write("".join(f"{name}\n" for name in names))
         sys.stdout.flush()
     except BaseException:  # noqa: BLE001  # a shell is waiting for words, not for ours
@@ -67,8 +71,13 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def choose(kind: str, topics: Sequence[str]) -> list[str]:
-    """Return the sorted names of a kind, `topic` or `group`."""
+    """Return the sorted names of a kind, `topic`, `group` or `broker`.
+
+    `topics` are those of `known_names`: of brokers, their own names.
+    """
     names: list[str] = []
+    if kind == "broker":
+        return sorted(set(filter(_OFFERED_BROKER.fullmatch, topics)))
     if kind == "topic":
         clusters = {n.removesuffix(_REPLY) for n in topics if n.endswith(_REPLY)}
         names = [n for n in topics if n.removesuffix(_REPLY) not in clusters]
@@ -107,9 +116,11 @@ def _profile_of(line: str) -> Profile | None:
     return None if chosen is None else chosen.profile
 
 
-def topic_names(address: str) -> list[str]:
-    """Return the name server's topics, from the cache if that is fresh."""
-    path = _cache_path(address)
+def known_names(kind: str, address: str) -> list[str]:
+    """Return the name server's topics, or brokers, from the cache if that is fresh."""
+    is_broker = kind == "broker"
+    ask = ask_broker_names if is_broker else ask_topic_list
+    path = _cache_path(address, "-brokers" if is_broker else "")
     age_s, cached = _read_cache(path)
     if cached is not None and 0 <= age_s < FRESH_S:
         return cached
@@ -118,7 +129,7 @@ def topic_names(address: str) -> list[str]:
     watchdog.daemon = True
     watchdog.start()
     try:
-        names = _checked(ask_topic_list(address, budget_s=BUDGET_S))
+        names = _checked(ask(address, budget_s=BUDGET_S))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return cached if cached is not None and 0 <= age_s < STALE_S else []
     finally:
@@ -134,10 +145,10 @@ def _checked(names: object) -> list[str]:
     return found[:NAMES_MAX]
 
 
-def _cache_path(address: str) -> str:
+def _cache_path(address: str, suffix: str) -> str:
     home = xdg_folder(os.environ, "XDG_CACHE_HOME", ".cache") or ""
     name = sha256(address.encode()).hexdigest()[:16]
-    return os.path.join(home, "rmq", "names", f"{name}.json")
+    return os.path.join(home, "rmq", "names", f"{name}{suffix}.json")
 
 
 def _read_cache(path: str) -> tuple[float, list[str] | None]:

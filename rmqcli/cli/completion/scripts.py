@@ -2,9 +2,9 @@
 
 `python -m rmqcli.cli.completion.scripts DIR` writes `rmq.bash`, `_rmq` and `rmq.fish`;
 a test checks that the files in the project are up to date. Commands and options are
-static. For names of topics, groups and profiles the files call `rmq __complete` (see
-`rmqcli.cli.completion.names`) with the `rmq` of the command line, which may be that of
-a virtual environment.
+static. For names of topics, groups, brokers and profiles the files call `rmq
+__complete` (see `rmqcli.cli.completion.names`) with the `rmq` of the command line,
+which may be that of a virtual environment.
 """
 
 from __future__ import annotations
@@ -26,12 +26,18 @@ _HEADER = (
 _FILES = {"FILE", "FILE|-", "PATH"}
 _FOLDERS = {"DIR"}
 #: Metavar -> kind of names that `rmq __complete` looks up.
-_NAMES = {"TOPIC": "topic", "GROUP": "group", "PROFILE": "profile"}
+_NAMES = {
+    "TOPIC": "topic",
+    "GROUP": "group",
+    "BROKER": "broker",
+    "PROFILE": "profile",
+}
 _BASH_KINDS = {
     "file": "compgen -f",
     "folder": "compgen -d",
     "topic": 'compgen -W "$(_rmq_names "$1" topic)"',
     "group": 'compgen -W "$(_rmq_names "$1" group)"',
+    "broker": 'compgen -W "$(_rmq_names "$1" broker)"',
     "profile": 'compgen -W "$(_rmq_names "$1" profile)"',
 }
 _BASH = """\
@@ -129,7 +135,7 @@ _rmq_names() {
 }
 """
 _FISH_FUNCTION = """\
-function __rmq_names --description 'Names of topics, groups or profiles'
+function __rmq_names --description 'Names of topics, groups, brokers or profiles'
     set -l words (commandline -opc)
     $words[1] __complete $argv[1] (commandline -cp) 2>/dev/null
 end
@@ -359,6 +365,7 @@ def _zsh_specs(option: OptionWords) -> Iterator[str]:
             "folder": ":folder:_files -/",
             "topic": ":topic: _rmq_names topic",
             "group": ":group: _rmq_names group",
+            "broker": ":broker: _rmq_names broker",
             "profile": ":profile: _rmq_names profile",
         }.get(option.kind, ":value: ")
         if option.choices:

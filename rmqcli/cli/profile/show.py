@@ -16,7 +16,7 @@ from rmqcli.errors import ConfigError, UsageError
 COLUMNS = (
     Column("name", "name of the profile", title="PROFILE"),
     Column("in_use", "whether commands use it now", title="IN USE"),
-    Column("namesrv", "its name servers"),
+    Column("namesrv", "its name servers", priority=15),
     Column("endpoints", "or the addresses of its proxy", priority=20),
     Column("credentials", "where its credentials come from, or null", priority=50),
     Column(
@@ -24,8 +24,8 @@ COLUMNS = (
         "whether connections to its name servers and brokers use TLS",
         priority=40,
     ),
-    Column("read_only", "whether changes are refused", title="READ ONLY"),
-    Column("protected", "whether changes must be confirmed with its name"),
+    Column("read_only", "whether changes are refused", title="READ ONLY", priority=25),
+    Column("protected", "whether changes must be confirmed with its name", priority=30),
     Column("error", "why it cannot be used, or null", priority=10),
 )
 SHOW_COLUMNS = (

@@ -30,6 +30,7 @@ FILES = [
     "groups.json",
     "lag.json",
     "dead-letters.json",
+    "accounts.json",
     "producers.json",
     "statistics.json",
 ]
@@ -104,6 +105,7 @@ def test_the_archive_says_what_the_commands_say(bundle, rmq_cluster, rmq_topic):
     (server,) = read["name-servers.json"]
     assert server["address"] == rmq_cluster.namesrv
     assert server["settings"]["orderMessageEnable"] == "false"
+    assert read["accounts.json"]["users"] == []
 
 
 def test_a_topic_whose_name_is_like_that_of_a_secret_is_in_it(bundle, rmq_cluster):
@@ -202,6 +204,61 @@ def test_without_any_server_there_is_an_archive_and_exit_code_5(bundle):
     assert "error: no server answered" in err
 
 
+def test_users_and_rules_are_in_it_without_passwords(
+    rmq_cluster_factory, bundle, tmp_path
+):
+    cluster = rmq_cluster_factory(brokers=2, settings={"authentication_enabled": True})
+    password = tmp_path / "password"
+    password.write_text("correct horse")
+    password.chmod(0o600)
+    words = ["user", "create", "alice", "--password-file", str(password)]
+    for each in (words, ["rule", "create", "alice", "Topic:orders", "Pub"]):
+        assert run(["acl", *each, "-n", cluster.namesrv, "--yes"]) == 0
+    code, files, _ = bundle(namesrv=cluster.namesrv)
+    assert code == 0
+    assert json.loads(files["accounts.json"]) == {
+        "users": [
+            {
+                "user": "alice",
+                "user_type": "Normal",
+                "user_status": "enable",
+                "brokers": ["broker-a", "broker-b"],
+                "error": None,
+            }
+        ],
+        "rules": [
+            {
+                "user": "alice",
+                "resource": "Topic:orders",
+                "actions": ["Pub"],
+                "decision": "Allow",
+                "source_ips": [],
+                "policy_type": "Custom",
+                "brokers": ["broker-a", "broker-b"],
+                "error": None,
+            }
+        ],
+        "without": [],
+    }
+    assert b"correct horse" not in b"".join(files.values())
+
+
+def test_a_cluster_without_access_control_says_so(bundle, rmq_cluster_factory):
+    """Nothing is missing then: there are no users."""
+    _, files, _ = bundle()
+    assert json.loads(files["accounts.json"])["without"] == [
+        "access control is off: authenticationMetadataProvider is not set"
+    ]
+    old = rmq_cluster_factory(like="4.6.0")
+    _, files, _ = bundle(namesrv=old.namesrv, out="old.zip")
+    manifest = json.loads(files["manifest.json"])
+    states = {each["file"]: each["status"] for each in manifest["files"]}
+    assert states["accounts.json"] == "ok"
+    assert json.loads(files["accounts.json"])["without"] == [
+        "needs RocketMQ 5.3.0, and the broker has 4.6.0"
+    ]
+
+
 def secret(number):
     return f"sEk{number:02}-{number * 7919 % 9973:04}/zZ+q"
 
@@ -214,11 +271,11 @@ def b64(text):
     return base64.b64encode(text.encode()).decode()
 
 
-def test_of_fifty_planted_secrets_none_is_in_the_archive(
+def test_of_more_than_fifty_planted_secrets_none_is_in_the_archive(
     bundle, rmq_cluster, rmq_topic, tmp_path, monkeypatch
 ):
     """They are planted wherever a cluster and a user have them, plain and encoded."""
-    s = [secret(number) for number in range(50)]
+    s = [secret(number) for number in range(52)]
     settings = {
         "tlsKeyPassword": s[0],
         "tls.server.keyPassword": s[1],
@@ -281,6 +338,31 @@ def test_of_fifty_planted_secrets_none_is_in_the_archive(
         faults.answer(1, f"login at ldap://cn=x:{s[38]}@ldap failed, secret={s[39]}"),
         code=RequestCode.GET_ALL_PRODUCER_INFO,
     )
+    rmq_cluster.faults.add(
+        faults.answer(
+            0,
+            body=json.dumps(
+                [{"username": "app", "password": s[50], "userType": "Normal"}]
+            ).encode(),
+        ),
+        code=RequestCode.AUTH_LIST_USER,
+    )
+    policy = {"resource": f"Topic:password={s[51]}", "actions": ["Pub"]}
+    policy |= {"decision": "Allow"}
+    rmq_cluster.faults.add(
+        faults.answer(
+            0,
+            body=json.dumps(
+                [
+                    {
+                        "subject": "User:app",
+                        "policies": [{"policyType": "Custom", "entries": [policy]}],
+                    }
+                ]
+            ).encode(),
+        ),
+        code=RequestCode.AUTH_LIST_ACL,
+    )
     rmq_cluster.send(
         rmq_topic,
         [
@@ -330,6 +412,9 @@ def test_of_fifty_planted_secrets_none_is_in_the_archive(
     assert len(files) == len(FILES) + 1
     everything = "".join(data.decode() for data in files.values())
     assert everything.count("<removed>") > 40
+    accounts = json.loads(files["accounts.json"])
+    assert [each["user"] for each in accounts["users"]] == ["app"]
+    assert [each["actions"] for each in accounts["rules"]] == [["Pub"]]
     inside = everything + err
     assert rmq_cluster.namesrv in everything
     assert rmq_topic in everything

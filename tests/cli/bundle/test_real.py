@@ -34,5 +34,11 @@ def test_the_archive_is_complete(real_cluster, tmp_path, capsys):
     (broker,) = read["brokers.json"]
     assert broker["settings"]["brokerName"] == broker["broker_name"]
     assert "bundled" in [each["topicName"] for each in read["topics.json"]]
+    (without,) = read["accounts.json"]["without"]
+    assert without == (
+        "needs RocketMQ 5.3.0, and the broker has 4.6.0"
+        if is_old
+        else "access control is off: authenticationMetadataProvider is not set"
+    )
     routes = {each["topic"]: each for each in read["routes.json"]}
     assert routes["bundled"]["queues"][0]["read_queue_nums"] == 2

@@ -45,7 +45,7 @@ def cluster(rmq_cluster):
 
 
 def names(kind, address):
-    return complete_names.choose(kind, complete_names.topic_names(address))
+    return complete_names.choose(kind, complete_names.known_names(kind, address))
 
 
 def test_topics_and_groups_come_from_the_name_server(cluster):
@@ -56,6 +56,20 @@ def test_topics_and_groups_come_from_the_name_server(cluster):
     assert names("-J", cluster.namesrv) == []
     assert not [name for name in names("topic", cluster.namesrv) if "%" in name]
     assert names("group", cluster.namesrv) == ["billing"]
+    assert names("broker", cluster.namesrv) == ["broker-a"]
+    # The lists are kept apart.
+    assert names("group", cluster.namesrv) == ["billing"]
+    assert names("broker", cluster.namesrv) == ["broker-a"]
+
+
+def test_brokers_are_read_from_the_answer_of_java(peer):
+    """Whose keys are numbers, which is not JSON."""
+    body = (
+        b'{"brokerAddrTable":{"b.1":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:1"},'
+        b'"brokerName":"b.1","cluster":"C"},"$(id)":{"brokerAddrs":{0:"10.0.0.3:1"},'
+        b'"brokerName":"$(id)"},"-n":{"brokerName":"-n"}},"clusterAddrTable":{}}'
+    )
+    assert names("broker", peer(frame(body))) == ["b.1"]
 
 
 def test_names_are_kept_for_a_while_and_then_asked_for_again(cluster, home):
@@ -178,14 +192,14 @@ def frame(body, *, code=0):
     ],
 )
 def test_an_answer_that_is_none_gives_no_names(peer, data):
-    assert complete_names.topic_names(peer(data)) == []
+    assert complete_names.known_names("topic", peer(data)) == []
 
 
 def test_names_that_a_shell_would_obey_are_dropped(peer):
     body = json.dumps(
         {"topicList": ["ok", "$(id)", "`id`", "a b", "x\n", 7, "a" * 256]}
     )
-    assert complete_names.topic_names(peer(frame(body.encode()))) == ["ok"]
+    assert complete_names.known_names("topic", peer(frame(body.encode()))) == ["ok"]
 
 
 def test_names_that_a_command_would_take_for_options_are_not_offered():
@@ -196,7 +210,7 @@ def test_names_that_a_command_would_take_for_options_are_not_offered():
     assert complete_names.choose("group", topics) == ["g-1"]
 
 
-@given(st.lists(st.text(max_size=20)), st.sampled_from(["topic", "group"]))
+@given(st.lists(st.text(max_size=20)), st.sampled_from(["topic", "group", "broker"]))
 def test_whatever_the_cluster_says_a_shell_gets_only_plain_words(names, kind):
     topics = [*names, *(f"%RETRY%{name}" for name in names)]
     for name in complete_names.choose(kind, topics):

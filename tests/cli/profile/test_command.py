@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rmqcli.cli.main import run
+from tests.kit.terminal import Terminal
 
 
 def json_of(capfd, *arguments):
@@ -41,6 +42,22 @@ def test_the_list_shows_profiles_that_cannot_be_used(write, capfd):
     path = write("[profiles.bad]\nx = 1\n")
     (row,) = json_of(capfd, "profile", "list")
     assert row["error"] == f"{path}: profile bad: x is no setting of a profile"
+
+
+def test_a_narrow_terminal_keeps_whole_headings(profiles, monkeypatch):
+    """They were cut to two letters each."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "20")
+    assert run(["profile", "list", "--color", "never"]) == 0
+    lines = [line.rstrip() for line in terminal.getvalue().splitlines()]
+    assert lines[0] == "PROFILE  IN USE  TLS"
+    assert [line.split() for line in lines[1:4]] == [
+        ["dev", "yes", "no"],
+        ["prod", "no", "yes"],
+        ["cloud", "no", "no"],
+    ]
+    assert lines[4].startswith("hidden: NAMESRV,")
 
 
 def test_an_empty_list_says_where_profiles_would_be(capfd):
