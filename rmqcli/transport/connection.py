@@ -197,9 +197,8 @@ class RemotingConnection:
             return
         self.waiters[reply.opaque] = reply
         deadline_ms = now_ms + reply.timeout_ms
-        is_idle = self._stream is None and not self._is_connecting
-        if is_idle and self._retry_at_ms >= deadline_ms:
-            deadline_ms = now_ms
+        if self._retry_at_ms >= deadline_ms:
+            deadline_ms = now_ms  # the back-off outlasts it
         self._loop.deadlines.add(deadline_ms, reply.opaque, self)
 
     def enqueue_answer(self, data: bytes, number: int) -> None:
@@ -234,7 +233,7 @@ class RemotingConnection:
         if mask & selectors.EVENT_READ and self._stream is not None:
             self._active_clock_ms = self._loop.clock_ms()
             self._read(self._stream)
-        if self._stream is not None and self.is_sending:
+        if self._stream is not None:
             self._send(self._stream)
 
     def on_time(self, now_ms: int) -> None:
@@ -247,10 +246,8 @@ class RemotingConnection:
             )
         elif self._dial is not None:
             self._step(self._dial, now_ms, timed_out=True)
-        elif self._unsent and self._stream is None:
-            self._connect(now_ms)
         else:
-            self._loop.timed.discard(self)
+            self._connect(now_ms)
 
     def expire(self, opaque: int) -> None:
         """Fail a request whose deadline has passed."""
@@ -371,6 +368,7 @@ class RemotingConnection:
             try:
                 count = stream.send(chunk)
             except OSError as error:
+                self._chunk = chunk  # so that the rest is counted as dropped
                 self._read(stream)  # the last bytes may say why, as TLS alerts do
                 if self._stream is stream:
                     self._ended(diagnosis.describe_end(error))

@@ -121,18 +121,24 @@ def test_a_handler_may_answer_later(client):
 
 
 def test_only_a_handler_may_promise_an_answer(client):
-    with pytest.raises(RuntimeError, match="only the request handler"):
-        client.answer_later(1)
+    client.set_request_handler(lambda address, command: None)
+    with Peer(asking(RemotingCommand(40, flag=ONEWAY_FLAG), answers=[])) as peer:
+        with pytest.raises(RuntimeError, match="only the request handler"):
+            client.answer_later(1)
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        with pytest.raises(RuntimeError, match="only the request handler"):
+            client.answer_later(1)
 
 
 @pytest.mark.parametrize("when", ["after the end", "on the next connection"])
-def test_a_later_answer_is_dropped_if_its_connection_has_ended(client, when, caplog):
+def test_a_later_answer_is_dropped_if_its_connection_has_ended(when, caplog):
     caplog.set_level(logging.INFO)
     later = []
+    client = RemotingClient(TransportOptions(queued_bytes_max=1 << 20))
     client.set_request_handler(
         lambda address, command: later.append(client.answer_later(command.opaque))
     )
-    received: list[bytes] = []
+    received: list[int] = []
 
     def script(connection: PeerConnection) -> None:
         first = connection.read()
@@ -141,9 +147,11 @@ def test_a_later_answer_is_dropped_if_its_connection_has_ended(client, when, cap
             connection.answer(first)
             return  # closes the connection
         connection.answer(first)
-        received.append(connection.until_closed())
+        for request in connection.requests():
+            received.append(request.code)
+            connection.answer(request, body=b"")
 
-    with Peer(script) as peer:
+    with Peer(script) as peer, client:
         client.invoke(peer.address, PULL, timeout_ms=5000)
         until_disconnected(client, caplog)
         if when == "after the end":
@@ -153,15 +161,20 @@ def test_a_later_answer_is_dropped_if_its_connection_has_ended(client, when, cap
         assert client.invoke(peer.address, PULL, timeout_ms=5000).code == 0
         if when == "on the next connection":
             later[0](RemotingCommand(0))
-        client.close()
+            client.poll(0)
+        # There is room for a request above the limit only if no byte waits.
+        more = RemotingCommand(310, body=bytes(2 << 20))
+        assert client.invoke(peer.address, more, timeout_ms=60_000).code == 0
 
-    assert received == [b""]
+    assert received == [310]
 
 
-def test_answers_that_were_not_sent_are_dropped_with_their_connection(client, caplog):
+def test_answers_that_were_not_sent_are_dropped_with_their_connection(caplog):
     """The first answer fills the socket, so that the second one waits."""
     caplog.set_level(logging.INFO)
-    client.set_request_handler(lambda *_: RemotingCommand(0, body=bytes(12 << 20)))
+    client = RemotingClient(TransportOptions(queued_bytes_max=13 << 20))
+    sizes = iter([12 << 20, 1 << 19])
+    client.set_request_handler(lambda *_: RemotingCommand(0, body=bytes(next(sizes))))
     firsts: list[RemotingCommand] = []
 
     def script(connection: PeerConnection) -> None:
@@ -175,10 +188,12 @@ def test_answers_that_were_not_sent_are_dropped_with_their_connection(client, ca
             connection.answer(firsts[1])
             connection.until_closed()
 
-    with Peer(script) as peer:
+    with Peer(script) as peer, client:
         client.invoke(peer.address, PULL, timeout_ms=5000)
         until_disconnected(client, caplog)
-        assert client.invoke(peer.address, PULL, timeout_ms=5000).code == 0
+        # There is room for a request above the limit only if no byte waits.
+        more = RemotingCommand(PULL.code, body=bytes(14 << 20))
+        assert client.invoke(peer.address, more, timeout_ms=60_000).code == 0
 
     assert [each.code for each in firsts] == [PULL.code, PULL.code]
 
