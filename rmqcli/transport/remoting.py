@@ -245,7 +245,7 @@ class RemotingClient:
         self._lock = threading.Lock()
         self._is_driving = False
         self._loop.forget_after_fork()
-        for connection in self._connections.values():
+        for connection in self._all_connections():
             address = connection.address.text
             connection.forget_after_fork(
                 DisconnectedError(

@@ -52,6 +52,19 @@ def test_requests_under_way_fail_and_new_ones_connect_again(client):
         assert client.counters.connections == 2
 
 
+def test_a_connection_that_was_forgotten_before_the_fork_ends_in_the_child(client):
+    with Peer(answer_pulls) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=60_000)
+        reply = client.submit(peer.address, UNANSWERED, timeout_ms=60_000)
+        client.poll(0)
+        client.forget([peer.address])
+
+        client.forget_after_fork()
+
+        assert isinstance(reply.outcome(), DisconnectedError)
+        assert client.invoke(peer.address, PULL, timeout_ms=60_000).body == b"body"
+
+
 def test_a_child_may_use_a_client_that_another_thread_was_driving(client):
     with Peer(answer_pulls) as peer:
         client.invoke(peer.address, PULL, timeout_ms=60_000)
