@@ -110,13 +110,14 @@ class Dial:
     def _connected(self, now_ms: int) -> Stream | None:
         sock = self.watched
         try:
-            if sock.getsockname() == sock.getpeername():
-                # Without a listener, a connection to a local port can reach itself.
-                return self._failed(errno.ECONNREFUSED, now_ms)
+            reached_itself = sock.getsockname() == sock.getpeername()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:  # the peer has already reset it
             return self._failed(error.errno or errno.ECONNRESET, now_ms)
+        if reached_itself:
+            # Without a listener, a connection to a local port can reach itself.
+            return self._failed(errno.ECONNREFUSED, now_ms)
         if self._tls is None:
             self._sock = None
             return PlainStream(sock)

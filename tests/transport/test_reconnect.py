@@ -13,6 +13,7 @@ from rmqcli.errors import ConnectError, DeadlineError, DisconnectedError, RmqErr
 from rmqcli.testing import ManualClock
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
+from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.command import RemotingCommand
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, PeerConnection, free_port
@@ -102,13 +103,73 @@ def test_a_request_that_cannot_outlast_the_back_off_fails_at_once():
     with RemotingClient(clock=clock, rng=random.Random(0)) as client:
         first = client.submit(address, PULL, timeout_ms=3000)
         client.wait([first])
-        short = client.submit(address, PULL, timeout_ms=40)
-        before_ms = clock.now_ms
-        client.wait([short])
+        # Random(0) makes the first back-off 149 ms long.
+        replies = [
+            client.submit(address, PULL, timeout_ms=timeout_ms)
+            for timeout_ms in (40, 149, 150)
+        ]
+        client.poll(0)
 
+        assert [each.is_done for each in replies] == [True, True, False]
         with pytest.raises(ConnectError, match="connection refused"):
-            short.result()
-        assert clock.now_ms == before_ms
+            replies[1].result()
+
+
+def test_the_back_off_of_a_connection_that_had_worked_begins_anew():
+    clock = ManualClock()
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    with RemotingClient(clock=clock, rng=random.Random(0)) as client:
+        for _ in range(4):
+            reply = client.submit(address, PULL, timeout_ms=10_000)
+            drive(client, clock, reply)
+            assert isinstance(reply.outcome(), ConnectError)
+        with Peer(port=port) as peer:
+            reply = client.submit(address, PULL, timeout_ms=10_000)
+            drive(client, clock, reply)
+            assert reply.result().code == 0
+            assert peer.accepted == 1
+        client.poll(0)  # notices the end
+        lost = client.submit(address, PULL, timeout_ms=10_000)
+        client.wait([lost])
+        assert isinstance(lost.outcome(), ConnectError)
+        # The next of the delays before would be at least 1600 ms.
+        waits = client.submit(address, PULL, timeout_ms=201)
+        client.poll(0)
+        assert not waits.is_done
+
+
+def test_a_connection_that_is_being_made_is_not_made_twice():
+    """The handshake of TLS lasts until the peer takes part in it."""
+    go = threading.Event()
+
+    def script(connection: PeerConnection) -> None:
+        assert go.wait(PATIENCE_S)
+
+    options = TransportOptions(tls=TlsOptions(insecure=True))
+    with Peer(script) as peer, RemotingClient(options) as client:
+        replies = []
+        for _ in range(3):
+            replies.append(client.submit(peer.address, PULL, timeout_ms=60_000))
+            client.poll(20)
+        go.set()
+        client.wait(replies)
+
+        assert peer.accepted == 1
+        assert all(isinstance(each.outcome(), ConnectError) for each in replies)
+
+
+def test_what_could_not_be_sent_makes_room_for_more():
+    """There is room for a request above the limit only if no byte waits."""
+    options = TransportOptions(queued_bytes_max=1 << 10)
+    clock = ManualClock()
+    address = f"127.0.0.1:{free_port()}"
+    with RemotingClient(options, clock=clock, rng=random.Random(0)) as client:
+        for _ in range(3):
+            large = RemotingCommand(310, body=bytes(2 << 10))
+            reply = client.submit(address, large, timeout_ms=9000)
+            drive(client, clock, reply)
+            assert isinstance(reply.outcome(), ConnectError)
 
 
 def test_the_back_off_ends_also_while_the_client_is_not_driven():
@@ -180,7 +241,12 @@ def test_a_peer_that_never_takes_the_connection_ends_by_connect_timeout():
         assert (
             caught.value.message == f"cannot connect to {address}: no answer in 500 ms"
         )
-        assert isinstance(hasty.outcome(), ConnectError), "it was never sent"
+        with pytest.raises(ConnectError) as caught:  # it was never sent
+            hasty.result()
+        assert (
+            caught.value.message == f"cannot connect to {address}: no answer in 400 ms"
+        )
+        assert caught.value.address == address
 
 
 def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch):
@@ -207,6 +273,52 @@ def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch):
 
         assert reply.result().code == 0
         assert 250 <= clock.now_ms - ManualClock().now_ms <= 500
+
+
+def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(monkeypatch):
+    with Peer() as peer, RemotingClient() as client:
+        places = [
+            (family, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+            for family, port in ((9999, 1), (socket.AF_INET, peer.port))
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        assert client.invoke("two.test:1", PULL, timeout_ms=60_000).code == 0
+
+        places.pop()
+        with pytest.raises(ConnectError) as caught:
+            client.invoke("one.test:1", PULL, timeout_ms=60_000)
+    assert caught.value.message == (
+        "cannot connect to one.test:1: address family not supported by protocol"
+    )
+
+
+def test_an_error_names_each_address_if_the_reasons_differ(client, monkeypatch):
+    places = [
+        (family, socket.SOCK_STREAM, 6, "", ("127.0.0.1", free_port()))
+        for family in (9999, socket.AF_INET)
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+    with pytest.raises(ConnectError) as caught:
+        client.invoke("two.test:1", PULL, timeout_ms=60_000)
+    assert caught.value.message == (
+        "cannot connect to two.test:1: address family not supported by protocol"
+        " (127.0.0.1), connection refused (127.0.0.1)"
+    )
+
+
+class _OfTheTargetsPort(socket.socket):
+    """Uses the port that it connects to as its own, which the system may do, too."""
+
+    def connect_ex(self, address):
+        self.bind(address)
+        return super().connect_ex(address)
+
+
+def test_a_connection_to_itself_is_refused(client, monkeypatch):
+    """The system may give a socket the very port that it connects to."""
+    monkeypatch.setattr(socket, "socket", _OfTheTargetsPort)
+    with pytest.raises(ConnectError, match=r": connection refused$"):
+        client.invoke(f"127.0.0.1:{free_port()}", PULL, timeout_ms=60_000)
 
 
 def test_a_broker_that_restarts_is_found_again(client):
@@ -293,8 +405,10 @@ def test_what_was_never_sent_goes_out_on_the_next_connection():
         assert received == [8 << 20] * 3
 
 
-def test_an_expired_request_that_was_never_sent_is_not_sent_later(client):
+def test_an_expired_request_that_was_never_sent_is_not_sent_later():
     stop = threading.Event()
+    large = RemotingCommand(310, body=bytes(8 << 20))
+    client = RemotingClient(TransportOptions(queued_bytes_max=8 << 20))
     codes: list[int] = []
 
     def script(connection: PeerConnection) -> None:
@@ -303,17 +417,20 @@ def test_an_expired_request_that_was_never_sent_is_not_sent_later(client):
             codes.append(request.code)
             connection.answer(request, body=b"")
 
-    with Peer(script) as peer:
-        big = client.submit(
-            peer.address, RemotingCommand(310, body=bytes(8 << 20)), timeout_ms=20_000
-        )
+    with Peer(script) as peer, client:
+        big = client.submit(peer.address, large, timeout_ms=20_000)
         client.poll(0)
         client.poll(100)
-        expired = client.submit(peer.address, RemotingCommand(25), timeout_ms=20)
-        client.wait([expired])
+        expired = [
+            client.submit(peer.address, RemotingCommand(25), timeout_ms=20)
+            for _ in range(3)
+        ]
+        client.wait(expired)
         stop.set()
         client.invoke(peer.address, PULL, timeout_ms=20_000)
 
-        assert isinstance(expired.outcome(), DeadlineError)
+        assert all(isinstance(each.outcome(), DeadlineError) for each in expired)
         assert big.result().code == 0
         assert codes == [310, 11]
+        # Nor does it count as waiting: then there is room for more than the limit.
+        client.invoke(peer.address, large, timeout_ms=20_000)
