@@ -12,6 +12,7 @@ import tracemalloc
 import pytest
 
 from rmqcli.errors import (
+    ConnectError,
     DeadlineError,
     DisconnectedError,
     FrameError,
@@ -19,6 +20,8 @@ from rmqcli.errors import (
     RmqError,
     WireError,
 )
+from rmqcli.testing import ManualClock
+from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import encode_frame
 from tests.kit.waiting import PATIENCE_S
@@ -185,6 +188,117 @@ def test_garbage_after_good_frames_says_how_many(client):
             client.invoke(peer.address, PULL, timeout_ms=5000)
 
     assert isinstance(caught.value.__cause__, FrameError)
+
+
+GRPC_SETTINGS = bytes.fromhex("00001204000000000000037fffffff000400400000")
+
+
+def test_during_the_back_off_after_garbage_requests_say_what_came():
+    clock = ManualClock()
+
+    def bad(connection: PeerConnection) -> None:
+        connection.read()
+        connection.send(GRPC_SETTINGS)
+        connection.until_closed()
+
+    with Peer(bad) as peer, RemotingClient(clock=clock) as client:
+        first = client.submit(peer.address, PULL, timeout_ms=20_000)
+        client.wait([first])
+        later = client.submit(peer.address, PULL, timeout_ms=1)
+        client.poll(0)
+
+        before, after = first.outcome(), later.outcome()
+        assert isinstance(before, DisconnectedError)
+        assert isinstance(after, ConnectError)
+        assert after.message == before.message
+        assert after.message.startswith(f"{peer.address} does not speak RocketMQ's")
+        assert after.hint == before.hint
+        assert after.hint.startswith("gRPC is served on a proxy's other port; ")
+        assert after.address == before.address == peer.address
+        assert after.is_grpc is before.is_grpc is True
+        assert peer.accepted == 1
+
+
+def test_garbage_after_good_frames_begins_a_back_off():
+    clock = ManualClock()
+
+    def turns_bad(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        connection.read()
+        connection.send(b"GET / HTTP/1.1\r\n")
+        connection.until_closed()
+
+    with Peer(turns_bad) as peer, RemotingClient(clock=clock) as client:
+        for _ in range(2):
+            last = client.submit(peer.address, PULL, timeout_ms=20_000)
+            client.wait([last])
+        assert isinstance(last.outcome(), DisconnectedError)
+        later = client.submit(peer.address, PULL, timeout_ms=99)
+        client.poll(0)
+
+        assert isinstance(later.outcome(), ConnectError)
+        assert peer.accepted == 1
+
+
+def test_first_bytes_that_come_in_pieces_are_all_shown(client):
+    sent = threading.Event()
+    is_read = threading.Event()
+
+    def bad(connection: PeerConnection) -> None:
+        connection.read()
+        connection.send(GRPC_SETTINGS[:3])
+        sent.set()
+        assert is_read.wait(PATIENCE_S)
+        connection.send(GRPC_SETTINGS[3:])
+        connection.until_closed()
+
+    with Peer(bad) as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=60_000)
+        while not sent.is_set():
+            client.poll(10)
+        client.poll(0)
+        is_read.set()
+        client.wait([reply])
+        error = reply.outcome()
+
+    assert isinstance(error, DisconnectedError)
+    assert error.message.startswith(
+        f"{peer.address} does not speak RocketMQ's remoting protocol: its first bytes"
+        " look like HTTP/2 (gRPC?)"
+        r" b'\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x7f\xff\xff\xff\x00': "
+    )
+
+
+def test_an_error_is_about_the_connection_on_which_it_happened():
+    """Neither the bytes nor the frames of earlier connections count."""
+    clock = ManualClock()
+    acts = [
+        lambda c: c.send(b"GET / HTTP/1.1\r\n\r\n") or c.until_closed(),
+        lambda c: c.answer(c.read()),
+        PeerConnection.read,
+        lambda c: c.send(b"SSH-2.0-OpenSSH_9.6\r\n") or c.until_closed(),
+    ]
+    ended = threading.Event()
+
+    def script(connection: PeerConnection) -> None:
+        acts[peer.accepted - 1](connection)
+        connection.close()
+        ended.set()
+
+    said = []
+    with Peer(script) as peer, RemotingClient(clock=clock) as client:
+        for _ in acts:
+            clock.now_ms += 60_000
+            reply = client.submit(peer.address, PULL, timeout_ms=20_000)
+            client.wait([reply])
+            said.append(str(reply.outcome()))
+            assert ended.wait(PATIENCE_S)
+            ended.clear()
+
+    start = f"{peer.address} does not speak RocketMQ's remoting protocol: its first"
+    assert said[0].startswith(f"{start} bytes look like HTTP b'GET / ")
+    assert said[2] == f"{peer.address} closed the connection without sending an answer"
+    assert said[3].startswith(f"{start} bytes look like SSH b'SSH-2.0-")
 
 
 def test_a_half_open_peer_ends_by_deadline(client):

@@ -10,10 +10,12 @@ import pytest
 from rmqcli.errors import ConnectError
 from rmqcli.testing import ManualClock
 from rmqcli.transport import lookups
-from rmqcli.transport.lookups import local_ip
+from rmqcli.transport.address import parse_address
+from rmqcli.transport.lookups import local_ip, look_up_within
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
+from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, echo
 
 PULL = RemotingCommand(11, body=b"body")
@@ -161,6 +163,63 @@ def test_a_client_is_closed_while_it_looks_up(names):
     client.close()
     assert slow.is_done
     names.gate.set()
+
+
+def test_a_machine_without_threads_for_look_ups_says_so(monkeypatch):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with RemotingClient() as client:
+        for name in [f"host-{number}.test" for number in range(9)] * 2:
+            with pytest.raises(ConnectError) as caught:
+                client.invoke(f"{name}:1", PULL, timeout_ms=60_000)
+            assert caught.value.message == (
+                f"cannot connect to {name}:1: no address for '{name}':"
+                " can't start new thread"
+            )
+    with pytest.raises(ConnectError) as caught:
+        look_up_within(parse_address("host.test:1"), 60_000)
+    assert caught.value.message == (
+        "cannot connect to host.test:1: no address for 'host.test':"
+        " the name was not resolved within 60000 ms"
+    )
+
+
+def test_a_name_is_looked_up_again_only_after_it_could_not_be_reached(names):
+    names.gate.set()
+    left = threading.Event()
+
+    def answer_once(connection):
+        connection.answer(connection.read())
+        connection.close()
+        left.set()
+
+    with Peer(answer_once) as peer, RemotingClient() as client:
+        address = f"kept.test:{peer.port}"
+        for accepted in (1, 2):
+            client.invoke(address, PULL, timeout_ms=60_000)
+            assert peer.accepted == accepted
+            assert left.wait(PATIENCE_S)
+            left.clear()
+            client.poll(0)  # notices the end
+        assert names.asked == ["kept.test"]
+    with RemotingClient() as client:
+        for _ in range(2):
+            with pytest.raises(ConnectError):
+                client.invoke(address, PULL, timeout_ms=60_000)
+    assert names.asked == ["kept.test"] * 3
+
+
+def test_our_own_address_is_that_of_the_first_family_with_a_route(monkeypatch):
+    places = [
+        (9999, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+    assert local_ip("two.test:9876") == "127.0.0.1"
+    places.pop()
+    assert local_ip("one.test:9876") is None
 
 
 def test_our_own_address_is_not_waited_for(names, monkeypatch):
