@@ -24,6 +24,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqcli.errors import BodyError
@@ -163,20 +164,14 @@ def json_object(value: object, *, with_defaults: bool = False) -> dict[str, obje
 
 def to_int(value: JsonValue, name: str) -> int:
     """Return `value` as a 64-bit integer; the number may also be text."""
-    if type(value) is int and -_INT64_MAX <= value <= _INT64_MAX:
-        return value
     number: int | None = None
-    if isinstance(value, bool):
-        number = None
-    elif isinstance(value, int):
+    if type(value) is int:
         number = value
     elif isinstance(value, float) and value.is_integer():
         number = int(value)
     elif isinstance(value, str) and len(value) <= 20 and value.isascii():
-        try:
+        with suppress(ValueError):
             number = int(value)
-        except ValueError:
-            number = None
     if number is None or not -_INT64_MAX - 1 <= number <= _INT64_MAX:
         raise BodyError(f"{name} is not a 64-bit integer: {_shown(value)}")
     return number

@@ -22,9 +22,6 @@ from rmqcli.wire.message.system_flag import (
 #: Largest inflated body, in bytes: four times Java's default maxMessageSize.
 INFLATED_MAX: Final = 16 * 1024 * 1024
 
-#: Largest window that a zstd frame may need, as a power of two: libzstd's own default.
-_ZSTD_WINDOW_LOG_MAX: Final = 27
-
 
 def inflate(data: bytes, sys_flag: int, *, limit_bytes: int = INFLATED_MAX) -> bytes:
     """Return the body as its producer gave it: `data` itself unless marked compressed.
@@ -88,10 +85,8 @@ def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
     else:
         from backports import zstd
 
-    options: dict[int, int] = {
-        zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX
-    }
-    stream = zstd.ZstdDecompressor(options=options)
+    # By libzstd's default no frame may need a window of more than 128 MiB.
+    stream = zstd.ZstdDecompressor()
     try:
         # None if no size is declared, as by Java's stream writer.
         if (zstd.get_frame_info(data).decompressed_size or 0) > limit_bytes:

@@ -124,5 +124,21 @@ def test_sys_flag_bits_as_in_java(case):
     assert committed == case["reset_to_commit"]
 
 
-def test_zlib_is_the_plain_stream():
-    assert zlib.decompress(deflate_zlib(b"hello")) == b"hello"
+def test_zlib_is_compressed_as_by_java_producers_unless_a_level_is_given():
+    data = b"".join(b"%d," % (number * number) for number in range(3_000))
+    assert deflate_zlib(data) == zlib.compress(data, 5) != zlib.compress(data, 6)
+    assert deflate_zlib(data, level=9) == zlib.compress(data, 9)
+
+
+@pytest.mark.parametrize(("window", "is_taken"), [(27, True), (28, False)])
+def test_a_zstd_frame_that_needs_a_window_of_more_than_128_mib_is_refused(
+    window, is_taken
+):
+    """The window is memory that is allocated for a body of any size."""
+    head = b"\x28\xb5\x2f\xfd" + bytes([0, (window - 10) << 3])
+    data = head + (3 << 3 | 1).to_bytes(3, "little") + b"abc"
+    if is_taken:
+        assert inflate(data, ZSTD) == b"abc"
+    else:
+        with pytest.raises(DecodeError, match="too much memory"):
+            inflate(data, ZSTD)

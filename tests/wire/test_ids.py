@@ -21,6 +21,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.wire.ids import (
     OffsetMsgId,
+    UniqueId,
     crc32,
     decode_offset_msg_id,
     decode_unique_id,
@@ -29,6 +30,7 @@ from rmqcli.wire.ids import (
     host_bytes,
     host_text,
     java_string_hash,
+    made_at_ms,
     since_month_start_ms,
     tags_code,
 )
@@ -95,6 +97,77 @@ def test_the_time_of_a_unique_id_counts_from_the_first_of_its_month(now, since_m
     assert since_month_start_ms(ms(now), tz=UTC) == since_ms
 
 
+def id_made(*, since_ms: int) -> str:
+    return encode_unique_id(
+        UniqueId(
+            ip="10.0.0.1",
+            pid=1,
+            class_loader_hash=2,
+            since_month_start_ms=since_ms,
+            counter=3,
+        )
+    )
+
+
+def moments(text: str, until_ms: int) -> list[str]:
+    return [
+        datetime.fromtimestamp(each / 1000, UTC).isoformat()
+        for each in made_at_ms(text, until_ms=until_ms)
+    ]
+
+
+def test_a_unique_id_was_made_in_one_of_the_last_24_months():
+    text = id_made(since_ms=1_000)
+    until_ms = ms("2024-03-01T00:00:01+00:00")
+    found = moments(text, until_ms)
+    assert found[:2] == ["2024-03-01T00:00:01+00:00", "2024-02-01T00:00:01+00:00"]
+    assert found[-1] == "2022-04-01T00:00:01+00:00"
+    assert len(found) == 24
+    # The moment itself counts, and a later one does not.
+    assert moments(text, until_ms - 1)[0] == "2024-02-01T00:00:01+00:00"
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "found"),
+    [
+        # A month may be an hour longer, where the change to winter time is in it.
+        (30 * 86_400_000 + 3_599_999, ["2024-01-31", "2023-12-31", "2023-12-01"]),
+        (30 * 86_400_000 + 3_600_000, ["2024-01-31", "2023-12-31", "2023-10-31"]),
+        (29 * 86_400_000 + 3_599_999, ["2024-03-01", "2024-01-30", "2023-12-30"]),
+        (29 * 86_400_000 + 3_600_000, ["2024-01-30", "2023-12-30", "2023-11-30"]),
+    ],
+)
+def test_a_unique_id_was_not_made_in_a_month_that_is_too_short(since_ms, found):
+    made = moments(id_made(since_ms=since_ms), ms("2024-03-29T00:00:00+00:00"))
+    assert [each[:10] for each in made[:3]] == found
+
+
+def test_an_id_of_a_grpc_client_has_its_second():
+    text = "01" + "ab" * 8 + "00000A01" + "FFFFFFFF"
+    made_ms = 1_609_459_200_000 + 0xA01 * 1_000
+    assert list(made_at_ms(text, until_ms=made_ms)) == [made_ms]
+    assert list(made_at_ms(text.lower(), until_ms=made_ms)) == [made_ms]
+    assert list(made_at_ms(text, until_ms=made_ms - 1)) == []
+
+
+@pytest.mark.parametrize("text", ["", "order-17", "02" + "0" * 32, "01" + "0" * 31])
+def test_a_text_that_is_no_unique_id_has_no_moments(text):
+    assert list(made_at_ms(text, until_ms=1 << 42)) == []
+
+
+def test_a_unique_id_has_the_low_bits_of_numbers_that_are_too_long():
+    long = UniqueId(
+        ip="fe80::1",
+        pid=0x1_2345,
+        class_loader_hash=-1,
+        since_month_start_ms=0x1_0000_0005,
+        counter=0x1_0006,
+    )
+    text = encode_unique_id(long)
+    assert text == "FE800000000000000000000000000001" + "2345FFFFFFFF000000050006"
+    assert decode_unique_id(text).ip == "fe80::1"
+
+
 @pytest.mark.parametrize("case", of_kind("string_hash"))
 def test_string_hash(case):
     assert java_string_hash(case["text"]) == case["hash"]
@@ -117,6 +190,7 @@ def test_string_hash_by_hand(text, expected):
 
 def test_tags_code_without_tags():
     assert tags_code(None) == 0
+    assert tags_code("") == 0
 
 
 @pytest.mark.parametrize("case", of_kind("crc32"))

@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli.errors import HeaderError
 from rmqcli.wire.command import RemotingCommand
-from rmqcli.wire.pull_answer import PullStatus, parse_pull_answer
+from rmqcli.wire.pull_answer import PullStatus, lower_end, parse_pull_answer
 
 FIELDS = {
     "nextBeginOffset": "4",
@@ -70,3 +70,10 @@ def test_a_missing_number_is_an_error(name):
     fields = {each: text for each, text in FIELDS.items() if each != name}
     with pytest.raises(HeaderError, match="is missing"):
         parse_pull_answer(RemotingCommand(0, ext_fields=fields))
+
+
+@pytest.mark.parametrize(
+    ("min_offset", "found"), [(-2, -2), (-1, 0), (0, 0), (1, 1), (7, 7)]
+)
+def test_a_queue_without_messages_begins_at_zero(min_offset, found):
+    assert lower_end(min_offset) == found
