@@ -31,7 +31,8 @@ class Dial:
         self._tls = tls
         self._timeout_ms = timeout_ms
         self._endpoints: list[Endpoint] = []
-        self._endpoint: Endpoint | None = None
+        #: IP address of the endpoint that is being tried
+        self._where = ""
         #: reason and IP address of each endpoint that failed
         self._failures: list[tuple[str, str]] = []
         self._handshake: TlsStream | None = None
@@ -88,7 +89,8 @@ class Dial:
         left_ms = max(1, self._deadline_ms - now_ms)
         # A silent first endpoint must not use up the time of the others.
         self.due_ms = now_ms + max(1, left_ms // len(self._endpoints))
-        self._endpoint = family, sockaddr = self._endpoints.pop(0)
+        family, sockaddr = self._endpoints.pop(0)
+        self._where = sockaddr[0]
         try:
             self._sock = socket.socket(family, socket.SOCK_STREAM)
             self._sock.setblocking(False)
@@ -102,9 +104,8 @@ class Dial:
 
     def _failed(self, code: int, now_ms: int) -> Stream | None:
         self.abandon()
-        where = str(self._endpoint[1][0]) if self._endpoint is not None else ""
         reason = "timed out" if code == errno.ETIMEDOUT else os.strerror(code).lower()
-        self._failures.append((reason, where))
+        self._failures.append((reason, self._where))
         return self._next_endpoint(now_ms)
 
     def _connected(self, now_ms: int) -> Stream | None:

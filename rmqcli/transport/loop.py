@@ -459,7 +459,7 @@ class Loop:
             due.append(next_ms)
         if not due:
             return timeout_ms
-        left_ms = max(0, min(due) - self.now_ms())
+        left_ms = min(due) - self.now_ms()  # select takes a negative time for none
         return left_ms if timeout_ms is None else min(left_ms, timeout_ms)
 
 

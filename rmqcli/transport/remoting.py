@@ -270,14 +270,14 @@ class RemotingClient:
         return connection
 
     def _encode(self, command: RemotingCommand, opaque: int) -> bytes:
-        if self._options.credentials is not None:
-            from rmqcli.wire.acl import sign  # loads hmac and hashlib
+        options = self._options
+        if options.credentials is None:
+            return encode_command(command, options.serialize_type, opaque=opaque)
+        from rmqcli.wire.acl import sign  # loads hmac and hashlib
 
-            command = command.with_opaque(opaque)
-            command.ext_fields = sign(
-                command.ext_fields, command.body, self._options.credentials
-            )
-        return encode_command(command, self._options.serialize_type, opaque=opaque)
+        signed = command.with_opaque(opaque)
+        signed.ext_fields = sign(command.ext_fields, command.body, options.credentials)
+        return encode_command(signed, options.serialize_type)
 
     def _turn(self, timeout_ms: int | None) -> None:
         """Do one turn in the caller's thread; raise the first error of a callback."""

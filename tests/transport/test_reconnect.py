@@ -275,11 +275,24 @@ def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch):
         assert 250 <= clock.now_ms - ManualClock().now_ms <= 500
 
 
-def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(monkeypatch):
+@pytest.mark.parametrize(
+    ("family", "host", "port", "reason"),
+    [
+        (9999, "127.0.0.1", 1, "address family not supported by protocol"),
+        # These two end at once, and the next one after a while.
+        (socket.AF_INET, "255.255.255.255", 1, "network is unreachable"),
+        (socket.AF_INET, "127.0.0.1", 0, "connection refused"),
+        (socket.AF_INET, "127.0.0.1", None, "connection refused"),
+    ],
+)
+def test_an_address_that_cannot_be_reached_is_passed_over(
+    family, host, port, reason, monkeypatch
+):
     with Peer() as peer, RemotingClient() as client:
+        bad = host, free_port() if port is None else port
         places = [
-            (family, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
-            for family, port in ((9999, 1), (socket.AF_INET, peer.port))
+            (family, socket.SOCK_STREAM, 6, "", bad),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", peer.port)),
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
         assert client.invoke("two.test:1", PULL, timeout_ms=60_000).code == 0
@@ -287,9 +300,8 @@ def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(monkeypat
         places.pop()
         with pytest.raises(ConnectError) as caught:
             client.invoke("one.test:1", PULL, timeout_ms=60_000)
-    assert caught.value.message == (
-        "cannot connect to one.test:1: address family not supported by protocol"
-    )
+    assert caught.value.message == f"cannot connect to one.test:1: {reason}"
+    assert caught.value.address == "one.test:1"
 
 
 def test_an_error_names_each_address_if_the_reasons_differ(client, monkeypatch):

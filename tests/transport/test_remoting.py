@@ -437,6 +437,9 @@ def test_with_credentials_every_request_is_signed(caplog):
     with Peer() as peer, RemotingClient(options) as client:
         answer = client.invoke(peer.address, PULL, timeout_ms=5000)
 
+        assert client.invoke(peer.address, PULL, timeout_ms=5000).opaque == 2
+
+    assert answer.opaque == 1
     assert answer.ext_fields["AccessKey"] == "key"
     assert answer.ext_fields["topic"] == "T"
     assert "Signature" in answer.ext_fields
