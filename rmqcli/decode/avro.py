@@ -133,8 +133,6 @@ def _defined(
     for part in ("items", "values"):
         if part in kept:
             kept[part] = _defined(kept[part], named, known, depth + 1)
-    if isinstance(kept.get("type"), dict | list):
-        kept["type"] = _defined(kept["type"], named, known, depth + 1)
     if isinstance(kept.get("fields"), list):
         kept["fields"] = [
             {**field, "type": _defined(field["type"], named, known, depth + 1)}
@@ -227,8 +225,6 @@ class _Sizes:
                 return self._named[schema]
             return _free(0 if schema == "null" else _BYTES.get(schema, 1))
         kind = schema.get("type")
-        if isinstance(kind, dict | list):
-            return self.free(kind, where, depth + 1)
         if kind == "array":
             if self.free(schema["items"], where, depth + 1) > 0:
                 raise UsageError(

@@ -19,7 +19,6 @@ import pyarrow as pa
 from rmqcli.decode.avro import AvroReader, is_decimal, is_time
 from rmqcli.decode.build import plain_leaf_of
 from rmqcli.decode.schema import (
-    DEPTH_MAX,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     check_type,
@@ -71,7 +70,7 @@ class AvroBody:
     def __init__(self, schema: str) -> None:
         """Raises UsageError when the schema is invalid or has no column type."""
         reader = AvroReader(schema)
-        kind = _Types().of(reader.parsed, "the schema", 0)
+        kind = _Types().of(reader.parsed, "the schema")
         if not pa.types.is_struct(kind):
             raise UsageError("the Avro schema is not a record")
         self.value_type: pa.StructType = check_type(kind)
@@ -84,29 +83,28 @@ class AvroBody:
 
 
 class _Types:
-    """Column types of a schema as `fastavro.parse_schema` returns it."""
+    """Column types of a schema as `fastavro.parse_schema` returns it.
+
+    `AvroReader` limits how deeply a schema is nested, and `check_type` a column.
+    """
 
     def __init__(self) -> None:
         #: full name -> column type
         self._named: dict[str, pa.DataType] = {}
 
-    def of(self, schema: Any, where: str, depth: int) -> pa.DataType:  # noqa: ANN401
+    def of(self, schema: Any, where: str) -> pa.DataType:  # noqa: ANN401
         """Return the type of a schema. Raises UsageError when there is none."""
-        if depth > DEPTH_MAX:
-            raise UsageError(f"the types are nested more than {DEPTH_MAX} deep")
         if isinstance(schema, list):
-            return self._union(schema, where, depth)
+            return self._union(schema, where)
         if isinstance(schema, str):
             return self._named.get(schema) or self._plain(schema, where)
         kind = schema.get("type")
-        if isinstance(kind, dict | list):
-            return self.of(kind, where, depth + 1)
         if kind == "array":
-            return pa.list_(self.of(schema["items"], where, depth + 1))
+            return pa.list_(self.of(schema["items"], where))
         if kind == "map":
-            return pa.map_(pa.string(), self.of(schema["values"], where, depth + 1))
+            return pa.map_(pa.string(), self.of(schema["values"], where))
         if kind in ("record", "error"):
-            return self._record(schema, depth)
+            return self._record(schema)
         if is_decimal(schema):
             found = pa.decimal128(schema["precision"], schema.get("scale", 0))
         elif is_time(schema):
@@ -125,12 +123,12 @@ class _Types:
             )
         return kind
 
-    def _record(self, schema: dict[str, Any], depth: int) -> pa.DataType:
+    def _record(self, schema: dict[str, Any]) -> pa.DataType:
         name = schema["name"]
         fields = [
             (
                 field["name"],
-                self.of(field["type"], f"field {field['name']} of {name}", depth + 1),
+                self.of(field["type"], f"field {field['name']} of {name}"),
             )
             for field in schema["fields"]
         ]
@@ -139,7 +137,7 @@ class _Types:
         self._named[name] = struct_of(fields)
         return self._named[name]
 
-    def _union(self, schemas: list[Any], where: str, depth: int) -> pa.DataType:
+    def _union(self, schemas: list[Any], where: str) -> pa.DataType:
         kept = [each for each in schemas if each not in ("null", {"type": "null"})]
         names = {each if isinstance(each, str) else "" for each in kept}
         for narrow, wide in _WIDER:
@@ -149,4 +147,4 @@ class _Types:
             raise UsageError(
                 f"{where} is a union of {len(kept)} types, but a column has one type"
             )
-        return self.of(kept[0], where, depth + 1)
+        return self.of(kept[0], where)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _AS_IS: Final = frozenset({str, bool, type(None)})
-_IN_64_BITS: Final = 1 << 63
 _AS_TEXT: Final = (
     decimal.Decimal,
     fractions.Fraction,
@@ -79,8 +78,7 @@ def _plain(
     if kind in _AS_IS:
         return value
     if kind is int:
-        if not -_IN_64_BITS <= value < _IN_64_BITS:
-            _check_integer(value)
+        _check_integer(value)
         return value
     if kind is float:
         return value if math.isfinite(value) else _infinite(value)

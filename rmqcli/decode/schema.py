@@ -96,7 +96,7 @@ def check_type(kind: pa.StructType) -> pa.StructType:
                     f"fields {other!r} and {field.name!r} clash: Spark does not"
                     " distinguish upper and lower case"
                 )
-    if count_fields(kind) > FIELDS_MAX:
+    if count_fields(kind) - 1 > FIELDS_MAX:  # it counts `kind` itself, too
         raise UsageError(
             f"the schema has more than {FIELDS_MAX} fields",
             hint="use MAP<STRING, ...> for objects whose field names are data",

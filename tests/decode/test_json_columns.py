@@ -32,6 +32,8 @@ DECODER = decoder_of(DDL)
         ('{"d": 1}', "d", 1.0),
         ('{"d": 9007199254740993}', "d", 9007199254740992.0),
         ('{"f": 0.1}', "f", 0.10000000149011612),
+        ('{"f": 3.4028234663852886e38}', "f", 3.4028234663852886e38),
+        ('{"f": -3.4028234663852886e38}', "f", -3.4028234663852886e38),
         ('{"n": 1.50}', "n", Decimal("1.50")),
         ('{"n": 1e3}', "n", Decimal("1000.00")),
         ('{"n": "-12.3"}', "n", Decimal("-12.30")),
@@ -78,6 +80,7 @@ def test_a_value_that_fits_its_type_is_decoded(text, name, value):
         b'{"small": 128}', b'{"small": -129}',
         b'{"d": "1"}', b'{"d": true}', b'{"d": NaN}', b'{"d": -Infinity}',
         b'{"d": 1e400}', b'{"d": ' + b"1" * 400 + b"}", b'{"f": 1e39}',
+        b'{"f": 3.402823466385289e38}', b'{"f": -3.402823466385289e38}',
         b'{"n": 1.234}', b'{"n": 12345}', b'{"n": "abc"}', b'{"n": "NaN"}',
         b'{"n": 1e99999999999999999999}', b'{"n": true}',
         b'{"s": "\\ud800"}', b'{"s": "\x01"}', b'{"s": "\xff"}', b'{"\xff": 1}',
@@ -137,6 +140,21 @@ def test_large_bodies_are_decoded_alone_and_in_order():
     assert [piece.num_rows for piece in pieces] == [1, 1, 1, 2, 1]
     ids = [row["value"]["id"] for piece in pieces for row in piece.to_pylist()]
     assert ids == [10, 0, 1, 11, 12, 2]
+
+
+def test_bodies_of_four_mebibytes_together_are_decoded_at_once():
+    decoder = decoder_of("id int")
+
+    def rows_of_pieces(last_bytes):
+        bodies = [b"x" * (1 << 20)] * 3 + [b"x" * last_bytes, b"", b"{}"]
+        batch = pa.record_batch({"body": pa.array(bodies, pa.binary())})
+        return [piece.num_rows for piece, _ in decoder.decode(batch)]
+
+    assert rows_of_pieces((1 << 20) - 3) == [6]  # an empty body counts as a byte
+    assert rows_of_pieces((1 << 20) - 2) == [5, 1]
+    assert rows_of_pieces((1 << 20) - 1) == [5, 1]
+    assert rows_of_pieces(1 << 20) == [5, 1]
+    assert rows_of_pieces((1 << 20) + 1) == [3, 3]
 
 
 def test_a_body_that_would_need_a_gigabyte_is_corrupt():

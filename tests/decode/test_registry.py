@@ -10,6 +10,7 @@ import base64
 import gzip
 import itertools
 import json
+import sys
 from contextlib import suppress
 
 import pytest
@@ -144,6 +145,8 @@ def test_protobuf_has_the_message_type_at_the_place_in_the_body(place, message, 
         (b"\x04\x02\x04", "schema 9 has no message type [1, 2]"),
         (b"\x02\x01", "an index of the message type is negative"),
         (b"\x01", "the message type of the body is nested -1 deep"),
+        (b"\x40" + b"\0" * 32, "schema 9 has no message type [0, 0, "),
+        (b"\x42" + b"\0" * 33, "the message type of the body is nested 33 deep"),
         (b"\x80\x80\x80\x01", "the message type of the body is nested 1048576 deep"),
         (b"", "the body ends in its message type, or has none"),
         (b"\x04\x02", "the body ends in its message type, or has none"),
@@ -269,6 +272,37 @@ def test_schemas_that_refer_to_each_other_are_refused():
     assert error_of(answers, b"\0\0\0\0\x01") == "schema 1 refers to itself, through a"
 
 
+def test_a_schema_may_refer_to_50_others():
+    pytest.importorskip("fastavro")
+    names = [f"s{number}" for number in range(51)]
+    schemas = versions(**{name: {"schema": '"int"'} for name in names})
+
+    def answers(count):
+        references = [reference(name) for name in names[:count]]
+        return schemas | {
+            f"{URL}/schemas/ids/1": {"schema": '"int"', "references": references}
+        }
+
+    assert decoder(answers(50))[0].value(b"\0\0\0\0\x01\x04") == 2
+    assert error_of(answers(51), b"\0\0\0\0\x01\x04") == (
+        "schema 1 refers to more than 50 others"
+    )
+
+
+def test_avro_without_its_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    answers = {f"{URL}/schemas/ids/1": {"schema": '"int"'}}
+    assert error_of(answers, b"\0\0\0\0\x01\x04") == (
+        "schema 1 is Avro, and the package fastavro is not installed"
+        " (pip install 'rmqcli[decode]')"
+    )
+
+
+def test_a_slash_at_the_end_of_the_url_does_not_count():
+    answers = {f"{URL}/schemas/ids/3": {"schemaType": "JSON"}}
+    assert decoder(answers, f"{URL}//")[0].value(b"\0\0\0\0\x03[]") == []
+
+
 def test_a_schema_that_refers_to_too_many_others_is_refused():
     names = [f"s{number}" for number in range(60)]
     schemas = {
@@ -389,6 +423,15 @@ def test_json_of_rocketmq_s_registry_has_the_id_of_a_record_too():
     assert decode.value(RECORD_BYTES + b'{"id": 7}') == {"id": 7}
     assert error_of({}, RECORD_BYTES + b"7", SUBJECT_URL) == (
         "schema record 649739322240270339: no such answer"
+    )
+
+
+def test_a_record_id_may_be_1():
+    answers = {f"{SUBJECT_URL}/recordId/1/schema": {"recordId": 1}}
+    assert decoder(answers, SUBJECT_URL)[0].value(bytes(7) + b"\x01[]") == []
+    answers[f"{SUBJECT_URL}/recordId/1/schema"] = {"recordId": True}
+    assert "the registry answered with True" in error_of(
+        answers, bytes(7) + b"\x01[]", SUBJECT_URL
     )
 
 

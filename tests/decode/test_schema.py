@@ -117,12 +117,53 @@ def test_synonyms_of_types_are_accepted(written, name):
         ('{"type": "struct", "fields": [{"name": "x"}]}', "is not the JSON of a type"),
         ('{"a":' * 50_000, "nested too deeply"),
         (", ".join(f"f{n} int" for n in range(2_001)), "more than 2000 fields"),
+        ("id decimal(0,0)", "decimal(0,0) is not a valid Spark type"),
+        ("id decimal(1000)", "expected a number at ')'"),
+        ("id decimal(5 6)", "expected ) at '6)'"),
+        ("id int COMMENT 5", "expected a string in quotes after COMMENT at '5'"),
+        ("`` int", "expected the name of a field at '`` int'"),
+        ("`\ud800` int", "expected the name of a field at"),
+        ("id int " + "x" * 60, f"the end of the text at {'x' * 40!r}"),
+        (
+            '{"type": "struct", "fields": [{"name": "\\ud800", "type": "long"}]}',
+            "has no name",
+        ),
+        (
+            '{"type": "struct", "fields": [{"name": "x", "type": "decimal(5,-1)"}]}',
+            "decimal(5,-1) is not a valid Spark type",
+        ),
+        (
+            '{"type": "map", "keyType": "long", "valueType": "long"}',
+            "the keys of a map are bigint, not string",
+        ),
     ],
 )
 def test_an_error_says_why_a_schema_is_invalid(text, words):
     with pytest.raises(UsageError) as caught:
         parse_schema(text)
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("decimal", "decimal(10,0)"),
+        ("decimal(1,0)", "decimal(1,0)"),
+        ("decimal( 38 , 38 )", "decimal(38,38)"),
+    ],
+)
+def test_decimals_in_json_have_a_precision_and_a_scale(written, name):
+    field = {"name": "x", "type": written}
+    assert (
+        ddl_of(parse_schema(json.dumps({"type": "struct", "fields": [field]})))
+        == f"`x` {name}"
+    )
+    assert ddl_of(parse_schema(f"x {written}")) == f"`x` {name}"
+
+
+def test_a_schema_may_have_2000_fields():
+    kind = parse_schema(", ".join(f"f{n} int" for n in range(2_000)))
+    assert kind.num_fields == 2_000
 
 
 def nested_json(depth):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -57,6 +58,7 @@ def test_a_schema_of_avro_is_read_from_its_file(tmp_path):
         ("json:FILE", {}, "--decode: 'json:FILE' names a file"),
         ("json", {"schema_file": "x", "infer": 1}, "--schema and --infer cannot be"),
         ("json", {"infer": 10_001}, "--infer: 10001 is not between 1 and 10000"),
+        ("json", {"infer": 0}, "--infer: 0 is not between 1 and 10000"),
         ("avro:x", {"infer": 1}, "--infer is only for json"),
         ("protobuf:x:y", {"schema_file": "x"}, "--schema is only for json"),
         ("avro", {}, "--decode: 'avro' names no schema file"),
@@ -84,6 +86,43 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read("json", schema_file=str(file))
     with pytest.raises(UsageError, match="--decode: not a descriptor set"):
         read(f"protobuf:{file}:shop.Order")
+
+
+@pytest.mark.parametrize("infer", [1, 10_000])
+def test_a_schema_is_inferred_from_1_to_10000_messages(infer):
+    assert read("json", infer=infer) == Decoding("json", None, infer)
+
+
+def test_a_schema_has_256_kib_and_its_file_16_mib_at_most(tmp_path):
+    file = tmp_path / "schema.ddl"
+    longest = "x" * ((256 << 10) - len("`` int"))
+    file.write_text(f"{longest} int")
+    assert read("json", schema_file=str(file)).schema == f"`{longest}` int"
+    file.write_text(f"{longest}x int")
+    with pytest.raises(UsageError, match=r"^--schema: the schema has 262145 bytes"):
+        read("json", schema_file=str(file))
+    file.write_text("x int" + " " * ((16 << 20) - 5))
+    assert read("json", schema_file=str(file)).schema == "`x` int"
+    file.write_text("x int" + " " * ((16 << 20) - 4))
+    with pytest.raises(ConfigError, match="is larger than the limit of 16777216 bytes"):
+        read("json", schema_file=str(file))
+
+
+def test_a_format_whose_package_is_not_installed_says_how_to_install_it(monkeypatch):
+    for name in ("fastavro", "google.protobuf"):
+        monkeypatch.setitem(sys.modules, name, None)
+    Decoding("json", None).check_packages()
+    for kind, package, hint in (
+        ("avro", "fastavro", "pip install 'rmqcli[avro]'"),
+        ("protobuf", "google.protobuf", "install it for this Python"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            Decoding(kind, None).check_packages()
+        assert caught.value.message == (
+            f"bodies cannot be decoded as {kind}: the package {package} is not"
+            " installed"
+        )
+        assert caught.value.hint == hint
 
 
 def test_a_missing_package_is_named():

@@ -11,6 +11,7 @@ import decimal
 import gzip
 import io
 import json
+import sys
 from contextlib import suppress
 
 import pytest
@@ -67,6 +68,23 @@ def test_a_file_that_is_missing_or_wrong_is_named_with_the_format(tmp_path):
         parse_decode(f"avro:{path}")
 
 
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("msgpack", "msgpack"), ("cbor", "cbor2"), ("avro:f", "fastavro")],
+)
+def test_a_format_whose_package_is_not_installed_names_the_extra(
+    name, package, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as caught:
+        parse_decode(name)
+    kind = name.partition(":")[0]
+    assert caught.value.message == (
+        f"bodies cannot be decoded as {kind}: the package {package} is not installed"
+    )
+    assert caught.value.hint == "run: pip install 'rmqcli[decode]'"
+
+
 # --- gzip
 
 
@@ -98,8 +116,11 @@ def test_what_a_small_gzip_body_may_become_is_bounded():
     assert error_of("gzip", gzip.compress(bytes((16 << 20) + 1))) == (
         "gzip: more than 16 MiB"
     )
-    half = gzip.compress(bytes(9 << 20))
-    assert error_of("gzip", half + half) == "gzip: more than 16 MiB"
+    half = gzip.compress(bytes(8 << 20))
+    more = gzip.compress(bytes((8 << 20) + 1))
+    assert error_of("gzip", half + more) == "gzip: more than 16 MiB"
+    assert parse_decode("gzip").value(half + half) == "\0" * (16 << 20)
+    assert parse_decode("gzip").value(gzip.compress(b"x") * 1_000) == "x" * 1_000
     assert error_of("gzip", gzip.compress(b"") * 1_001) == (
         "gzip: more than 1,000 members"
     )
@@ -136,8 +157,13 @@ def test_a_value_that_a_record_cannot_hold_is_refused():
     deep: list[object] = []
     for _ in range(200):
         deep = [deep]
+    key_below: list[object] = [{(1,): 1}]
+    for _ in range(198):
+        key_below = [key_below]
+    assert str(plain_value(key_below[0])).count("[") == 199
     for value, words in [
         (deep, "deeper than 200 levels"),
+        (key_below, "deeper than 200 levels"),
         ({"1": 1, 1: 2}, "two keys of a map have the same text"),
         (10**400, "a number is too large for a double"),
         (1j, "a value of the type complex has no form in JSON"),
@@ -327,6 +353,75 @@ def test_a_schema_of_which_few_bytes_could_be_a_large_value_is_refused(
     with pytest.raises(UsageError) as caught:
         avro_of(tmp_path, schema)
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "nulls_max"),
+    [
+        # Four nulls for each byte, less one for the record itself.
+        *(("int", 3), ("long", 3), ("string", 3), ("bytes", 3), ("boolean", 3)),
+        *(("float", 15), ("double", 31)),
+        ({"type": "double", "logicalType": "x"}, 31),
+        ({"type": "fixed", "name": "F", "size": 5}, 19),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, 3),
+        ({"type": "array", "items": "int"}, 3),
+        ({"type": "map", "values": "int"}, 3),
+        (record("int", name="S"), 2),
+        # Its own byte says which branch it is, and null may be the branch.
+        (["null", "int"], 2),
+        (["int", "double"], 7),
+    ],
+    ids=str,
+)
+def test_elements_of_avro_have_four_values_without_bytes_for_each_byte(
+    tmp_path, kind, nulls_max
+):
+    for container in ("items", "values"):
+        # The key of a map has a byte, too.
+        most = nulls_max + 4 * (container == "values")
+        for count in (most, most + 1):
+            element = record(kind, *["null"] * count)
+            name = "array" if container == "items" else "map"
+            schema = {"type": name, container: element}
+            if count == most:
+                avro_of(tmp_path, schema)
+                continue
+            with pytest.raises(
+                UsageError, match=r"encoded in zero bytes|too few bytes"
+            ):
+                avro_of(tmp_path, schema)
+
+
+def test_a_named_type_of_avro_counts_each_time_that_it_is_used(tmp_path):
+    for size, count in ((1, 7), (2, 15)):
+        named = {"type": "fixed", "name": "F", "size": size}
+        element = record(named, "F", *["null"] * count)
+        avro_of(tmp_path, {"type": "array", "items": element})
+        element["fields"].append({"name": "more", "type": "null"})
+        with pytest.raises(UsageError, match="encoded in zero bytes"):
+            avro_of(tmp_path, {"type": "array", "items": element})
+
+
+def test_a_record_of_avro_may_have_1999_null_fields(tmp_path):
+    """The record itself is the value without bytes that makes 2,000."""
+    decode = avro_of(tmp_path, record(*["null"] * 1_999))
+    assert decode.value(b"") == {f"f{at}": None for at in range(1_999)}
+    with pytest.raises(UsageError, match="more than 2000 null fields"):
+        avro_of(tmp_path, record(*["null"] * 2_000))
+
+
+def test_logical_types_that_are_not_read_are_ignored_wherever_they_are(tmp_path):
+    """fastavro would make a UUID of a text, and fail where the text is none."""
+    uid = {"type": "string", "logicalType": "uuid"}
+    text = b"\x02x"
+    for schema, body, value in [
+        (uid, text, "x"),
+        (["null", uid], b"\x02" + text, "x"),
+        ({"type": "array", "items": uid}, b"\x02" + text + b"\0", ["x"]),
+        ({"type": "map", "values": uid}, b"\x02" + text + text + b"\0", {"x": "x"}),
+        (record(uid), text, {"f0": "x"}),
+    ]:
+        assert avro_of(tmp_path, schema).value(body) == value
 
 
 def test_avro_does_not_believe_the_marks_of_fastavro(tmp_path):

@@ -51,6 +51,7 @@ REASONS = {
     b'{"half":"\\ud800"}': "not JSON: a \\u escape is half of a character",
     b'{"half":"\xed\xa0\x80"}': "not JSON: not UTF-8 at byte 9",
     b"\xef\xbb\xbf{}": "not JSON: the body begins with a byte order mark",
+    b'{"a":[' * 100 + b"[]" + b"]}" * 100: "the JSON is nested deeper than 200 levels",
     b"[" * 201 + b"]" * 201: "the JSON is nested deeper than 200 levels",
     b"[" * 100_000 + b"]" * 100_000: "the JSON is nested deeper than 200 levels",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rmqcli.errors import BodyError, ConnectError, DeadlineError, DisconnectedError
@@ -38,6 +40,20 @@ def test_an_ipv6_address_in_a_url_has_brackets():
             bytes_max=1,
         )
     assert caught.value.address == f"[::1]:{port}"
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_a_handshake_that_fails_has_the_reason_of_openssl(answer):
+    def script(connection):
+        connection.sock.recv(1 << 16)
+        connection.send(answer)
+
+    with Peer(script) as peer, pytest.raises(ConnectError) as caught:
+        get(f"https://{peer.address}/", headers={}, timeout_ms=60_000, bytes_max=1)
+    assert re.fullmatch(
+        f"TLS handshake with {peer.address} failed: [A-Z_]{{8,}}", caught.value.message
+    )
+    assert caught.value.address == peer.address
 
 
 def ask(peer, path="/", **options):

@@ -162,6 +162,9 @@ def test_a_client_is_closed_while_it_looks_up(names):
     client.poll(1)
     client.close()
     assert slow.is_done
+    # A program that ends does not wait for the system's resolver.
+    (thread,) = [each for each in threading.enumerate() if each.name == "rmq-lookup"]
+    assert thread.daemon
     names.gate.set()
 
 
