@@ -447,11 +447,8 @@ class Receiver:
         done = yield tasks.All(
             [self._ack_at_broker(each, deadline) for each in by_broker.values()]
         )
-        for outcome, asked in zip(done, by_broker.values(), strict=True):
-            if isinstance(outcome, RmqError):
-                failures += [(message, outcome) for message in asked]
-            else:
-                failures += outcome
+        for each in done:
+            failures += each
         return failures
 
     def _ack_at_broker(

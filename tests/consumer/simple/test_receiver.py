@@ -6,6 +6,7 @@ when the test says so.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from rmqcli.errors import (
     NotFoundError,
     ReceiptHandleError,
     RmqError,
+    TimeLimitError,
 )
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
@@ -77,6 +79,8 @@ class World:
         self.acked = []
         #: message id -> the outcomes of its next acks; later acks succeed
         self.ack_errors = {}
+        #: the Pendings for which the next ack requests wait
+        self.acks = []
         self.changed = []
         #: the Pendings for which the next changes of the invisible time wait
         self.changes = []
@@ -117,9 +121,12 @@ class World:
         return (yield pending)
 
     def log_level(self, source, error):
-        return 30
+        return logging.ERROR if isinstance(error, DisconnectedError) else 30
 
     def ack(self, messages):
+        assert len({message.broker_name for message in messages}) == 1
+        if self.acks:
+            yield self.acks.pop(0)
         outcomes = []
         for message in messages:
             scripted = self.ack_errors.get(message.msg_id, [])
@@ -127,7 +134,6 @@ class World:
             if outcomes[-1] is None:
                 self.acked.append(message.receipt_handle)
         return outcomes
-        yield
 
     def change_invisible(self, message, invisible_ms):
         self.changed.append((message.msg_id, invisible_ms))
@@ -148,6 +154,12 @@ class World:
 
     def run(self, task):
         return tasks.start(task, self).result()
+
+    def wait_here(self, *sources):
+        """Make a message of each source wait for the next receive."""
+        messages = [self.message(source) for source in sources]
+        self.receiver.put_back(messages)
+        return messages
 
     def message(self, source=A):
         stored = Stored()
@@ -224,6 +236,13 @@ def test_with_no_time_to_wait_every_source_is_asked_once():
     assert len(world.asks) == 2
 
 
+@pytest.mark.parametrize(("wanted", "share"), [(1, 1), (16, 5), (32, 10)])
+def test_the_sources_share_the_number_of_messages(wanted, share):
+    world = World(A, B, PAYMENTS)
+    world.start(wanted)
+    assert [repr(ask.max_messages) for ask in world.asks] == [str(share)] * 3
+
+
 def test_the_first_messages_end_a_receive_and_held_requests_serve_the_next():
     world = World(A, B)
     first = world.start(8)
@@ -244,6 +263,31 @@ def test_messages_beyond_the_number_asked_for_wait_for_the_next_receive():
     assert first.result() == early
     assert world.start(1).result() == late
     assert world.changed == []
+
+
+def test_a_receive_returns_no_more_messages_than_it_wants():
+    world = World(A)
+    messages = world.wait_here(A, A, A)
+    assert world.start(2).result() == messages[:2]
+    assert world.start(2).result() == messages[2:]
+
+
+@pytest.mark.parametrize(("waited_ms", "is_stale"), [(3_000, False), (3_001, True)])
+def test_a_message_is_hidden_anew_after_a_tenth_of_its_time(waited_ms, is_stale):
+    world = World(A)
+    messages = world.wait_here(A)
+    world.pass_ms(waited_ms)
+    assert world.start(1).result() == messages
+    assert world.changed == ([("m0", HIDDEN_MS)] if is_stale else [])
+
+
+def test_messages_of_which_some_are_hidden_anew_are_returned_in_their_order():
+    world = World(A, B)
+    (old_b,) = world.wait_here(B)
+    old = world.wait_here(A, A)
+    world.pass_ms(4_000)
+    new = world.wait_here(A, B)
+    assert world.start().result() == [*old, new[0], old_b, new[1]]
 
 
 def test_a_message_that_waited_long_is_hidden_anew_for_the_whole_time():
@@ -325,6 +369,37 @@ def test_a_source_that_fails_is_asked_again_and_more_and_more_slowly():
     assert received.result() == messages
 
 
+def test_a_source_that_keeps_failing_is_logged_once_at_the_level_of_its_error(caplog):
+    caplog.set_level(logging.INFO)
+    world = World(A)
+    world.start(await_ms=30_000)
+    for error in (lost(), failed(), None, failed()):
+        ask = world.open()[0]
+        if error is None:
+            world.pass_ms(10_000)
+            world.answer(ask, 0)
+        else:
+            ask.pending.fail(error)
+            world.pass_ms(1_000)
+    levels = [each.levelno for each in caplog.records if "receive failed" in each.msg]
+    assert levels == [logging.ERROR, logging.INFO, logging.WARNING]
+
+
+@pytest.mark.parametrize("is_closing", [False, True])
+def test_an_error_that_the_receive_raises_or_a_close_ends_is_not_logged(
+    caplog, is_closing
+):
+    caplog.set_level(logging.INFO)
+    world = World(A)
+    world.start()
+    if is_closing:
+        world.receiver.begin_close()
+        world.asks[0].pending.fail(failed())
+    else:
+        world.asks[0].pending.fail(BrokerError("bad expression", code=23, name="X"))
+    assert caplog.text == ""
+
+
 def test_when_no_source_can_be_asked_the_receive_fails_at_its_end():
     world = World(A)
     received = world.start(await_ms=100)
@@ -346,6 +421,26 @@ def test_a_source_that_fails_leaves_the_others_theirs():
         else:
             world.answer(ask, 0)
     assert received.result() == []
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_no_retry_helps_is_raised_beside_a_source_that_works(which):
+    world = World(A, B)
+    received = world.start()
+    world.asks[which].pending.fail(BrokerError("bad expression", code=23, name="X"))
+    with pytest.raises(BrokerError, match="bad expression"):
+        received.result()
+
+
+def test_a_source_that_left_the_route_is_not_asked_and_does_not_matter():
+    world = World(A, B)
+    received = world.start(await_ms=30_000)
+    world.asks[1].pending.fail(failed())
+    world.sources_of["orders"] = [A]
+    world.pass_ms(1_000)
+    assert [ask.source for ask in world.asks] == [A, B]
+    messages = world.answer(world.asks[0])
+    assert received.result() == messages
 
 
 def test_what_no_retry_helps_is_raised_at_once_and_once():
@@ -374,6 +469,26 @@ def test_a_broker_that_answers_nothing_at_once_is_not_asked_in_a_loop():
         assert not world.open()
         world.pass_ms(100 * 2**count)
         assert len(world.asks) == count + 1
+
+
+@pytest.mark.parametrize(("held_ms", "is_early"), [(4_999, True), (5_000, False)])
+def test_an_empty_answer_before_half_of_its_time_is_early(held_ms, is_early):
+    world = World(A)
+    world.start(await_ms=10_000)
+    world.pass_ms(held_ms)
+    world.answer(world.asks[0], 0)
+    assert len(world.open()) == (0 if is_early else 1)
+
+
+def test_an_answer_that_is_too_late_for_its_receive_is_for_the_next_one():
+    world = World(A)
+    received = world.start(await_ms=1_000)
+    world.pass_ms(5_999)
+    assert not received.is_done
+    world.pass_ms(1)  # the time in which an answer must come
+    assert received.result() == []
+    messages = world.answer(world.asks[0])
+    assert world.start().result() == messages
 
 
 def test_a_message_of_a_topic_that_was_unsubscribed_is_given_back():
@@ -447,6 +562,16 @@ def test_where_requests_are_held_for_a_minimum_a_shorter_receive_leaves_them_ope
     assert world.start(await_ms=100).result() == messages
 
 
+def test_where_requests_are_held_for_a_minimum_a_longer_receive_awaits_its_answer():
+    world = World(A, poll_ms_min=5_000)
+    received = world.start(await_ms=10_000)
+    assert world.asks[0].poll_ms == 10_000
+    world.pass_ms(10_000)
+    assert not received.is_done
+    messages = world.answer(world.asks[0])
+    assert received.result() == messages
+
+
 # --- acknowledging ---
 
 
@@ -492,6 +617,41 @@ def test_what_is_not_acknowledged_in_time_is_reported_with_its_error():
         ("m1", BrokerError),
         ("m2", DisconnectedError),
     ]
+
+
+@pytest.mark.parametrize(("timeout_ms", "tries"), [(100, 1), (101, 2)])
+def test_an_ack_is_not_repeated_when_its_time_is_over_before(timeout_ms, tries):
+    world = World(A)
+    (message,) = received(world, 1)
+    world.ack_errors["m0"] = [lost(), lost(), lost()]
+    pending = acked(world, [message], timeout_ms)
+    world.pass_ms(1_000)
+    assert len(world.ack_errors["m0"]) == 3 - tries
+    ((_, error),) = pending.result()
+    assert isinstance(error, DisconnectedError)
+
+
+def test_an_ack_without_an_answer_ends_with_its_time():
+    world = World(A)
+    (message,) = received(world, 1)
+    world.acks.append(tasks.Pending())
+    pending = acked(world, [message], timeout_ms=1_000)
+    world.pass_ms(999)
+    assert not pending.is_done
+    world.pass_ms(1)
+    ((_, error),) = pending.result()
+    assert isinstance(error, TimeLimitError)
+
+
+def test_messages_of_several_brokers_are_acknowledged_at_each_of_them():
+    world = World(A, B)
+    messages = world.wait_here(A, B, A)
+    world.start().result()
+    refused = BrokerError("no", code=1, name="X")
+    world.ack_errors |= {"m0": [refused], "m1": [refused]}
+    failures = acked(world, messages).result()
+    assert failures == [(messages[0], refused), (messages[1], refused)]
+    assert world.acked == ["h2"]
 
 
 def test_a_close_ends_the_repetition_of_an_ack():
