@@ -6,7 +6,13 @@ import pytest
 
 from rmqcli import Producer, ProducerConfig, ProducerMessage
 from rmqcli.broker import faults
-from rmqcli.errors import BrokerError, BusyError, DeniedError, SendUnknownError
+from rmqcli.errors import (
+    BrokerError,
+    BusyError,
+    DeniedError,
+    NotFoundError,
+    SendUnknownError,
+)
 from rmqcli.model import MessageQueue
 from rmqcli.producer.batches import BatchSender, Gathered, SentCounts
 from rmqcli.producer.lane import ALONE_BYTES
@@ -45,8 +51,8 @@ def test_a_batch_holds_a_mebibyte():
 @pytest.mark.parametrize(("last_bytes", "batches"), [(261_888, [4]), (261_889, [3, 1])])
 def test_a_batch_is_full_to_the_last_byte(last_bytes, batches):
     """Each message counts 256 bytes beside its body: four times 262,144 is a MiB."""
-    bodies = [b"x" * 261_888] * 3 + [b"x" * last_bytes]
-    assert gathered([message(body) for body in bodies]) == batches
+    full = [message(b"x" * 261_888)] * 4
+    assert gathered([*full, *full[:3], message(b"x" * last_bytes)]) == [4, *batches]
 
 
 def test_what_a_batch_cannot_hold_goes_alone_and_in_order():
@@ -112,6 +118,30 @@ def test_what_cannot_help_is_not_tried_again(cluster, producer):
     with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
         BatchSender(producer).send([message()])
     assert tried.hits == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_topic_that_is_gone_is_waited_for_if_it_was_there_before(
+    cluster, producer, apart
+):
+    """A broker that restarts knows no topic for a moment; each send tries 3 times."""
+    code = SEND if apart else BATCH
+    late = cluster.create_topic("bills", queues=1)
+    gone = cluster.faults.add(faults.answer(17, "not here"), code=code)
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    send = sender.send_apart if apart else sender.send
+    with pytest.raises(NotFoundError):
+        send([message(b"a", delay_ms=1) if apart else message(b"a")])
+    assert gone.hits == 3
+    cluster.faults.remove(gone)
+    sender.send([message(b"b")])
+    cluster.faults.add(faults.answer(17, "not here"), code=code, times=6)
+    with pytest.raises(NotFoundError):
+        send([ProducerMessage(late, b"c", delay_ms=1 if apart else None)])
+    send([message(b"d", delay_ms=1) if apart else message(b"d")])
+    assert sender.counts == SentCounts(stored=2, unsure=0, weak=0)
+    wait_until(lambda: set(bodies(cluster, "orders")) == {b"b", b"d"})
+    assert bodies(cluster, late) == []
 
 
 @pytest.mark.parametrize("is_known", [False, True])

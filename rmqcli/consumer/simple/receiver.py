@@ -463,7 +463,7 @@ class Receiver:
         while True:
             try:
                 outcomes = yield tasks.Within(
-                    self._network.ack(left), max(1, deadline.left_ms())
+                    self._network.ack(left), deadline.left_ms()
                 )
             except TimeLimitError as error:
                 outcomes = [known or error] * len(left)
