@@ -116,7 +116,7 @@ class RemotingNetwork:
         """See Network."""
         broker = self._routes.broker(broker_name)
         if broker is None:
-            raise no_broker_of("(any)", broker_name)
+            raise no_broker("(any)", broker_name)
         address = _reading(broker)[1]
         ids: list[str] = yield Request(
             address, get_consumer_list_by_group(group), _API_TIMEOUT_MS
@@ -129,7 +129,7 @@ class RemotingNetwork:
         """See Network."""
         brokers = [each for each in self._routes.brokers(topic) if each.addresses]
         if not brokers:
-            raise no_broker_of(topic)
+            raise no_broker(topic)
         address = _reading(self._rng.choice(brokers))[1]
         connection: ConsumerConnection | None = yield Request(
             address, get_consumer_connection_list(group), _API_TIMEOUT_MS
@@ -194,7 +194,7 @@ class RemotingNetwork:
         call = send_heartbeat(heartbeat)
         addresses = self._routes.addresses_by_broker().get(broker_name)
         if addresses is None:
-            raise no_broker_of("(any)", broker_name)
+            raise no_broker("(any)", broker_name)
         # All of them are sent at once; the master's answer is awaited first.
         master, *slaves = [self._sent(each, call) for each in addresses]
         try:
@@ -250,7 +250,7 @@ class RemotingNetwork:
         self._rng.shuffle(queues)
         # One queue of each broker: another queue of the same broker would fail, too.
         by_broker = list({queue.broker_name: queue for queue in queues}.values())
-        failure: RmqError = no_broker_of(message.topic)
+        failure: RmqError = no_broker(message.topic)
         for queue in by_broker[:_SEND_TRIES_MAX]:
             born_ms = self._client.clock.epoch_ms()
             call = send_message(_retry_header(message, queue, born_ms), message.body)
@@ -334,7 +334,7 @@ class RemotingNetwork:
         """The master's address. Raises NotFoundError when there is none."""
         broker = self._routes.broker(broker_name)
         if broker is None or broker.master_address is None:
-            raise no_broker_of(topic, broker_name)
+            raise no_broker(topic, broker_name)
         return broker.master_address
 
     def _fetch_route(self, topic: str) -> Task[TopicRoute]:
@@ -366,10 +366,10 @@ class RemotingNetwork:
         try:
             yield from self._fetch_route(queue.topic)
         except RmqError as error:
-            raise no_broker(queue) from error
+            raise no_broker(queue.topic, queue.broker_name) from error
         found = self._routes.broker(queue.broker_name)
         if found is None:
-            raise no_broker(queue)
+            raise no_broker(queue.topic, queue.broker_name)
         return found
 
     def _sent(self, address: str, call: Call[T]) -> Pending[T]:
@@ -396,19 +396,14 @@ def _reading(broker: BrokerData, broker_id: int = MASTER_ID) -> tuple[int, str]:
     return found
 
 
-def no_broker(queue: MessageQueue) -> NotFoundError:
-    """The error for a queue whose broker has no known address."""
+def no_broker(topic: str, broker_name: str = "(any)") -> NotFoundError:
+    """The error when no broker of a topic is known, or not the one of that name."""
     return NotFoundError(
-        f"no broker {queue.broker_name} is in the route of topic {queue.topic}",
+        f"no broker {broker_name} is in the route of topic {topic}",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
         hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
     )
-
-
-def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:
-    """The error when no broker of a topic is known, or not the one of that name."""
-    return no_broker(MessageQueue(topic, broker_name or "(any)", 0))
 
 
 def _update_offset(group: str, queue: MessageQueue, offset: int) -> Call[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
@@ -19,7 +19,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    from rmqcli.api.call import Call
+    from rmqcli.api.client import PendingCall
     from rmqcli.tasks import Part, Pending, Request
+
+T = TypeVar("T")
+
+
+class NotingClient(Client):
+    """A client that notes the time limit of each request."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        super().__init__(config)
+        #: in ms; None: that of the client
+        self.time_limits: list[int | None] = []
+
+    def submit(
+        self,
+        address: str,
+        call: Call[T],
+        *,
+        timeout_ms: int | None = None,
+        on_done: Callable[[PendingCall[T]], None] | None = None,
+    ) -> PendingCall[T]:
+        """See Client."""
+        self.time_limits.append(timeout_ms)
+        return super().submit(address, call, timeout_ms=timeout_ms, on_done=on_done)
 
 
 class Asking:
@@ -30,7 +55,7 @@ class Asking:
     """
 
     def __init__(self, *namesrvs: str) -> None:
-        self.client = Client(ClientConfig(namesrv=namesrvs))
+        self.client = NotingClient(ClientConfig(namesrv=namesrvs))
         self.network = RemotingNetwork(self.client, rng=random.Random(1))
 
     def __enter__(self) -> Self:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from rmqcli.api.routes import reading_address
@@ -14,7 +17,7 @@ from rmqcli.errors import (
     TransportError,
 )
 from rmqcli.model import BrokerData, MessageQueue
-from rmqcli.position import Ago, AtTime
+from rmqcli.position import Ago, AtTime, Earliest
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
@@ -73,6 +76,29 @@ def with_slave(rmq_cluster):
 
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
+SQL = SubscriptionData(topic="T", sub_string="a > 1", expression_type="SQL92")
+SEND_BACK = SendBack(
+    group="g",
+    origin_topic="T",
+    broker_name="broker-a",
+    commit_log_offset=0,
+    origin_msg_id="id",
+    delay_level=0,
+    max_reconsume_times=16,
+)
+RETRY = RetryMessage(
+    group="g",
+    topic="%RETRY%g",
+    body=b"again",
+    flag=0,
+    properties={
+        "RETRY_TOPIC": "T",
+        "RECONSUME_TIME": "3",
+        "MAX_RECONSUME_TIMES": "16",
+    },
+    reconsume_times=3,
+    max_reconsume_times=16,
+)
 
 
 def flags(rule):
@@ -211,6 +237,91 @@ def test_any_broker_returns_the_members_of_a_group(pair):
     assert network.consumer_ids("g", "broker-a") == ["c3"]
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "limit_ms"),
+    [
+        ("consumer_ids", ("g", "broker-a"), 3_000),
+        ("consumer_connection", ("g", "T"), 3_000),
+        ("heartbeat", (heartbeat_of("T"), "broker-a"), 3_000),
+        ("unregister", ("c1", "g", "broker-a"), 3_000),
+        ("check_subscription", ("c1", "g", SQL, "broker-a"), 3_000),
+        ("query_offset", ("g", A), 5_000),
+        ("update_offset", ("g", A, 0), 5_000),
+        ("max_offset", (A,), 5_000),
+        ("lock", ("g", "c1", [A]), 1_000),
+        ("unlock", ("g", "c1", [A]), 1_000),
+        ("send_back", (SEND_BACK,), 5_000),
+        ("send_retry", (replace(RETRY, topic="T"),), 5_000),
+        ("pull", (pull_of(A, timeout_ms=4_321),), 4_321),
+    ],
+)
+def test_each_request_has_a_time_limit(
+    rmq_cluster, asking, method, arguments, limit_ms
+):
+    rmq_cluster.create_topic("T", queues=1)
+    asking.fetch_queues("T")
+    asking.client.time_limits.clear()
+    getattr(asking, method)(*arguments)
+    assert asking.client.time_limits[-1] == limit_ms
+
+
+def test_name_servers_have_3_s_each_for_a_route(rmq_cluster, rmq_topic):
+    with Asking(*[rmq_cluster.namesrv] * 3) as network:
+        network.fetch_queues(rmq_topic)
+        (limit_ms,) = network.client.time_limits
+    assert limit_ms is not None
+    assert 2_000 < limit_ms <= 3_000
+
+
+X = MessageQueue("T", "broker-x", 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("check_subscription", ("c1", "g", SQL, "broker-x")),
+        ("lock", ("g", "c1", [X])),
+        ("unlock", ("g", "c1", [X])),
+        ("send_back", (replace(SEND_BACK, broker_name="broker-x"),)),
+        ("max_offset", (X,)),
+        ("resolve", (X, Earliest())),
+        ("query_offset", ("g", X)),
+        ("update_offset", ("g", X, 0)),
+        ("pull", (pull_of(X),)),
+    ],
+)
+def test_a_broker_in_no_route_is_named_with_the_topic(
+    rmq_cluster, asking, method, arguments
+):
+    rmq_cluster.create_topic("T", queues=1)
+    asking.fetch_queues("T")
+    error = getattr(asking, method)(*arguments)
+    assert isinstance(error, NotFoundError)
+    assert error.message == "no broker broker-x is in the route of topic T"
+    assert (error.code, error.name) == (211, "BROKER_NOT_EXIST")
+
+
+def test_a_group_s_members_are_those_that_a_broker_of_the_topic_knows(pair):
+    _, network = pair
+    network.heartbeat_all(heartbeat_of("T", client_id="c7"))
+    found = network.consumer_connection("g", "T")
+    assert [each.client_id for each in found.connections] == ["c7"]
+    error = network.consumer_connection("g", "unknown")
+    assert isinstance(error, NotFoundError)
+    assert error.message == "no broker (any) is in the route of topic unknown"
+
+
+def test_a_check_of_an_expression_names_the_member(rmq_cluster, asking):
+    rmq_cluster.create_topic("T", queues=1)
+    asking.fetch_queues("T")
+    checks = rmq_cluster.faults.observe(code=RequestCode.CHECK_CLIENT_CONFIG)
+    asking.check_subscription("c7", "g", SQL, "broker-a")
+    (asked,) = checks.requests
+    body = json.loads(asked.command.body)
+    assert (body["clientId"], body["group"]) == ("c7", "g")
+    assert body["subscriptionData"]["subString"] == "a > 1"
+
+
 def test_members_at_an_unknown_broker_are_an_error(asking):
     assert isinstance(asking.consumer_ids("g", "broker-a"), NotFoundError)
     assert asking.unregister("c1", "g", "broker-a") is None
@@ -315,6 +426,11 @@ def test_an_unknown_broker_is_an_error_only_after_its_route_was_fetched(
     assert isinstance(asking.max_offset(B), NotFoundError)
 
 
+def test_the_route_of_an_unknown_broker_is_fetched_for_a_position(asking, rmq_cluster):
+    rmq_cluster.create_topic("T", queues=1)
+    assert asking.resolve(A, Earliest()) == 0
+
+
 # --- locks ---
 
 
@@ -411,14 +527,11 @@ def offset_of(seeded):
 
 
 def back_of(seeded, *, broker_name="broker-a", delay_level=0):
-    return SendBack(
-        group="g",
-        origin_topic="T",
+    return replace(
+        SEND_BACK,
         broker_name=broker_name,
         commit_log_offset=offset_of(seeded),
-        origin_msg_id="id",
         delay_level=delay_level,
-        max_reconsume_times=16,
     )
 
 
@@ -440,21 +553,6 @@ def test_sending_back_a_message_of_an_unknown_broker_is_an_error(
     (seeded,) = rmq_cluster.send(rmq_topic, ["x"])
     back = back_of(seeded, broker_name="broker-x")
     assert isinstance(asking.send_back(back), NotFoundError)
-
-
-RETRY = RetryMessage(
-    group="g",
-    topic="%RETRY%g",
-    body=b"again",
-    flag=0,
-    properties={
-        "RETRY_TOPIC": "T",
-        "RECONSUME_TIME": "3",
-        "MAX_RECONSUME_TIMES": "16",
-    },
-    reconsume_times=3,
-    max_reconsume_times=16,
-)
 
 
 def test_a_retry_is_sent_with_the_fields_that_java_sends(asking, rmq_cluster):
