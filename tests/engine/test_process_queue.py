@@ -176,6 +176,19 @@ def test_the_span_does_not_count_taken_messages():
     assert queue.max_span() == 4
 
 
+def test_the_first_message_is_the_lowest_one_of_all_pulls():
+    queue = filled(4, 5)
+    for offsets in ((8, 9), (1, 2)):
+        queue.put_message([Cached(each) for each in offsets])
+    first = queue.first()
+    assert first is not None
+    assert first.queue_offset == 1
+    queue.remove_message([Cached(1)], 0)
+    assert queue.first() is not None
+    assert offsets_of(queue.take_messages(10, 0)) == [2, 4, 5, 8, 9]
+    assert queue.first() is None
+
+
 def test_a_limit_is_passed_only_by_more_than_its_value():
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     assert not queue.is_pull_expired(121_000)
@@ -188,7 +201,7 @@ def test_times_of_the_running_info_are_epoch_ms():
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     queue.last_pull_ms = 3_000
     info = queue.fill_info(commit_offset=7, now=Now(5_000, 1_700_000_005_000))
-    assert info.commit_offset == 7
+    assert (info.commit_offset, info.try_unlock_times) == (7, 0)
     assert info.last_pull_timestamp == 1_700_000_003_000
     assert info.last_lock_timestamp == 1_700_000_001_000
 

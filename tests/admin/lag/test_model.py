@@ -7,7 +7,7 @@ import pytest
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, GroupState, compute_lag
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
-from rmqcli.engine.queue_lag import LagState, QueueReading
+from rmqcli.engine.queue_lag import LagState, QueueReading, queue_lag
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import (
     Connection,
@@ -87,6 +87,94 @@ def test_lag_is_max_less_committed_inside_the_queue(
 ):
     found = only_queue(queue(committed, low, high))
     assert (found.lag, found.expired, found.state) == (lag, expired, state)
+
+
+def test_a_row_names_its_queue_and_keeps_what_was_read():
+    reading = queue(7, 4, 10, queue_id=3, topic="orders", inflight=2)
+    row = queue_lag(reading, client_id="c1")
+    assert {name: getattr(row, name) for name in row.__slots__} == {
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 3,
+        "committed": 7,
+        "min_offset": 4,
+        "max_offset": 10,
+        "lag": 3,
+        "inflight": 2,
+        "expired": 0,
+        "age_ms": None,
+        "state": LagState.KNOWN,
+        "reason": None,
+        "client_id": "c1",
+        "unacknowledged": None,
+        "visible_ms": None,
+    }
+    assert row.key == ("orders", "broker-a", 3)
+    assert queue_lag(reading, has_members=False).inflight is None
+
+
+def test_what_pop_has_handed_out_is_counted_where_it_is_stored():
+    """Offset 3 is deleted, 4 and 6 lie before the committed offset, 7 does not."""
+    handed_out = {3: 900, 4: 800, 6: 700, 7: 1_000}
+    row = queue_lag(
+        queue(7, 4, 10, handed_out=handed_out, inflight=9, time_span=span(40_000)),
+        has_members=False,
+    )
+    assert (row.lag, row.inflight, row.unacknowledged) == (5, 3, 2)
+    assert (row.visible_ms, row.age_ms, row.state) == (700, None, LagState.KNOWN)
+    at_start = queue(7, 4, 10, handed_out={7: 1_000}, time_span=span(40_000))
+    assert queue_lag(at_start).age_ms == 40_000
+    acknowledged = queue_lag(queue(7, 4, 7, handed_out={}))
+    assert (acknowledged.lag, acknowledged.inflight, acknowledged.unacknowledged) == (
+        0,
+        0,
+        0,
+    )
+    assert acknowledged.visible_ms is None
+    behind = queue_lag(queue(10, 4, 10, handed_out={9: 800}))
+    assert (behind.lag, behind.state) == (1, LagState.KNOWN)
+    never = queue_lag(queue(None, 4, 10, handed_out={4: 800}))
+    assert (never.unacknowledged, never.inflight, never.lag) == (None, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("committed", "handed_out", "reason"),
+    [
+        (7, {4: 800, 6: 700}, "no answer; at least 5 wait"),
+        (10, {}, "no answer"),
+        (7, None, "no answer"),
+        (None, {4: 800}, "no answer"),
+    ],
+)
+def test_where_pop_does_not_tell_a_reason_says_how_many_wait_at_least(
+    committed, handed_out, reason
+):
+    reading = queue(committed, 4, 10, handed_out=handed_out, failure="no answer")
+    row = queue_lag(reading)
+    assert (row.lag, row.state, row.reason) == (None, LagState.UNKNOWN, reason)
+
+
+def test_all_messages_of_a_retry_topic_wait_if_nothing_was_committed():
+    row = queue_lag(queue(None, 4, 10, topic="%RETRY%G"))
+    assert (row.lag, row.state) == (6, LagState.NO_COMMIT)
+    assert row.reason == (
+        "no offset was ever committed; members start at its first message"
+    )
+
+
+@pytest.mark.parametrize(("low", "high"), [(4, None), (None, 10)])
+def test_a_queue_of_which_one_end_is_unknown_is_unknown(low, high):
+    row = queue_lag(queue(7, low, high))
+    assert (row.lag, row.state) == (None, LagState.UNKNOWN)
+    assert row.reason == "the broker did not report the queue's ends"
+
+
+@pytest.mark.parametrize(
+    ("delay_time", "age_ms"), [(10**12 - 1, 10**12 - 1), (10**12, 10**12 - 2)]
+)
+def test_a_delay_of_the_broker_s_whole_clock_is_not_an_age(delay_time, age_ms):
+    found = queue(5, 0, 10, time_span=span(delay_time, min_time_stamp=1))
+    assert queue_lag(found).age_ms == age_ms
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,27 @@ def test_a_slow_request_is_shared_once_however_long_it_takes():
     assert world.workers.shared == [request]
 
 
+def test_requests_are_checked_every_20_ms_however_many_there_are():
+    """A request is shared by the second check that finds its listener at work."""
+    world = started()
+    world.holds_work = True
+    requests = []
+    for offsets, ms in ((range(5), 21), (range(5, 10), 21), (range(10, 15), 17)):
+        world.found(offsets)
+        request = world.workers.requests[-1]
+        request.begun.append(None)
+        next(request.batches)
+        requests.append(request)
+        world.run(ms)
+    assert world.workers.shared == requests[:1]
+    world.run(1)
+    assert world.workers.shared == requests[:2]
+    world.run(19)
+    assert world.workers.shared == requests[:2]
+    world.run(1)
+    assert world.workers.shared == requests
+
+
 def test_a_slow_request_is_not_shared_after_the_close_began():
     """The messages that its listener has not taken are left to other members."""
     world = started()
