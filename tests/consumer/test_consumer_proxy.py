@@ -28,6 +28,7 @@ from rmqcli import (
 )
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.proxy.options import ProxyOptions
+from rmqcli.engine.reports import Fate
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
@@ -547,6 +548,111 @@ def test_a_failed_message_is_hidden_for_the_server_s_delay(proxy, inbox):
         (change,) = wait_until(lambda: proxy.asked("ChangeInvisibleDuration"))
         assert change.invisible_duration.ToMilliseconds() == 2
         assert change.message_id == "id 1"
+
+
+def test_each_request_names_the_group_the_topic_and_the_message(proxy, inbox):
+    def with_two_attempts(asked):
+        answer = settings_of(asked)
+        answer.backoff_policy.max_attempts = 2
+        return answer
+
+    def handle(message):
+        return message.body != b"2"
+
+    settings_of = proxy.settings
+    proxy.settings = with_two_attempts
+    failed = []
+    with consumer(
+        proxy, handle, group="billing", topics="orders", on_failed=failed.append
+    ):
+        inbox.put(1)
+        (ack,) = wait_until(lambda: proxy.asked("AckMessage"))
+        inbox.put(2)  # the second of 2 deliveries
+        (letter,) = wait_until(lambda: proxy.asked("ForwardMessageToDeadLetterQueue"))
+    (asked, *_) = proxy.asked("QueryAssignment")
+    (received, *_) = proxy.asked("ReceiveMessage")
+    assert received.message_queue.topic.name == asked.topic.name == "orders"
+    for each in (asked, received, ack, letter):
+        assert each.group.name == "billing"
+    for each in (ack, letter):
+        assert each.topic.name == "orders"
+    assert [(each.message_id, each.receipt_handle) for each in ack.entries] == [
+        ("id 1", "handle 1")
+    ]
+    assert (letter.message_id, letter.receipt_handle) == ("id 2", "handle 2")
+    assert (letter.delivery_attempt, letter.max_delivery_attempts) == (2, 2)
+    (told,) = failed
+    assert (told.fate, told.retry, told.retries_max) == (Fate.DEAD_LETTER, None, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "is_forwarded"),
+    [("ForwardMessageToDeadLetterQueue", True), ("ChangeInvisibleDuration", False)],
+)
+def test_what_is_done_with_a_failed_message_is_tried_again_if_that_may_help(
+    proxy, inbox, caplog, method, is_forwarded
+):
+    """A handle that is not valid any more stays so; nothing else is final."""
+
+    def answer(request, _context):
+        kind = getattr(service, f"{method}Response")
+        number = int(request.message_id.removeprefix("id "))
+        tries[number] += 1
+        if number == 1:
+            return kind(status=status("INVALID_RECEIPT_HANDLE", "expired"))
+        if tries[2] == 1:
+            return kind(status=status("INTERNAL_SERVER_ERROR"))
+        more = {} if is_forwarded else {"receipt_handle": "new handle"}
+        return kind(status=OK, **more)
+
+    def settings(asked):
+        found = settings_of(asked)
+        found.backoff_policy.max_attempts = 2 if is_forwarded else 4
+        return found
+
+    settings_of, tries = proxy.settings, {1: 0, 2: 0}
+    proxy.settings = settings
+    proxy.answers[method] = answer
+    failed = []
+    with consumer(proxy, lambda _: False, on_failed=failed.append):
+        inbox.put(1)
+        wait_until(lambda: any("expired" in each for each in caplog.messages))
+        inbox.put(2)
+        wait_until(lambda: tries[2] == 2)
+        if is_forwarded:
+            wait_until(lambda: len(failed) == 2)
+    assert tries == {1: 1, 2: 2}
+    fates = [(each.fate, each.retry, each.retries_max) for each in failed]
+    if is_forwarded:
+        assert fates == [(Fate.QUEUE_LOST, None, None), (Fate.DEAD_LETTER, None, None)]
+    else:
+        assert fates == [(Fate.DELIVERED_AGAIN, 2, 3)] * 2
+
+
+def test_a_source_that_keeps_failing_is_warned_of_every_10_s(proxy, caplog):
+    clock = ManualClock()
+
+    def refuse(_request, context):
+        context.abort(grpc.StatusCode.INTERNAL, "broken")
+        yield
+
+    def warnings():
+        found = [each for each in caplog.messages if each.startswith("receive failed")]
+        return [each.split("failures=")[1].split(" ")[0] for each in found]
+
+    def fail_again(ms):
+        asked = len(proxy.asked("ReceiveMessage"))
+        clock.advance(ms)
+        running.resume()  # this makes the member check its timers
+        wait_until(lambda: len(proxy.asked("ReceiveMessage")) > asked)
+
+    proxy.answers["ReceiveMessage"] = refuse
+    with consumer(proxy, Seen(), clock=clock) as running:
+        wait_until(lambda: warnings() == ["1"])
+        fail_again(5_000)
+        fail_again(4_999)
+        fail_again(1_001)
+        wait_until(lambda: warnings() == ["1", "4"])
 
 
 def test_sql_and_several_topics_are_subscribed(proxy, inbox):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import grpc
 import pytest
 
 from rmqcli import (
@@ -11,6 +12,7 @@ from rmqcli import (
     BrokerError,
     ClientConfig,
     ConnectError,
+    DeniedError,
     DisconnectedError,
     NotFoundError,
     ReceiptHandleError,
@@ -19,6 +21,7 @@ from rmqcli import (
     connect,
     sql,
 )
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.inbox import PART, Inbox
@@ -123,6 +126,75 @@ def test_a_hidden_message_is_acknowledged_by_its_new_handle(proxy, inbox):
         assert (change.message_id, change.invisible_duration.seconds) == ("id 1", 90)
         (ack,) = proxy.asked("AckMessage")
         assert ack.entries[0].receipt_handle == "new handle"
+
+
+def test_each_request_names_the_group_the_topic_and_the_message(proxy, inbox):
+    inbox.put(1)
+    with consumer_of(proxy) as consumer:
+        before_ms = SYSTEM_CLOCK.epoch_ms()
+        (message,) = consumer.receive(invisible_duration_ms=15_000, await_ms=600_000)
+        after_ms = SYSTEM_CLOCK.epoch_ms()
+        assert before_ms + 15_000 <= message.invisible_until_ms <= after_ms + 15_000
+        assert (message.topic, message.receipt_handle) == ("orders", "handle 1")
+        before_ms = SYSTEM_CLOCK.epoch_ms()
+        consumer.change_invisible(message, 90_000)
+        after_ms = SYSTEM_CLOCK.epoch_ms()
+        assert before_ms + 90_000 <= message.invisible_until_ms <= after_ms + 90_000
+        consumer.ack(message)
+    (change,) = proxy.asked("ChangeInvisibleDuration")
+    (ack,) = proxy.asked("AckMessage")
+    for asked in (change, ack):
+        assert (asked.group.name, asked.topic.name) == ("billing", "orders")
+    assert (change.message_id, change.receipt_handle) == ("id 1", "handle 1")
+    assert [(each.message_id, each.receipt_handle) for each in ack.entries] == [
+        ("id 1", "new handle")
+    ]
+
+
+def test_a_request_acknowledges_256_messages_of_one_topic(proxy, inbox):
+    inbox.put(*range(257))
+    messages = []
+    with consumer_of(proxy) as consumer:
+        while len(messages) < 257:
+            messages += consumer.receive(await_ms=600_000)
+        consumer.ack(messages)
+    sizes = [len(each.entries) for each in proxy.asked("AckMessage")]
+    assert sorted(sizes) == [1, 256]
+
+
+@pytest.mark.parametrize("permission", [pb.Permission.WRITE, pb.Permission.NONE])
+def test_a_topic_that_cannot_be_read_is_an_error_with_its_reason(proxy, permission):
+    def route(request, _context):
+        answer = proxy.route(request.topic.name)
+        for each in answer.message_queues:
+            each.permission = permission
+        return answer
+
+    proxy.answers["QueryRoute"] = route
+    with (
+        consumer_of(proxy) as consumer,
+        pytest.raises(DeniedError, match="topic orders has no readable queue") as found,
+    ):
+        consumer.receive(await_ms=600_000)
+    assert (found.value.code, found.value.name) == (40300, "FORBIDDEN")
+
+
+def test_a_receive_that_breaks_off_keeps_what_has_come(proxy, caplog):
+    def answer(_request, context):
+        part = PART()
+        part.message.topic.name = "orders"
+        part.message.system_properties.receipt_handle = "handle 1"
+        yield part
+        context.abort(grpc.StatusCode.INTERNAL, "broken")
+
+    proxy.answers["ReceiveMessage"] = answer
+    with consumer_of(proxy) as consumer:
+        (message,) = consumer.receive(await_ms=600_000)
+        assert message.receipt_handle == "handle 1"
+    assert any(
+        each.startswith("receive ended early topic=orders broker=broker-a messages=1")
+        for each in caplog.messages
+    )
 
 
 def test_a_handle_that_the_proxy_refuses_to_change_is_an_error_of_its_own(proxy, inbox):
