@@ -35,6 +35,21 @@ def test_items_are_spread_over_the_second_and_pauses_are_said():
     assert found == [("a", 0), (None, 0), ("b", 500), (None, 500), ("c", 1000)]
 
 
+@pytest.mark.parametrize(
+    ("b_ms", "later_ms"), [(2_000, [2_000, 3_000]), (2_001, [3_001, 4_001])]
+)
+def test_a_second_s_delay_is_made_good_and_a_longer_one_is_not(b_ms, later_ms):
+    clock = ManualClock()
+
+    def items():
+        yield "a"
+        clock.advance(b_ms)
+        yield from "bcd"
+
+    found = times_of(items(), clock, per_second=1)
+    assert [ms for item, ms in found if item] == [0, b_ms, *later_ms]
+
+
 def test_a_late_item_does_not_make_the_next_ones_come_faster():
     clock = ManualClock()
 

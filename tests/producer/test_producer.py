@@ -450,6 +450,27 @@ def test_an_unknown_topic_is_created_by_the_broker_or_an_error(rmq_cluster_facto
     )
 
 
+def test_a_topic_that_is_created_later_is_sent_to(rmq_cluster):
+    config = ProducerConfig(create_topic_key=None)
+    with Producer(namesrv=rmq_cluster.namesrv, config=config) as producer:
+        for send in (producer.send, lambda each: producer.submit(each).result()):
+            with pytest.raises(NotFoundError):
+                send(message(topic="later"))
+        rmq_cluster.create_topic("later")
+        producer.send(message(topic="later"))
+        producer.submit(message(topic="later")).result()
+    assert len(bodies(rmq_cluster, "later")) == 2
+
+
+def test_a_new_topic_gets_as_many_queues_as_the_settings_say(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    config = ProducerConfig(default_topic_queue_nums=3)
+    with Producer(namesrv=cluster.namesrv, config=config) as producer:
+        queues = {producer.send(message(topic="brand-new")).queue for _ in range(9)}
+        assert len(queues) == 3
+        assert len(producer.queues("brand-new")) == 3
+
+
 def test_a_topic_that_may_not_be_written_is_denied(rmq_cluster, producer):
     rmq_cluster.create_topic("read-only", perm=4)
     with pytest.raises(DeniedError, match="has no writable queue") as caught:

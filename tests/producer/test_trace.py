@@ -207,6 +207,18 @@ def test_records_that_come_faster_than_they_are_written_are_dropped_and_counted(
     ]
 
 
+def test_up_to_100_records_share_a_message(rmq_cluster):
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    dispatcher = TraceDispatcher(config, "our-traces", clock=SYSTEM_CLOCK)
+    dispatcher.append([RECORD] * 201)
+    dispatcher.start()
+    dispatcher.close(60_000)
+    found = stored(rmq_cluster, "our-traces")
+    assert sorted(each.body.count(b"\x02") for each in found) == [1, 100, 100]
+    assert {each.keys for each in found} == {"A1"}
+    assert len({each.msg_id for each in found}) == 3
+
+
 def test_records_of_messages_with_many_keys_fit_into_messages(rmq_cluster):
     """The properties of a message, which hold the keys, have 32 KiB."""
     keys = [" ".join(f"{n}-{k}" * 20 for k in range(100)) for n in range(20)]

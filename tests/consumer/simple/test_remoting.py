@@ -100,6 +100,16 @@ def test_a_topic_that_does_not_exist_is_an_error_of_the_receive(rmq_cluster):
     assert str(found.value.hint) == "check the topics argument, or create the topic"
 
 
+def test_a_topic_that_is_created_later_is_received(rmq_cluster):
+    with consumer_of(rmq_cluster, "later") as consumer:
+        with pytest.raises(NotFoundError):
+            consumer.receive(await_ms=0)
+        rmq_cluster.create_topic("later", queues=1)
+        rmq_cluster.send("later", ["a"])
+        (message,) = wait_until(consumer.receive)
+        assert message.body == b"a"
+
+
 def test_a_known_route_outlives_the_restart_of_its_broker(
     rmq_cluster, topic, monkeypatch
 ):
