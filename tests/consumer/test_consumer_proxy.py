@@ -28,7 +28,7 @@ from rmqcli import (
 )
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.proxy.options import ProxyOptions
-from rmqcli.engine.reports import Fate
+from rmqcli.engine.reports import FailedDelivery, Fate
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
@@ -561,7 +561,7 @@ def test_each_request_names_the_group_the_topic_and_the_message(proxy, inbox):
 
     settings_of = proxy.settings
     proxy.settings = with_two_attempts
-    failed = []
+    failed: list[FailedDelivery] = []
     with consumer(
         proxy, handle, group="billing", topics="orders", on_failed=failed.append
     ):
@@ -613,7 +613,7 @@ def test_what_is_done_with_a_failed_message_is_tried_again_if_that_may_help(
     settings_of, tries = proxy.settings, {1: 0, 2: 0}
     proxy.settings = settings
     proxy.answers[method] = answer
-    failed = []
+    failed: list[FailedDelivery] = []
     with consumer(proxy, lambda _: False, on_failed=failed.append):
         inbox.put(1)
         wait_until(lambda: any("expired" in each for each in caplog.messages))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from rmqcli.admin.lag.members import Members
@@ -92,7 +94,7 @@ def test_lag_is_max_less_committed_inside_the_queue(
 def test_a_row_names_its_queue_and_keeps_what_was_read():
     reading = queue(7, 4, 10, queue_id=3, topic="orders", inflight=2)
     row = queue_lag(reading, client_id="c1")
-    assert {name: getattr(row, name) for name in row.__slots__} == {
+    assert {each.name: getattr(row, each.name) for each in fields(row)} == {
         "topic": "orders",
         "broker_name": "broker-a",
         "queue_id": 3,

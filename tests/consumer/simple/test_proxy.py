@@ -16,6 +16,7 @@ from rmqcli import (
     DisconnectedError,
     NotFoundError,
     ReceiptHandleError,
+    ReceivedMessage,
     SimpleConsumer,
     UsageError,
     connect,
@@ -153,7 +154,7 @@ def test_each_request_names_the_group_the_topic_and_the_message(proxy, inbox):
 
 def test_a_request_acknowledges_256_messages_of_one_topic(proxy, inbox):
     inbox.put(*range(257))
-    messages = []
+    messages: list[ReceivedMessage] = []
     with consumer_of(proxy) as consumer:
         while len(messages) < 257:
             messages += consumer.receive(await_ms=600_000)
