@@ -16,6 +16,7 @@ import pytest
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import (
+    BrokerError,
     BusyError,
     ConfigError,
     ConnectError,
@@ -31,6 +32,8 @@ from rmqcli.model import MessageQueue
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer, select_by_hash
+from rmqcli.producer.proxy import publisher as proxy_publisher
+from rmqcli.producer.remoting import publisher
 from rmqcli.producer.transactions import LocalTransactionState
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -83,6 +86,55 @@ def test_a_message_is_stored_with_all_that_it_says(rmq_cluster, rmq_topic, produ
     assert result.status is SendStatus.SEND_OK
     assert result.queue_offset == 0
     assert result.queue == MessageQueue(rmq_topic, "broker-a", found.queue_id)
+
+
+@pytest.mark.parametrize("group", [None, "shop"])
+def test_a_request_has_the_fields_that_java_sends(rmq_cluster, rmq_topic, group):
+    sends = rmq_cluster.faults.observe(code=SEND)
+    batches = rmq_cluster.faults.observe(code=RequestCode.SEND_BATCH_MESSAGE)
+    queue = MessageQueue(rmq_topic, "broker-a", 3)
+    one = ProducerMessage(rmq_topic, b"x", flag=7)
+    config = ProducerConfig(create_topic_key="TBW100", default_topic_queue_nums=5)
+    with Producer(group, namesrv=rmq_cluster.namesrv, config=config) as producer:
+        before_ms = SYSTEM_CLOCK.epoch_ms()
+        msg_id = producer.send(one, queue=queue).msg_id
+        producer.send_batch([one, one], queue=queue)
+        after_ms = SYSTEM_CLOCK.epoch_ms()
+    single, batch = (each.requests[0].command.ext_fields for each in (sends, batches))
+    for fields in (single, batch):
+        assert before_ms <= int(fields.pop("g")) <= after_ms
+    expected = {
+        "a": group or "CLIENT_INNER_PRODUCER",
+        "b": rmq_topic,
+        "c": "TBW100",
+        "d": "5",
+        "e": "3",
+        "f": "0",
+        "h": "7",
+        "i": f"UNIQ_KEY\x01{msg_id}\x02",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": "broker-a",
+    }
+    assert single == expected
+    assert batch == expected | {"h": "0", "i": "", "m": "true"}
+
+
+@pytest.mark.parametrize(
+    ("error", "of_a_broker", "of_a_proxy"),
+    [
+        (BrokerError("no", code=1, name="SYSTEM_ERROR"), True, True),
+        (BrokerError("no", code=13, name="MESSAGE_ILLEGAL"), True, True),
+        (BrokerError("no", code=2, name="SYSTEM_BUSY"), False, True),
+        (DeniedError("no", code=1, name="SYSTEM_ERROR"), False, False),
+        (DeniedError("no", code=16, name="NO_PERMISSION"), False, False),
+        (ConnectError("no", address="b:1"), False, False),
+    ],
+)
+def test_one_message_may_be_why_a_batch_was_refused(error, of_a_broker, of_a_proxy):
+    assert publisher.may_be_one_message(error) is of_a_broker
+    assert proxy_publisher.may_be_one_message(error) is of_a_proxy
 
 
 def test_queues_take_turns(two):

@@ -70,6 +70,16 @@ def test_a_receive_states_group_filter_and_times(proxy, inbox):
         assert first.filter_expression.expression == "A || B"
         assert second.filter_expression.type == pb.FilterType.SQL
         assert second.filter_expression.expression == "amount > 5"
+        subscribed = {
+            each.topic.name: (each.expression.type, each.expression.expression)
+            for each in proxy.telemetry[0].settings.subscription.subscriptions
+        }
+        assert subscribed == {
+            "orders": (pb.FilterType.TAG, "A || B"),
+            "payments": (pb.FilterType.SQL, "amount > 5"),
+        }
+        ids = {metadata["x-mq-client-id"] for _, _, metadata in list(proxy.requests)}
+        assert ids == {consumer.client_id}
     assert proxy.asked("NotifyClientTermination")
 
 

@@ -9,7 +9,7 @@ import pytest
 from rmqcli import DeniedError, SimpleConsumer
 from rmqcli.consumer.simple import remoting
 from rmqcli.consumer.simple.remoting import _sources
-from rmqcli.errors import NotFoundError
+from rmqcli.errors import NotFoundError, UnsupportedError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -211,6 +211,29 @@ def test_a_broker_that_refused_a_heartbeat_is_asked_with_the_next_receive(
         consumer.receive(await_ms=0)
         consumer.receive(await_ms=0)
         assert beats.seen == 2
+
+
+def test_a_broker_before_5_0_gets_no_heartbeat(rmq_cluster_factory):
+    """It would take the member for one that consumes by pulls."""
+    cluster = rmq_cluster_factory(like="4.9.7")
+    cluster.create_topic("orders")
+    beats = cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    with consumer_of(cluster) as consumer, pytest.raises(UnsupportedError):
+        consumer.receive(await_ms=0)
+    assert beats.seen == 0
+
+
+def test_topics_of_different_brokers_are_received_together(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    for topic, name in (("orders", "broker-a"), ("bills", "broker-b")):
+        cluster.send(topic, [topic], broker=name)
+    with consumer_of(cluster, ["orders", "bills"]) as consumer:
+        found: set[bytes] = set()
+        while len(found) < 2:
+            messages = consumer.receive()
+            found |= {each.body for each in messages}
+            consumer.ack(messages)
+    assert found == {b"orders", b"bills"}
 
 
 def test_only_brokers_that_know_the_member_are_told_that_it_leaves(rmq_cluster, topic):
