@@ -16,7 +16,9 @@ Mutants do not count, killed or not, that change nothing but
 - a False that becomes None: mypy refuses that where it matters;
 - what `repr` shows;
 - a clock or a source of random numbers that a caller passes on: programs use the
-  default, and only tests pass others.
+  default, and only tests pass others;
+- the `strict` of a `zip`: it ends a program only where two lists that the program has
+  made itself differ in length.
 
 Everything happens in a copy of the working tree, in a temporary folder. A mutant whose
 tests have not ended 90 seconds after twice their usual time counts as killed, and is
@@ -368,6 +370,8 @@ class _WithoutTexts(ast.NodeTransformer):
         ignored = {"clock", "hint", "rng"}
         if called in ("Thread", "ThreadPoolExecutor"):
             ignored |= {"name", "thread_name_prefix"}
+        if called == "zip":
+            ignored.add("strict")
         node.keywords = [each for each in node.keywords if each.arg not in ignored]
         return self.generic_visit(node)
 
