@@ -54,6 +54,46 @@ def test_threads_without_a_job_end_however_little_time_there_is(caplog):
     assert not caplog.records
 
 
+def test_a_job_runs_as_often_as_it_was_put_and_in_one_of_the_threads():
+    threads = ConsumeThreads(3, Listener(call=lambda *_: None), SystemClock())
+    assert threads.count == 3
+    found: list[tuple[str, bool, bool]] = []
+
+    async def job():
+        thread = threading.current_thread()
+        found.append((thread.name, thread.daemon, threads.is_current()))
+
+    threads.start()
+    threads.put(job, times=4)
+    threads.put(job)
+    threads.let_end()
+    assert threads.stop(60_000)
+    assert len(found) == 5
+    names = {"rmq-consume-1", "rmq-consume-2", "rmq-consume-3"}
+    assert {name for name, _, _ in found} <= names
+    assert {(daemon, current) for _, daemon, current in found} == {(True, True)}
+    assert not threads.is_current()
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_thread_goes_on_after_a_job_that_raised(caplog, error):
+    threads = ConsumeThreads(1, Listener(call=lambda *_: None), SystemClock())
+    done = threading.Event()
+
+    async def fail():
+        raise error
+
+    async def succeed():
+        done.set()
+
+    threads.start()
+    threads.put(fail)
+    threads.put(succeed)
+    assert done.wait(60)
+    assert threads.stop(60_000)
+    assert caplog.messages == ["exception in a consume thread; it continues"]
+
+
 def test_a_listener_that_does_not_return_in_time_is_reported(caplog):
     threads = ConsumeThreads(3, Listener(call=lambda *_: None), SystemClock())
     begun, go_on = threading.Event(), threading.Event()
