@@ -1,0 +1,162 @@
+"""Which requests a producer's tasks make, and when, with answers by the test."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import pytest
+
+from rmqcli import tasks
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
+from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.message import ProducerMessage
+from rmqcli.producer.producer import Producer
+from rmqcli.producer.remoting.publisher import Prepared, Publisher
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+
+NAMESRVS = ("127.0.0.1:1", "127.0.0.1:2")
+
+
+class Held:
+    """A publisher, whose requests wait for the test. Satisfies tasks.Runner."""
+
+    def __init__(self, group=None, **settings):
+        self.asked: list[tuple[tasks.Request[Any], tasks.Pending[Any]]] = []
+        self.timers: list[int] = []
+        self.actions = []
+        self.client = Client(ClientConfig(namesrv=NAMESRVS))
+        self.publisher = Publisher(
+            self.client,
+            self,
+            config=ProducerConfig(**settings),
+            group=group,
+            producer_group="shop",
+            client_id="c1",
+            rng=random.Random(1),
+        )
+
+    def submit(self, request):
+        pending: tasks.Pending[Any] = tasks.Pending()
+        self.asked.append((request, pending))
+        return pending
+
+    def call_later(self, delay_ms, action):
+        self.timers.append(delay_ms)
+        self.actions.append(action)
+
+    def start(self, task):
+        return tasks.start(task, self)
+
+    def codes(self):
+        return [(each.address, RequestCode(each.call.code)) for each, _ in self.asked]
+
+
+def route_of(topic, *names):
+    return TopicRoute(
+        topic=topic,
+        brokers=tuple(
+            BrokerData(cluster="c", broker_name=name, addresses={0: f"{name}:1"})
+            for name in names
+        ),
+        queues=tuple(
+            QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
+            for name in names
+        ),
+    )
+
+
+@pytest.fixture
+def held():
+    made = Held()
+    yield made
+    made.client.close()
+
+
+def test_senders_to_one_topic_share_the_request_for_its_route(held):
+    first, second = (held.start(held.publisher.target("orders")) for _ in range(2))
+    held.start(held.publisher.target("bills"))
+    assert held.codes() == [("127.0.0.1:1", RequestCode.GET_ROUTEINFO_BY_TOPIC)] * 2
+    held.asked[0][1].succeed(route_of("orders", "broker-a"))
+    assert first.result() == second.result()
+    assert first.result().queues == (
+        MessageQueue("orders", "broker-a", 0),
+        MessageQueue("orders", "broker-a", 1),
+    )
+    again = held.start(held.publisher.target("orders"))
+    assert again.result() == first.result()
+    assert len(held.asked) == 2
+
+
+def test_a_route_has_3_s_at_each_name_server(held):
+    held.start(held.publisher.target("orders"))
+    ((request, _),) = held.asked
+    assert 2_000 < request.timeout_ms <= 3_000
+
+
+@pytest.mark.parametrize(
+    ("group", "timers"), [(None, [1_000]), ("shop", [1_000, 2_000])]
+)
+def test_routes_and_heartbeats_are_repeated_after_their_end(group, timers):
+    held = Held(
+        group, poll_namesrv_interval_ms=1_000, heartbeat_broker_interval_ms=2_000
+    )
+    held.start(held.publisher.target("orders"))
+    held.asked.pop()[1].succeed(route_of("orders", "broker-b", "broker-a"))
+    held.publisher.start()
+    assert held.timers == timers
+    held.actions[0]()
+    assert held.codes() == [("127.0.0.1:1", RequestCode.GET_ROUTEINFO_BY_TOPIC)]
+    assert held.timers == timers
+    held.asked.pop()[1].succeed(route_of("orders", "broker-b", "broker-a"))
+    assert held.timers == [*timers, 1_000]
+    if group is not None:
+        held.actions[1]()
+        assert held.codes() == [
+            ("broker-a:1", RequestCode.HEART_BEAT),
+            ("broker-b:1", RequestCode.HEART_BEAT),
+        ]
+        for request, pending in held.asked:
+            assert request.timeout_ms == 3_000
+            pending.succeed(None)
+        assert held.timers == [*timers, 1_000, 2_000]
+    held.client.close()
+
+
+def test_each_attempt_has_the_time_that_is_left_or_that_of_its_setting(held):
+    def attempt(held):
+        held.start(held.publisher.target("orders"))
+        held.asked.pop()[1].succeed(route_of("orders", "broker-a"))
+        prepared = Prepared(
+            topic="orders", msg_ids=("A1",), body=b"x", born_timestamp_ms=0
+        )
+        send = held.publisher.send(
+            prepared, queue=None, timeout_ms=60_000, retry_times=0
+        )
+        held.start(send)
+        return held.asked.pop()[0].timeout_ms
+
+    assert 50_000 < attempt(held) <= 60_000
+    limited = Held(send_msg_max_timeout_per_request_ms=700)
+    assert attempt(limited) == 700
+    limited.client.close()
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_producer_that_leaves_says_which_broker_refused(
+    rmq_cluster, rmq_topic, caplog, is_refused
+):
+    caplog.set_level(logging.INFO, "rmqcli")
+    if is_refused:
+        rmq_cluster.faults.add(
+            faults.answer(1, "no"), code=RequestCode.UNREGISTER_CLIENT
+        )
+    with Producer("shop", namesrv=rmq_cluster.namesrv) as producer:
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+    told = [each for each in caplog.messages if "unregister" in each]
+    start = f"unregister failed address={rmq_cluster.broker().address} error="
+    assert [each[: len(start)] for each in told] == ([start] if is_refused else [])
