@@ -13,6 +13,7 @@ from rmqcli import (
     ClientConfig,
     ConfigError,
     ConnectError,
+    DeniedError,
     LocalTransactionState,
     NotFoundError,
     Producer,
@@ -245,6 +246,58 @@ def test_a_proxy_that_is_back_is_used_again(proxy, producer):
         producer.send(message())
     proxy.start()
     assert producer.send(message()).status is SendStatus.SEND_OK
+
+
+@pytest.mark.parametrize(
+    ("send", "name"),
+    [
+        (lambda producer: producer.send(message()), "message {}"),
+        (
+            lambda producer: producer.send_batch([message(), message()]),
+            "batch of 2 messages",
+        ),
+    ],
+    ids=["message", "batch"],
+)
+def test_a_refusal_names_the_message_or_the_batch_and_the_topic(
+    proxy, producer, send, name
+):
+    proxy.answers["SendMessage"] = lambda *_: service.SendMessageResponse(
+        status=status("INTERNAL_ERROR", "no")
+    )
+    with pytest.raises(BrokerError) as raised:
+        send(producer)
+    msg_id = sent(proxy)[0].system_properties.message_id
+    assert f"{name.format(msg_id)} to topic orders" in raised.value.message
+
+
+def test_a_topic_that_cannot_be_written_is_denied(proxy, producer):
+    def route(request, _context):
+        answer = proxy.route(request.topic.name)
+        for each in answer.message_queues:
+            each.permission = pb.Permission.READ
+        return answer
+
+    proxy.answers["QueryRoute"] = route
+    with pytest.raises(
+        DeniedError, match="topic orders has no writable queue"
+    ) as found:
+        producer.send(message())
+    assert (found.value.code, found.value.name) == (40300, "FORBIDDEN")
+    assert sent(proxy) == []
+
+
+def test_queues_are_those_that_can_be_written_sorted(proxy, producer):
+    def route(request, _context):
+        answer = proxy.route(request.topic.name)
+        queues = list(answer.message_queues)
+        queues[1].permission = pb.Permission.READ
+        del answer.message_queues[:]
+        answer.message_queues.extend(reversed(queues))
+        return answer
+
+    proxy.answers["QueryRoute"] = route
+    assert [each.queue_id for each in producer.queues("orders")] == [0, 2, 3]
 
 
 def test_a_topic_that_does_not_exist_is_an_error_of_its_own(proxy, producer):
