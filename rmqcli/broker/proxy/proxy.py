@@ -37,6 +37,7 @@ from rmqcli.broker.proxy.sending import Sending
 from rmqcli.broker.proxy.sessions import Sessions, StreamError
 from rmqcli.broker.proxy.status import ProxyError, status_of
 from rmqcli.broker.proxy.transactions import ProxyTransactions
+from rmqcli.broker.server.connection import host_port
 from rmqcli.errors import ConfigError, ConnectError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.process.grpc import is_of_another_loop, use_grpc
@@ -145,7 +146,7 @@ class Proxy:
     @property
     def address(self) -> str:
         """`host:port` at which clients reach the proxy."""
-        return f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     @property
     def remoting_address(self) -> str:
@@ -505,7 +506,7 @@ async def _commands(
 
 def _listen(server: grpc.aio.Server, options: ProxyOptions, host: str) -> int:
     """Open the port; return its number. Raises ConnectError or ConfigError."""
-    address = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
+    address = host_port(host, options.port)
     credentials = None
     if options.tls_cert is not None and options.tls_key is not None:
         pair = (_read(options.tls_key), _read(options.tls_cert))
@@ -545,10 +546,8 @@ def _endpoints(host: str, port: int) -> Endpoints:
 
 def _as_ip(host: str, port: int) -> str:
     """Return the proxy's address as cores see it; brokers store it as a producer's."""
-    if ":" in host:
-        return f"[{host}]:{port}"
-    is_ip = host.replace(".", "").isdigit()
-    return f"{host if is_ip else '127.0.0.1'}:{port}"
+    is_ip = ":" in host or host.replace(".", "").isdigit()
+    return host_port(host if is_ip else "127.0.0.1", port)
 
 
 def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from rmqcli.broker.proxy.message import kind_of
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.broker.request import BrokerRequest, Refusal, Reply, answer_to
 from rmqcli.broker.requests.connections import consumer_connection
+from rmqcli.broker.server.connection import host_port
 from rmqcli.broker.server.server import open_listener
 from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
@@ -144,8 +145,7 @@ class RemotingPort:
     async def start(self, host: str, port: int) -> None:
         """Open the port; 0 is any free one."""
         listener = open_listener(host, port)
-        number = listener.getsockname()[1]
-        self.address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+        self.address = host_port(host, listener.getsockname()[1])
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self, next(self._numbers)), sock=listener
@@ -405,8 +405,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         host, number, *_ = self._transport.get_extra_info("peername")
-        shown = f"[{host}]" if ":" in host else host
-        self._peer = Peer(self._number, f"{shown}:{number}")
+        self._peer = Peer(self._number, host_port(host, number))
         self._transport.set_write_buffer_limits(high=_UNREAD_BYTES_MAX)
         if not self._port.opened(self):
             self._transport.abort()

@@ -62,6 +62,11 @@ class Core(Protocol):
         """When the next timer is due (monotonic ms); None if there is none."""
 
 
+def host_port(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Port:
     """A core with its listeners, connections and faults. Created by `Server.open`."""
 
@@ -85,7 +90,7 @@ class Port:
     @property
     def address(self) -> str:
         """`host:port` to connect to."""
-        return f"{self.host}:{self.numbers[0]}"
+        return host_port(self.host, self.numbers[0])
 
 
 class ClientConnection:

@@ -28,7 +28,12 @@ from rmqcli.broker.faults import (
     Reorder,
     damaged,
 )
-from rmqcli.broker.server.connection import ClientConnection, Port, ServerLimits
+from rmqcli.broker.server.connection import (
+    ClientConnection,
+    Port,
+    ServerLimits,
+    host_port,
+)
 from rmqcli.clock import SYSTEM_CLOCK, Now, SystemClock
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError, WireError
 from rmqcli.log import get_logger
@@ -59,7 +64,7 @@ _ACCEPTED_AT_ONCE_MAX = 256
 def open_listener(host: str, port: int) -> socket.socket:
     """Open a non-blocking listening socket. Raises ConnectError naming the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = host_port(host, port)
     try:
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
@@ -87,8 +92,7 @@ def accept_all(listener: socket.socket) -> Iterator[tuple[socket.socket, str]]:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        yield sock, f"{host}:{address[1]}"
+        yield sock, host_port(*address[:2])
 
 
 logger = get_logger(__name__)

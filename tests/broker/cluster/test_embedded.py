@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
 
 import pytest
 
+from rmqcli import ClientConfig, Producer, ProducerMessage
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.faults import answer
+from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import BrokerError, ConnectError, UsageError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies.route import parse_topic_route
@@ -267,3 +270,41 @@ def test_a_manual_clock_moves_the_cluster():
 def test_the_system_clock_cannot_be_moved(cluster):
     with pytest.raises(UsageError, match="not a ManualClock"):
         cluster.advance(1)
+
+
+def messages_of(cluster):
+    """The messages in queue 0 of T."""
+
+    def read():
+        store = cluster.broker().store
+        units = store.units("T", 0, 0, 99)
+        return list(decode_messages(store.read_units(units)))
+
+    return cluster.call(read)
+
+
+def test_a_cluster_of_an_ipv6_address_is_reached_by_each_address_that_it_names():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with EmbeddedCluster(host="::1", proxy=ProxyOptions(remoting_port=0)) as cluster:
+        cluster.create_topic("T", queues=1)
+        addresses = (
+            *(cluster.namesrv, cluster.broker().address),
+            *(cluster.endpoints, cluster.proxy.remoting_address),
+        )
+        for address in addresses:
+            assert re.fullmatch(r"\[::1\]:[0-9]+", address), address
+        for config in (
+            ClientConfig(namesrv=(cluster.namesrv,)),
+            ClientConfig(namesrv=(cluster.proxy.remoting_address,)),
+            ClientConfig(endpoints=(cluster.endpoints,), plaintext=True),
+        ):
+            with Producer(client=config) as producer:
+                producer.send(ProducerMessage("T", b"1"))
+        stored = messages_of(cluster)
+    hosts = [
+        each.rpartition(":")[0] for m in stored for each in (m.born_host, m.store_host)
+    ]
+    assert hosts == ["[0:0:0:0:0:0:0:1]"] * 6

@@ -342,6 +342,13 @@ def test_a_retry_sent_as_a_producer_becomes_a_dead_letter_by_version(
     assert answer.code == 0
     (message,) = driver.messages(topic)
     assert message.reconsume_times == times
+    if topic == "%DLQ%g":
+        assert driver.broker.topics.get(topic) == TopicConfig(
+            topic_name=topic,
+            read_queue_nums=1,
+            write_queue_nums=1,
+            perm=2 if version == "4.6.0" else 6,
+        )
 
 
 @pytest.mark.parametrize(

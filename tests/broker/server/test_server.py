@@ -19,7 +19,7 @@ from rmqcli.broker.faults import (
     reorder,
 )
 from rmqcli.broker.server.connection import ServerLimits
-from rmqcli.broker.server.server import Server
+from rmqcli.broker.server.server import Server, open_listener
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError
 from rmqcli.store.message_store import StoreError
 from rmqcli.testing import ManualClock
@@ -306,6 +306,16 @@ def test_a_taken_port_is_one_clear_error(running):
         running.server.call(
             lambda: running.server.open("other", host="127.0.0.1", port=number)
         )
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("2001:db8::1", r"\[2001:db8::1\]:9876"), ("192.0.2.1", r"192\.0\.2\.1:9876")],
+)
+def test_an_address_that_cannot_be_listened_on_is_named(host, shown):
+    with pytest.raises(ConnectError, match=f"cannot listen on {shown}: ") as failed:
+        open_listener(host, 9876)
+    assert failed.value.hint == ""
 
 
 def test_close_leaves_no_thread_and_no_socket(start):
