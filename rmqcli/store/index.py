@@ -399,11 +399,8 @@ class KeyIndex:
                     file.read_header()
             except FileNotFoundError:
                 continue
-            except StoreError as error:
-                self._report(path, error.message)
-                continue
-            except OSError as error:
-                self._report(path, f"{path} cannot be read: {error.strerror}")
+            except (OSError, StoreError) as error:
+                self._report(path, str(error))
                 continue
             files.append(file)
         if files and self._opened.writable and not files[-1].header.count > 1:
