@@ -284,6 +284,39 @@ def test_a_listener_that_never_waits_lets_other_tasks_run(rmq_cluster):
     assert max(Counter(counts).values()) < 40
 
 
+def test_a_loop_that_never_waits_lets_other_tasks_run(rmq_cluster):
+    """All messages are there before the first is consumed, and each takes 1 ms."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", [b"x"] * 500)
+    counts: list[int] = []
+    ticks = 0
+
+    async def main():
+        nonlocal ticks
+        loop = asyncio.get_running_loop()
+
+        async def work(consumer):
+            async for _message in consumer:
+                until = loop.time() + 0.001
+                while loop.time() < until:
+                    pass
+                counts.append(ticks)
+                if len(counts) == 500:
+                    return
+
+        async with AsyncConsumer(
+            "g", "orders", consume_from="earliest", namesrv=rmq_cluster.namesrv
+        ) as consumer:
+            working = asyncio.create_task(work(consumer))
+            while not working.done():
+                ticks += 1
+                await asyncio.sleep(0)
+
+    run_clean(main)
+    # Five in 5 ms. Without turns the task would consume all messages of a pull: 32.
+    assert max(Counter(counts).values()) < 20
+
+
 # --- the loop ---
 
 

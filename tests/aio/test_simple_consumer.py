@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli import ConfigError, NotFoundError, UsageError
+import rmqcli
+from rmqcli import ConfigError, NotFoundError, SimpleConsumer, UsageError, aio
 from rmqcli.aio import AsyncSimpleConsumer
 from tests.aio.interrupting import interrupted, interruptions, run_clean
 
@@ -174,3 +175,42 @@ def test_errors_and_wrong_uses_are_those_of_simple_consumer(rmq_cluster):
             await consumer.receive()
 
     asyncio.run(main())
+
+
+def test_without_arguments_a_receive_asks_for_what_simple_consumer_asks_for(
+    rmq_cluster_factory,
+):
+    """However the consumer was made: by its class or by a cluster."""
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("orders", queues=1)
+    pops = cluster.faults.observe(code=200050)
+    servers: dict[str, Any] = {"endpoints": cluster.endpoints, "plaintext": True}
+
+    async def main():
+        async with aio.connect(**servers) as made:
+            for consumer in (
+                AsyncSimpleConsumer("a", "orders", client=made.config),
+                made.simple_consumer("b", "orders"),
+            ):
+                async with consumer:
+                    await joined(consumer)
+                    cluster.send("orders", [b"1"])
+                    await consumer.ack(await consumer.receive())
+
+    run_clean(main)
+    with rmqcli.connect(**servers) as made:
+        for consumer in (
+            SimpleConsumer("c", "orders", client=made.config),
+            made.simple_consumer("d", "orders"),
+        ):
+            with consumer:
+                consumer.receive(await_ms=0)
+                cluster.send("orders", [b"1"])
+                consumer.ack(consumer.receive())
+    asked = {
+        tuple(fields[name] for name in ("invisibleTime", "maxMsgNums", "order"))
+        for fields in (each.command.ext_fields for each in pops.requests)
+    }
+    assert asked == {("30000", "32", "false")}
+    waits = {each.command.ext_fields["pollTime"] for each in pops.requests}
+    assert waits == {"5000", "20000"}
