@@ -74,6 +74,10 @@ def test_a_real_broker_s_queue_has_each_message_of_its_batches(queue_in, tmp_pat
     assert found(queue, 7, 4) == [second, second, second, (0xECC, 0x284, 0)]
     assert found(queue, 20) == [last]
     assert tuple(queue.last()) == last
+    entries = [queue.entry(at) for at in (-1, 0, 19, 20, 21)]
+    wanted = [None, (0x9C6, 0x283, 0), (0x1150, 0x284, 0), last, None]
+    assert [each and tuple(each) for each in entries] == wanted
+    assert (found(queue, -1), found(queue, 21)) == ([], [])
     assert queue.lower_bound(0xC49) == 5
     assert queue.lower_bound(0xC4A) == 10
     assert queue.lower_bound(0x13D5) == 21
@@ -145,3 +149,20 @@ def test_entries_after_a_hole_are_not_those_of_the_queue(queue_in, tmp_path):
     damaged = REAL[: 2 * 46] + bytes(46) + REAL[3 * 46 :] + bytes(5 * 46)
     (tmp_path / "q" / "00000000000000000000").write_bytes(damaged)
     assert queue_in(tmp_path / "q", writable=False).max_offset == 10
+
+
+@pytest.mark.parametrize("written", [0, 1, 15])
+def test_a_queue_that_starts_later_has_no_earlier_entries(queue_in, tmp_path, written):
+    queue = queue_in(tmp_path / "q")
+    for number in range(written):
+        queue.add(number * 100, 100, 0, count=3, store_timestamp_ms=0)
+    queue.write_out()
+    queue.add(9_000, 100, 0, count=3, store_timestamp_ms=0)
+    queue.start_at(50)
+    assert (queue.min_offset, queue.max_offset, queue.pending_count) == (50, 50, 0)
+    assert queue.last() is None
+    queue.add(9_100, 100, 7, count=2, store_timestamp_ms=0)
+    queue.write_out()
+    for each in (queue, queue_in(tmp_path / "q", writable=False)):
+        assert (each.min_offset, each.max_offset) == (50, 52)
+        assert found(each, 50) == [(9_100, 100, 7)] * 2

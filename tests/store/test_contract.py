@@ -151,7 +151,12 @@ def test_a_store_gives_back_what_was_put_in(folder, kind, seed):
                 reference.take(fields, place, code)
         elif what < 0.9:
             store.flush()
-        elif what < 0.95:
+        elif what < 0.93:
+            key = rng.choice(TOPICS), rng.choice((0, 1, 2))
+            store.delete_queue(*key)
+            reference.queues.pop(key, None)
+            reference.mins.pop(key, None)
+        elif what < 0.97:
             topic, before = rng.choice(TOPICS), rng.choice((0, 2, 5, 1_000))
             store.trim(topic, before)
             for key in reference.mins:

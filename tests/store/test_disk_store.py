@@ -306,6 +306,40 @@ def test_deleted_topic_begins_anew(open_store, end):
     assert numbers_in(open_store()) == [100, 101, 102, 103, 104]
 
 
+def test_a_deleted_queue_has_no_files_and_begins_anew(open_store, folder):
+    """The other queues of the topic stay, and so do names that lead elsewhere."""
+    store = open_store()
+    fill(store, 20, queues=2)
+    store.flush()
+    kept = folder / "consumequeue" / "orders" / "1"
+    (folder / "consumequeue" / "0").mkdir()
+    store.delete_queue("orders", 0)
+    store.delete_queue("orders", 7)
+    store.delete_queue("..", 0)
+    store.delete_queue("", 0)
+    assert list((folder / "consumequeue" / "orders").iterdir()) == [kept]
+    assert (folder / "consumequeue" / "0").exists()
+    assert list(store.queues()) == [("orders", 1)]
+    fill(store, 3, start=100, queues=1)
+    assert store.queue_bounds("orders", 0) == (0, 3)
+    store.delete_queue("orders", 0)  # nothing of it was written out
+    store.flush()
+    assert list((folder / "consumequeue" / "orders").iterdir()) == [kept]
+    store.close()
+
+
+def test_a_queue_whose_files_cannot_be_deleted_is_an_error(open_store, folder):
+    store = open_store()
+    fill(store, 5, queues=1)
+    store.flush()
+    files = folder / "consumequeue" / "orders" / "0"
+    files.rename(folder / "away")
+    files.write_text("not a folder")
+    with pytest.raises(StoreError, match="a queue cannot be deleted: "):
+        store.delete_queue("orders", 0)
+    store.close()
+
+
 @pytest.mark.parametrize("step_ms", [-86_400_000, 86_400_000])
 def test_kill_after_the_clock_jumped_loses_nothing(open_store, step_ms):
     store = open_store()
