@@ -319,6 +319,20 @@ def test_refused_settings_end_the_start_with_the_proxy_s_words(proxy, open_sessi
         consumer(open_session, proxy).open([])
 
 
+def test_a_stream_that_ends_with_an_error_of_grpc_names_the_limit(proxy, open_session):
+    import grpc
+
+    proxy.answers["Telemetry"] = lambda _commands, context: context.abort(
+        grpc.StatusCode.DEADLINE_EXCEEDED, ""
+    )
+    session = consumer(open_session, proxy, timeout_ms=70_000)
+    with pytest.raises(DeadlineError) as failure:
+        session.open([])
+    assert str(failure.value) == (
+        f"telemetry: no answer from {proxy.endpoints} within 70000 ms"
+    )
+
+
 def test_goodbye_is_said_once(proxy, open_session):
     session = consumer(open_session, proxy)
     session.open([])

@@ -18,7 +18,7 @@ from rmqcli.errors import DisconnectedError, PartialError, RefusedError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import ExportLayout
-from rmqcli.spark.export.parquet_file import read_footer
+from rmqcli.spark.export.parquet_file import Footer, count_by_tag, read_footer
 from rmqcli.spark.export.part import PartContext, PartFailure, write_part, write_task
 from rmqcli.spark.export.part_files import FilesContext
 from rmqcli.spark.export.plan import ExportRequest, PartSpec
@@ -420,3 +420,60 @@ def test_a_disk_error_allows_a_retry_on_another_machine(tmp_path):
     [outcome] = write_task([PART], context_of(tmp_path, disk=NoFolder()))
     assert isinstance(outcome, PartFailure)
     assert outcome.may_work_elsewhere
+
+
+FIELDS = {
+    "run_id": "R",
+    "part": 1,
+    "topic": "orders",
+    "broker_name": "broker-a",
+    "queue_id": 2,
+    "start": 3,
+    "end": 4,
+    "rows": 99,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "{",
+        "[]",
+        "3",
+        "{}",
+        json.dumps(FIELDS),
+        json.dumps({**FIELDS, "version": 2}),
+        json.dumps({**FIELDS, "version": 1, "more": 0}),
+        json.dumps({"version": 1, "topic": "orders"}),
+    ],
+)
+def test_a_file_with_a_footer_of_another_kind_is_not_of_an_export(tmp_path, text):
+    path = tmp_path / "x.parquet"
+    metadata = {} if text is None else {"rmq.export": text}
+    pq.write_table(pa.table({"a": [1, 2]}).replace_schema_metadata(metadata), path)
+    assert read_footer(str(path)) is None
+
+
+def test_the_rows_of_a_footer_are_those_of_the_file(tmp_path):
+    path = tmp_path / "x.parquet"
+    text = json.dumps({**FIELDS, "version": 1})
+    rows = pa.table({"a": [1, 2]}).replace_schema_metadata({"rmq.export": text})
+    pq.write_table(rows, path)
+    assert read_footer(str(path)) == Footer(**{**FIELDS, "rows": 2})
+    link = tmp_path / "link.parquet"
+    link.symlink_to(path)
+    assert read_footer(str(link)) is None
+    assert read_footer(str(tmp_path)) is None
+
+
+def test_rows_are_counted_by_tag_in_the_files_of_one_folder(tmp_path):
+    for name, tags in (
+        ("one.parquet", ["B", None, "A"]),
+        ("two.parquet", ["A", None]),
+        ("three.txt", ["C"]),
+    ):
+        pq.write_table(pa.table({"tags": tags, "n": range(len(tags))}), tmp_path / name)
+    (tmp_path / "inner").mkdir()
+    pq.write_table(pa.table({"tags": ["D"]}), tmp_path / "inner" / "x.parquet")
+    assert count_by_tag(str(tmp_path)) == [("-", 2), ("A", 2), ("B", 1)]

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from rmqcli import RocketMQDataSource
 from rmqcli.errors import ConfigError, NotFoundError, PartialError, UsageError
 from rmqcli.spark.messages import messages_of
+from rmqcli.spark.shown_errors import shown_warnings
 from rmqcli.spark.sink.options import NAMES
 from rmqcli.spark.sink.write import RowStreamWriter, Written
 from rmqcli.testing import Seed
@@ -307,6 +308,59 @@ def test_a_failed_task_says_how_many_messages_are_stored(cluster):
         " task"
     )
     assert len(stored(cluster)) == 512
+
+
+SURE = Written(messages=4, unsure=0, weak=0)
+UNSURE = Written(messages=3, unsure=1, weak=0)
+WEAK = Written(messages=2, unsure=0, weak=2)
+
+
+@pytest.mark.parametrize(
+    ("written", "lines"),
+    [
+        ([], []),
+        ([SURE, None], []),
+        (
+            [SURE, UNSURE],
+            ["1 message may be stored twice: a broker did not answer in time"],
+        ),
+        (
+            [WEAK, UNSURE, UNSURE],
+            [
+                "2 messages may be stored twice: a broker did not answer in time",
+                "the broker could not flush or replicate 2 stored messages in time",
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_write_ends_with_what_is_not_certain(
+    cluster, capfd, written, lines, is_stream
+):
+    source = RocketMQDataSource({"namesrv": cluster.namesrv, "topic": "orders"})
+    schema = from_arrow_schema(table().schema)
+    if is_stream:
+        source.streamWriter(schema, False).commit(written, 7)
+    else:
+        source.writer(schema, False).commit(written)
+    assert shown_warnings(capfd.readouterr().err) == lines
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_write_that_failed_says_what_is_stored(cluster, capfd, is_stream):
+    source = RocketMQDataSource({"namesrv": cluster.namesrv, "topic": "orders"})
+    schema = from_arrow_schema(table().schema)
+    if is_stream:
+        source.streamWriter(schema, False).abort([SURE, None, WEAK], 7)
+    else:
+        source.writer(schema, False).abort([SURE, None, WEAK])
+    assert shown_warnings(capfd.readouterr().err) == [
+        (
+            "the write failed, but 6 messages of 2 finished tasks are stored, as are"
+            " messages that other tasks have sent: messages cannot be withdrawn, and"
+            " writing again stores them again"
+        )
+    ]
 
 
 def test_a_stream_before_pyspark_4_1_sends_the_same_messages(cluster):
