@@ -79,8 +79,13 @@ def test_a_refused_receive_raises(proxy, receive):
     proxy.answers["ReceiveMessage"] = lambda _request, _context: iter(
         [PART(status=status("ILLEGAL_INVISIBLE_TIME", "too short"))]
     )
-    with pytest.raises(BrokerError, match="ILLEGAL_INVISIBLE_TIME: too short"):
+    with pytest.raises(BrokerError) as failure:
         receive()
+    assert str(failure.value) == (
+        f"receive from orders@broker-a: {proxy.endpoints} answered"
+        " ILLEGAL_INVISIBLE_TIME: too short"
+    )
+    assert failure.value.address == proxy.endpoints
 
 
 def test_messages_before_a_break_are_not_lost(proxy, receive):
@@ -93,6 +98,10 @@ def test_messages_before_a_break_are_not_lost(proxy, receive):
     found = receive()
     assert [each.body for each in found.messages] == [b"1"]
     assert isinstance(found.error, DisconnectedError)
+    assert str(found.error) == (
+        f"receive from orders@broker-a: {proxy.endpoints} is unavailable: going down"
+    )
+    assert found.error.address == proxy.endpoints
 
 
 def test_a_break_without_a_message_raises(proxy, receive):
@@ -113,9 +122,13 @@ def test_a_receive_that_is_held_too_long_ends_with_its_deadline(proxy, receive):
         yield PART(status=OK)
 
     proxy.answers["ReceiveMessage"] = answer
-    with pytest.raises(DeadlineError):
+    with pytest.raises(DeadlineError) as failure:
         receive(timeout_ms=200)
     over.set()
+    assert str(failure.value) == (
+        f"receive from orders@broker-a: no answer from {proxy.endpoints} within 200 ms"
+    )
+    assert failure.value.address == proxy.endpoints
 
 
 def test_an_endless_answer_is_cut(proxy, receive):

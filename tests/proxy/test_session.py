@@ -340,8 +340,9 @@ def test_goodbye_is_said_once(proxy, open_session):
     session.close()
     (request,) = proxy.asked("NotifyClientTermination")
     assert request.group.name == "billing"
-    with pytest.raises(DisconnectedError, match="closed"):
+    with pytest.raises(DisconnectedError, match="the client is closed") as failure:
         heartbeat(session)
+    assert failure.value.address == proxy.endpoints
 
 
 def test_a_session_that_closes_in_a_task_says_goodbye_once(proxy, open_session):

@@ -94,6 +94,18 @@ def test_any_certificate_is_trusted_under_a_name_of_its_own(session, certificate
         assert ask_both_ways(session(proxy.endpoints, tls=tls)) == [True, True]
 
 
+def test_an_expired_certificate_is_refused_even_if_any_is_wanted(session):
+    with ScriptedProxy(tls=pair("expired")) as proxy:
+        tls = TlsOptions(insecure=True)
+        for error in ask_both_ways(session(proxy.endpoints, tls=tls)):
+            assert isinstance(error, ConnectError)
+            assert str(error) == (
+                f"TLS handshake with {proxy.endpoints} failed: its certificate cannot"
+                " be used: certificate has expired"
+            )
+            assert error.address == proxy.endpoints
+
+
 def test_a_client_shows_its_certificate(session):
     ca = CERTS / "ca.pem"
     with ScriptedProxy(tls=pair("local"), clients_from=ca.read_bytes()) as proxy:
@@ -154,6 +166,7 @@ def test_tls_to_a_port_without_it(session, insecure):
                 " TLS"
             )
             assert error.hint == "a proxy without TLS needs plaintext=True"
+            assert error.address == proxy.endpoints
 
 
 def test_plaintext_to_a_port_with_tls(session):

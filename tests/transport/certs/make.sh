@@ -53,4 +53,7 @@ leaf elsewhere broker.example "subjectAltName=DNS:broker.example"
 leaf wildcard other.example "subjectAltName=IP:127.0.0.2,DNS:*.example,DNS:b"
 leaf unnamed proxy.example "keyUsage=digitalSignature"  # only in its subject
 leaf client client "extendedKeyUsage=clientAuth"
+key expired.key
+sign expired localhost expired.key "subjectAltName=DNS:localhost
+authorityKeyIdentifier=keyid" -cert ca.pem -enddate 20210101000000Z -out expired.pem
 openssl ec -in client.key -aes128 -passout pass:canary-password -out client-locked.key
