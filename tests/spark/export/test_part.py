@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -422,7 +423,7 @@ def test_a_disk_error_allows_a_retry_on_another_machine(tmp_path):
     assert outcome.may_work_elsewhere
 
 
-FIELDS = {
+FIELDS: dict[str, Any] = {
     "run_id": "R",
     "part": 1,
     "topic": "orders",
