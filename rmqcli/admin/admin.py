@@ -1003,6 +1003,7 @@ class Admin:
         """
         from rmqcli.admin.acl import plan_acl_copy
 
+        check_type(kind, str, "kind")
         if kind not in ("user", "rule"):
             raise UsageError(f"kind is {kind!r}; it must be 'user' or 'rule'")
         return plan_acl_copy(self._client, kind, user, source=source, to=to)

@@ -136,7 +136,7 @@ def completed(command, values, typed):
     if not command.has_common:
         return own, frozenset(typed)
     try:
-        common.setdefault("output", command.formats[0])
+        common.setdefault("output", next(iter(command.formats), "table"))
         return own, make_common(typed=frozenset(typed), **common)
     except UsageError as error:  # options that cannot be used together
         return own, error.message
