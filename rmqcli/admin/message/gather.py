@@ -27,10 +27,10 @@ from rmqcli.admin.lag.check_points import (
 from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
-    Copy,
     GroupEvidence,
     GroupVerdict,
     Holder,
+    MessageCopy,
     MovedBack,
     judge,
 )
@@ -543,7 +543,7 @@ class _Reading:
             },
         )
         originals: list[PulledMessage] = []
-        copies: list[tuple[str, Copy]] = []
+        copies: list[tuple[str, MessageCopy]] = []
         failed: dict[str, RmqError] = {}
         for (broker_name, each), body in answers.items():
             if isinstance(body, RmqError):
@@ -564,7 +564,7 @@ class _Reading:
                 copies.append(
                     (
                         name,
-                        Copy(
+                        MessageCopy(
                             kind="delay" if is_delay else kind,
                             message=found,
                             is_pop=is_pop,
@@ -580,7 +580,7 @@ class _Reading:
         self,
         evidence: Mapping[str, GroupEvidence],
         originals: Sequence[PulledMessage],
-        copies: Iterable[tuple[str, Copy]],
+        copies: Iterable[tuple[str, MessageCopy]],
         failed: Mapping[str, RmqError],
     ) -> None:
         message = self._message
@@ -725,7 +725,7 @@ class _Reading:
         return found
 
 
-def _place_of(group: str, copy: Copy) -> PopPlace:
+def _place_of(group: str, copy: MessageCopy) -> PopPlace:
     queue = copy.message.message_queue
     return PopPlace(
         group=group,
@@ -736,7 +736,7 @@ def _place_of(group: str, copy: Copy) -> PopPlace:
 
 
 def _is_passed(
-    copy: Copy,
+    copy: MessageCopy,
     group: str,
     answers: Mapping[tuple[str, MessageQueue], int | RmqError | None],
 ) -> bool | None:

@@ -108,7 +108,7 @@ class GroupVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class MessageCopy:
     """A copy of the message that a broker made for one group.
 
     `kind` is `retry`, `delay` (a retry that is not due yet) or `dead`. `is_passed` says
@@ -177,7 +177,7 @@ class GroupEvidence:
     no_offset: str | None = None
     connection: ConsumerConnection | None = None
     no_members: str | None = None
-    copies: list[Copy] = field(default_factory=list)
+    copies: list[MessageCopy] = field(default_factory=list)
     no_copies: str | None = None
     retry_max_times: int | None = None
     is_orderly: bool = False
@@ -340,7 +340,7 @@ def _once_more(
     )
 
 
-def _after(letter: Copy, copies: list[Copy]) -> list[Copy]:
+def _after(letter: MessageCopy, copies: list[MessageCopy]) -> list[MessageCopy]:
     """Return the copies that still come, or came, although there is a dead letter.
 
     As when a letter was sent to the retry topic again. A delay that has ended is still
@@ -356,7 +356,7 @@ def _after(letter: Copy, copies: list[Copy]) -> list[Copy]:
     ]
 
 
-def _ended(delay: Copy, copy: Copy) -> bool:
+def _ended(delay: MessageCopy, copy: MessageCopy) -> bool:
     """Whether the first copy is a delay, and the second what its end made."""
     return (
         (delay.kind, copy.kind) == ("delay", "retry")
@@ -366,14 +366,17 @@ def _ended(delay: Copy, copy: Copy) -> bool:
     )
 
 
-def _age(copy: Copy) -> tuple[int, int, int]:
+def _age(copy: MessageCopy) -> tuple[int, int, int]:
     """Order copies: by deliveries, by where they go next, and by time."""
     is_due = int(copy.kind != "delay")
     return copy.message.reconsume_times, is_due, copy.message.store_timestamp_ms
 
 
 def _retry_handed_out(
-    seen: GroupEvidence, copy: Copy, delivery: PopDelivery, attempts_max: int | None
+    seen: GroupEvidence,
+    copy: MessageCopy,
+    delivery: PopDelivery,
+    attempts_max: int | None,
 ) -> GroupVerdict:
     """Judge a retry that POP has handed out."""
     attempt = copy.message.reconsume_times + 1
