@@ -180,6 +180,35 @@ def test_a_profile_of_the_target_guards_it(copy, target, setting):
     assert confirmed[0] == (0 if setting == "protected" else 7)
 
 
+def test_each_cluster_gets_the_credentials_of_its_own_profile(source, target, capsys):
+    write_profiles(
+        f'''
+        [profiles.old]
+        namesrv = "{source.namesrv}"
+        access_key = "old-key"
+        secret_key = "old-secret-1"
+        [profiles.new]
+        namesrv = "{target.namesrv}"
+        access_key = "new-key"
+        secret_key = "new-secret-1"
+        '''
+    )
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    with Admin(namesrv=source.namesrv) as admin:
+        admin.create_group("g")
+    rules = [each.faults.add(faults.delay(0)) for each in (source, target)]
+    words = ["copy", "src", "dst", "--profile", "old", "--to-profile", "new"]
+    assert run([*words, "--groups", "g", "--execute", "--yes"]) == 0
+    keys = [
+        {each.command.ext_fields.get("AccessKey") for each in rule.requests}
+        for rule in rules
+    ]
+    assert keys == [{"old-key"}, {"new-key"}]
+    assert "secret-1" not in "".join(capsys.readouterr())
+    assert stored(target, "dst") == stored(source, "src")
+
+
 def test_a_read_only_profile_of_the_source_may_be_copied_from(copy, source, target):
     write_profiles(f'[profiles.old]\nnamesrv = "{source.namesrv}"\nread_only = true\n')
     assert copy("--execute", "--yes")[0] == 0
