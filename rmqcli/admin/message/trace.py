@@ -170,12 +170,16 @@ def _route_of_traces(client: Client, trace_topic: str) -> TopicRoute:
     try:
         return client.route(trace_topic)
     except NotFoundError as error:
+        settings = _settings(client)
         off = [
             name
-            for name, settings in _settings(client).items()
-            if settings.get("traceTopicEnable") == "false"
+            for name, each in settings.items()
+            if each.get("traceTopicEnable") == "false"
         ]
         why = f"; traceTopicEnable is off on {', '.join(off)}" if off else ""
+        unknown = sorted(client.cluster_info().brokers.keys() - settings.keys())
+        if unknown:
+            why += f"; the settings of {', '.join(unknown)} are not known"
         raise NotFoundError(
             f"topic {trace_topic} does not exist, so no client has written a trace"
             f" there{why}",

@@ -140,6 +140,15 @@ def test_a_message_that_nobody_has_reported_is_no_empty_table(rmq, rmq_cluster, 
     assert (code, json.loads(out)[0]["events"][0]["event"]) == (3, "stored")
 
 
+def test_a_broker_that_does_not_tell_whether_it_has_traces_is_named(rmq, rmq_cluster):
+    rmq_cluster.create_topic("orders")
+    (seeded,) = rmq_cluster.send("orders", ["x"])
+    rmq_cluster.faults.add(faults.answer(1, "no"), code=RequestCode.GET_BROKER_CONFIG)
+    code, out, err = rmq("message", "trace", seeded.msg_id)
+    assert (code, out) == (3, "")
+    assert "a trace there; the settings of broker-a are not known" in err
+
+
 def test_a_cluster_without_traces_says_so(rmq, rmq_cluster, rmq_topic):
     (seeded,) = rmq_cluster.send(rmq_topic, ["x"])
     code, out, err = rmq("message", "trace", seeded.msg_id)
