@@ -57,6 +57,27 @@ def without(*offsets):
             (2, ((105, 106),)),
             id="reported-beside-bad",
         ),
+        pytest.param(
+            without(105, 106, 107),
+            (None,),
+            ((106, 108),),
+            (1, ((106, 108),)),
+            id="illegible-before-reported",
+        ),
+        pytest.param(
+            without(105, 106, 107),
+            (None,),
+            ((105, 106),),
+            (2, ((105, 106),)),
+            id="illegible-after-reported",
+        ),
+        pytest.param(
+            without(105, 106, 107, 108, 109),
+            (None,),
+            ((100, 106), (107, 108), (109, 115)),
+            (1, ((105, 106), (107, 110))),
+            id="illegible-between-reported",
+        ),
     ],
 )
 def test_a_hole_is_undecodable_or_missing(offsets, bad, reported, closed):
