@@ -300,7 +300,7 @@ def test_a_retry_that_is_made_a_letter_again_stops_the_redrive(
     code, done, err = rmq(cluster, capsys, *do)
     assert code == 7
     assert [each["status"] for each in done["failed"]] == ["DEAD_AGAIN"]
-    assert "stored a letter in %DLQ%billing again" in err
+    assert "broker-a stored a letter in %DLQ%billing again" in err
     assert len(stored(cluster, "%DLQ%billing")) == 4
 
 
