@@ -18,7 +18,7 @@ from rmqcli.wire.bodies.consumer import (
     ConsumerRunningInfo,
     GetConsumerListByGroupResponseBody,
 )
-from rmqcli.wire.bodies.offset import GroupList
+from rmqcli.wire.bodies.offset import GroupList, split_keys
 from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_route
 from rmqcli.wire.bodies.stats import (
     ConsumeStats,
@@ -270,4 +270,13 @@ def test_topics_of_a_group():
     assert decode_body(TopicList, answer.body).topic_list == [
         "GoldA",
         "%RETRY%gold_live",
+    ]
+
+
+def test_keys_of_offsets_are_a_topic_and_a_group():
+    table = {"T@g": 1, "T": 2, "T@g@h": 3, "@": 4, "%RETRY%g@g": 5}
+    assert list(split_keys(table)) == [
+        ("T@g", "T", "g"),
+        ("@", "", ""),
+        ("%RETRY%g@g", "%RETRY%g", "g"),
     ]

@@ -99,6 +99,21 @@ def test_a_handle_that_cannot_be_is_refused(text: str) -> None:
     assert len(caught.value.message) < 300
 
 
+def test_the_limits_of_a_handle() -> None:
+    longest = "7 1 2 2147483647 0 " + "b" * 994 + " 2147483647"
+    assert len(longest) == 1024
+    handle = decode_receipt_handle(longest)
+    assert (handle.revive_queue_id, handle.queue_id) == (2147483647, 2147483647)
+    assert (handle.offset, handle.commit_log_offset) == (None, None)
+    for text in (longest + "0", longest.replace("47 0", "48 0"), "7 1 2 3 0 b"):
+        with pytest.raises(HeaderError):
+            decode_receipt_handle(text)
+    # A number may have a sign, and parts after the ninth are ignored.
+    found = decode_receipt_handle("+7 -1 2 3 0 b 0 8 9 x")
+    assert (found.start_offset, found.pop_time_ms) == (7, -1)
+    assert (found.offset, found.commit_log_offset) == (8, 9)
+
+
 def handle_of(**values: Any) -> ReceiptHandle:
     fields: dict[str, Any] = {
         "start_offset": 7,
@@ -207,6 +222,22 @@ def test_the_greatest_numbers_in_a_map_of_offsets_are_read() -> None:
 def test_a_map_of_offsets_of_absurd_length_is_refused() -> None:
     with pytest.raises(HeaderError, match="characters"):
         decode_start_offset_info("0 3 " + "1" * 80_000)
+    topic_type = "t" * ((1 << 16) - len(" 3 12"))
+    longest = f"{topic_type} 3 12"
+    assert decode_start_offset_info(longest) == {(topic_type, 3): 12}
+    with pytest.raises(HeaderError, match="65537 characters"):
+        decode_start_offset_info(f"{longest};")
+
+
+@pytest.mark.parametrize("text", ["0 3", "0 3 12 4", "0 3 12;;0 4 12", "0 3 12;0 3 13"])
+def test_a_map_of_offsets_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(HeaderError):
+        decode_start_offset_info(text)
+
+
+def test_no_map_of_offsets_is_an_empty_one() -> None:
+    for decode in DECODERS.values():
+        assert decode(None) == decode("") == {}
 
 
 @golden("retry_topic")

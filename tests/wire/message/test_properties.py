@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.wire.message.properties import encode_properties, parse_properties
+from rmqcli.wire.message.properties import (
+    encode_properties,
+    lite_topic_of,
+    lmq_name,
+    lmq_of,
+    parse_properties,
+    without_property,
+)
 from tests.golden_vectors import load
 
 
@@ -84,3 +91,50 @@ def test_what_is_written_is_read_back(properties):
     assert parse_properties(written) == properties
     assert parse_properties(written.encode()) == properties
     assert parse_properties(written.removesuffix("\x02")) == properties
+
+
+# --- queues of lite topics (LMQ)
+
+
+def test_the_name_of_an_lmq_has_the_topic_and_the_lite_topic():
+    assert lmq_name("T", "a$b") == "%LMQ%$T$a$b"
+    assert lite_topic_of("%LMQ%$T$a$b") == ("T", "a$b")
+
+
+@pytest.mark.parametrize("name", ["", "T$a", "%LMQ%$T", "%LMQ%$T$", "%LMQ%$$a"])
+def test_other_names_are_not_those_of_an_lmq(name):
+    assert lite_topic_of(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "found"),
+    [
+        ("%LMQ%$T$a", "7", ("%LMQ%$T$a", 7)),
+        ("%LMQ%$T$a", "9" * 18, ("%LMQ%$T$a", 10**18 - 1)),
+        ("%LMQ%$T$a", "9" * 19, None),
+        ("%LMQ%$T$a", "-7", None),
+        ("%LMQ%$T$a", "\u0667", None),
+        ("%LMQ%$T$a", "", None),
+        ("%LMQ%$T$a", None, None),
+        ("%LMQ%$T$a,%LMQ%$T$b", "7", None),
+        ("%LMQ%$Other$a", "7", None),  # copied from a message of another topic
+        (None, "7", None),
+    ],
+)
+def test_the_lmq_that_a_stored_message_is_in(name, offset, found):
+    properties = {"INNER_MULTI_DISPATCH": name, "INNER_MULTI_QUEUE_OFFSET": offset}
+    assert lmq_of("T", properties) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a\x011\x02b\x012\x02", "b\x012\x02"),
+        ("b\x012\x02a\x011", "b\x012"),
+        ("a\x011\x02a\x013\x02", ""),
+        ("aa\x011\x02b\x01a\x02", "aa\x011\x02b\x01a\x02"),
+        ("b\x012\x02", "b\x012\x02"),
+    ],
+)
+def test_a_property_is_taken_out_of_the_text(text, left):
+    assert without_property(text, "a") == left

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2, field_format, field_struct
-from rmqcli.wire.message.scan import read_bodies, read_columns, scan_records
+from rmqcli.wire.message.scan import (
+    find_next_record,
+    is_boundary,
+    read_bodies,
+    read_columns,
+    scan_records,
+)
 
 
 def record(
@@ -152,3 +158,32 @@ def test_random_bytes_never_raise(data):
     scan_records(data)
     read_bodies(data)
     read_columns(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "at", "found"),
+    [
+        (b"", 0, True),
+        (b"abc", 3, True),
+        (bytes.fromhex("00000064 daa320a7"), 0, True),
+        (bytes.fromhex("00000064 daa320ab"), 0, True),
+        (bytes.fromhex("00000064 cbd43194"), 0, True),  # the rest of a file is unused
+        (bytes.fromhex("00000064 daa320a8"), 0, False),
+        (bytes.fromhex("00000064 daa320"), 0, False),
+        (bytes.fromhex("ff 00000064 daa320a7"), 1, True),
+        (bytes.fromhex("ff 00000064 daa320a7"), 0, False),
+    ],
+)
+def test_a_record_may_begin_at_a_known_magic_and_at_the_end(data, at, found):
+    assert is_boundary(data, at) is found
+
+
+def test_the_next_whole_record_is_found_behind_what_only_looks_like_one():
+    one = record(1, body=record(7)[:40] + b"x")  # the start of a record, in a body
+    two = record(2, magic=MAGIC_V2)
+    data = one + b"junk" + two
+    assert find_next_record(data, 0) == len(one) + 4
+    assert find_next_record(data, len(one) + 3) == len(one) + 4
+    assert find_next_record(data, len(one) + 4) == len(data)
+    assert find_next_record(data[:-1], 0) == len(data) - 1
+    assert find_next_record(b"junk", 0) == 4
