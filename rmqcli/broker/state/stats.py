@@ -67,10 +67,6 @@ class Keyed:
         count = sum(each[1] for each in found)
         return Recent(sum(each[2] for each in found), count, count / 60)
 
-    def forget(self, key: str) -> None:
-        """Drop the counts of a key."""
-        self._steps.pop(key, None)
-
 
 class BrokerStats:
     """Counters of one broker since its start.

@@ -283,6 +283,16 @@ def messages_of(cluster):
     return cluster.call(read)
 
 
+def test_old_clients_reach_a_broker_two_ports_below_its_own():
+    with EmbeddedCluster(vip_channel=True) as cluster:
+        cluster.create_topic("T", queues=1)
+        host, _, port = cluster.broker().address.rpartition(":")
+        with WireClient(f"{host}:{int(port) - 2}") as client:
+            assert client.ask(MAX_OFFSET, topic="T", queueId=0).ext_fields == {
+                "offset": "0"
+            }
+
+
 def test_a_cluster_of_an_ipv6_address_is_reached_by_each_address_that_it_names():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()

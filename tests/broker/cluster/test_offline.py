@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -9,18 +10,30 @@ import shutil
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
-from rmqcli.broker.cluster.offline import StoreServer
+from rmqcli.broker.cluster.offline import (
+    ARRIVALS_INTERVAL_MS,
+    FolderBroker,
+    StoreServer,
+)
+from rmqcli.broker.effects import Peer, Send
+from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
+from rmqcli.clock import Now
+from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.message_store import StoreError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies.offset import ConsumerOffsetSerializeWrapper
 from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
 from rmqcli.wire.body import decode_body
+from rmqcli.wire.command import RemotingCommand
+from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests import golden_vectors
 from tests.broker.wire_client import WireClient
 from tests.kit.waiting import wait_until
 from tests.store import folders
-from tests.store.folders import state_of
+from tests.store.folders import message, state_of
+from tests.store.writing import fill
 
 PULL, ROUTE, CLUSTER_INFO, MAX_OFFSET, ALL_OFFSETS, COMMIT = 11, 105, 106, 30, 43, 15
 SUSPEND, COMMIT_FLAG, SUBSCRIPTION = 2, 1, 4
@@ -140,6 +153,45 @@ def test_pulls_are_held_until_the_broker_writes(tmp_path):
             (only,) = decode_messages(answer.body)
             assert isinstance(only, StoredMessage)
             assert only.body == b"c"
+
+
+def test_a_held_pull_is_answered_by_the_first_message_that_it_wants(tmp_path):
+    """The folder is polled while a pull waits, and no longer."""
+    store = DiskStore(tmp_path)
+    fill(store, 3, queues=1)
+    store.flush()
+    now = Now(1_000, 1_700_000_000_000)
+    names = NameServer(now, requests=NAMESRV_REQUESTS)
+    broker = FolderBroker(tmp_path, now, names, name="broker-a", address="127.0.0.1:1")
+    peer = Peer(1, "127.0.0.1:2")
+
+    def pull(expression):
+        fields = pull_fields("orders", 3, flags=SUBSCRIPTION | SUSPEND)
+        fields["subscription"] = expression
+        texts = {name: str(value) for name, value in fields.items()}
+        command = RemotingCommand(code=PULL, opaque=1, ext_fields=texts)
+        return broker.handle(peer, command, now)
+
+    def answers_after(passed_ms):
+        later = Now(now.monotonic_ms + passed_ms, now.epoch_ms + passed_ms)
+        effects = broker.run_due(later)
+        return [each.command.code for each in effects if isinstance(each, Send)]
+
+    assert pull("A") == pull("B || C") == []
+    at_ms = ARRIVALS_INTERVAL_MS
+    assert broker.next_due_ms() == now.monotonic_ms + at_ms
+    assert answers_after(at_ms) == []
+    fields = dataclasses.replace(message(3), queue_id=0)
+    store.append([fields], tags_codes=[tags_code("B")])
+    store.flush()
+    assert answers_after(2 * at_ms - 1) == []
+    assert answers_after(2 * at_ms) == [0]
+    store.append([fields], tags_codes=[tags_code("A")])
+    store.flush()
+    assert answers_after(3 * at_ms) == [0]
+    assert broker.next_due_ms() != now.monotonic_ms + 4 * at_ms
+    broker.close()
+    store.close()
 
 
 def test_new_topics_and_offsets_are_seen(tmp_path):

@@ -19,6 +19,7 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import ConnectError, UsageError
 from rmqcli.wire.codes import RequestCode
 from tests.broker.proxy.remoting import TABLE, Stage
+from tests.broker.wire_client import WireClient
 from tests.kit import raw
 from tests.kit.waiting import wait_until
 
@@ -54,6 +55,24 @@ def test_a_route_names_the_proxy_for_every_broker(cluster):
         "broker-a": {"0": address},
         "broker-b": {"0": address},
     }
+
+
+def test_a_oneway_request_is_passed_on_and_not_answered(cluster):
+    cluster.create_topic("committed", queues=1)
+    cluster.create_group("g")
+    place = {"consumerGroup": "g", "topic": "committed", "queueId": 0}
+    with WireClient(cluster.proxy.remoting_address) as client:
+        fields = {**place, "bname": "broker-a"}
+        commit = {**fields, "commitOffset": 0}
+        client.send(RequestCode.UPDATE_CONSUMER_OFFSET, flag=2, **commit)
+        # Nothing else is received, and requests overtake each other.
+        wait_until(
+            lambda: client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **fields).code == 0
+        )
+    assert (
+        cluster.call(lambda: cluster.broker().state.offsets.query("g", "committed", 0))
+        == 0
+    )
 
 
 def test_a_producer_and_a_consumer_work_through_the_port(cluster):
