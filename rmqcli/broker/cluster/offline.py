@@ -372,9 +372,8 @@ class FolderBroker(ReadOnlyCore):
         self._is_planned = False
         for (topic, queue_id), known in list(self._awaited.items()):
             end = (self._store.queue_bounds(topic, queue_id) or (0, 0))[1]
-            units = self._store.units(
-                topic, queue_id, known, min(max(end - known, 0), _ARRIVALS_MAX)
-            )
+            count = min(end - known, _ARRIVALS_MAX)
+            units = self._store.units(topic, queue_id, known, count)
             for offset, unit in enumerate(units, known):
                 record = self._store.read(unit.commit_log_offset, unit.size_bytes)
                 self._state.holds.arrived(

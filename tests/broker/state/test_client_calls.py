@@ -11,7 +11,7 @@ from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.bodies.heartbeat import ProducerData
 from rmqcli.wire.bodies.offset import GetConsumerStatusBody
 from rmqcli.wire.body import decode_body, encode_body
-from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.codes import LanguageCode, RequestCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.headers.admin import (
     GetConsumerConnectionListRequestHeader,
@@ -22,6 +22,7 @@ from rmqcli.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from rmqcli.wire.headers.offset import GetConsumerStatusRequestHeader
 from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.version import V5_5_0
 from tests.broker.driving import Driver, need
 from tests.broker.state.test_clients import beat, consumer
 
@@ -79,6 +80,7 @@ def test_307_and_its_answer_are_passed_on_unchanged(driver):
     assert driver.send(request) is None
     question = asked(driver, LIVE, 307)
     assert question.ext_fields == request.ext_fields
+    assert (question.version, question.language) == (V5_5_0, LanguageCode.JAVA)
     reply(driver, LIVE, question, remark="not set any response code", body=b"{}")
 
     (answer,) = answers(driver)
