@@ -158,3 +158,21 @@ def test_plans_and_runs_have_the_same_methods_in_both_forms(sync, form):
         if inspect.isfunction(method):
             assert arguments(getattr(form, name)) == arguments(method)
             assert inspect.iscoroutinefunction(getattr(form, name)), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (kind, name)
+        for _, _, kind in MADE
+        for name in ("namesrv", "endpoints")
+        if name in inspect.signature(kind).parameters
+    ],
+    ids=ids,
+)
+def test_a_client_has_the_servers_that_it_is_given(kind, name):
+    parameters = arguments(kind)
+    needed: dict[str, Any] = {k: v for k, v in NEEDED.items() if k in parameters}
+    if kind is Consumer:
+        needed["on_message"] = print
+    assert "10.0.0.1:1234" in repr(kind(**needed, **{name: "10.0.0.1:1234"}))

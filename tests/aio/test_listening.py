@@ -53,3 +53,17 @@ def test_every_call_that_is_not_cancelled_ends():
         await asyncio.sleep(0)
 
     assert ends_of_jobs(5, handle) == (["consumed"] * 5, [])
+
+
+def test_no_more_calls_are_under_way_than_may_be():
+    running, most = 0, 0
+
+    async def handle(_message):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    assert ends_of_jobs(9, handle) == (["consumed"] * 9, [])
+    assert most == 2

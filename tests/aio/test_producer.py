@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rmqcli import (
     NotFoundError,
     ProducerConfig,
     ProducerMessage,
+    RmqError,
     SendStatus,
     UsageError,
     select_by_hash,
@@ -25,7 +27,12 @@ from rmqcli.aio import AsyncProducer
 from rmqcli.aio.producer import _Room
 from rmqcli.testing import faults
 from tests.aio.conftest import proxy_of
-from tests.aio.interrupting import interrupted, interruptions, run_clean
+from tests.aio.interrupting import (
+    eventually,
+    interrupted,
+    interruptions,
+    run_clean,
+)
 from tests.kit.waiting import PATIENCE_S
 from tests.producer.stored import bodies, stored
 
@@ -334,6 +341,26 @@ def test_a_close_ends_the_sends_that_wait_for_room(rmq_cluster):
     first, *others = run_clean(main)
     assert first.queue_offset == 0
     assert [type(each) for each in others] == [UsageError] * 3
+
+
+def test_a_close_waits_no_longer_for_an_answer_than_it_is_told(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+
+    async def main():
+        producer = AsyncProducer(
+            namesrv=rmq_cluster.namesrv,
+            config=replace(PATIENT, await_termination_ms=3_600_000),
+        )
+        async with producer:
+            await producer.queues("orders")
+            lost = rmq_cluster.faults.add(faults.drop_answer(), topic="orders")
+            send = asyncio.create_task(producer.send(message(b"1")))
+            await eventually(lambda: lost.hits)
+            await producer.close(timeout_ms=1)
+        (outcome,) = await asyncio.gather(send, return_exceptions=True)
+        return outcome
+
+    assert isinstance(run_clean(main), RmqError)
 
 
 def test_a_loop_that_ends_without_a_close_does_not_hang(rmq_cluster):
