@@ -212,5 +212,3 @@ def test_without_arguments_a_receive_asks_for_what_simple_consumer_asks_for(
         for fields in (each.command.ext_fields for each in pops.requests)
     }
     assert asked == {("30000", "32", "false")}
-    waits = {each.command.ext_fields["pollTime"] for each in pops.requests}
-    assert waits == {"5000", "20000"}
