@@ -14,6 +14,7 @@ from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumeFromWhere, MessageModel
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.errors import BrokerError, ConfigError, UsageError
+from rmqcli.wire.codes import RequestCode
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
@@ -297,16 +298,21 @@ def test_a_queue_that_is_added_to_a_topic_is_consumed(rmq_cluster):
 
 def test_nothing_is_pulled_between_pause_and_resume(rmq_cluster, rmq_topic):
     seen = Seen()
+    pulls = rmq_cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic=rmq_topic)
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
-        rmq_cluster.send(rmq_topic, ["a"])
-        seen.wait_for(1)
+        wait_until(lambda: pulls.seen >= 4)
         running.pause()
-        rmq_cluster.send(rmq_topic, names(8))
-        # Pulls that were under way at the pause are still answered.
-        wait_until(lambda: len(seen.bodies) > 4)
-        assert len(seen.bodies) <= 9
+        running.queues()  # the engine has seen the pause
+        held = pulls.seen
+        for queue_id in range(4):  # pulls that were under way are still answered
+            rmq_cluster.send(rmq_topic, [f"early {queue_id}"], queue_id=queue_id)
+        seen.wait_for(4)
+        running.commit()  # later pulls would have come before these requests
+        assert pulls.seen == held
+        rmq_cluster.send(rmq_topic, ["late"])
         running.resume()
-        seen.wait_for(9)
+        seen.wait_for(5)
+    assert seen.bodies[-1] == "late"
 
 
 def test_seek_consumes_from_the_given_offset(rmq_cluster):

@@ -629,32 +629,6 @@ def test_what_is_done_with_a_failed_message_is_tried_again_if_that_may_help(
         assert fates == [(Fate.DELIVERED_AGAIN, 2, 3)] * 2
 
 
-def test_a_source_that_keeps_failing_is_warned_of_every_10_s(proxy, caplog):
-    clock = ManualClock()
-
-    def refuse(_request, context):
-        context.abort(grpc.StatusCode.INTERNAL, "broken")
-        yield
-
-    def warnings():
-        found = [each for each in caplog.messages if each.startswith("receive failed")]
-        return [each.split("failures=")[1].split(" ")[0] for each in found]
-
-    def fail_again(ms):
-        asked = len(proxy.asked("ReceiveMessage"))
-        clock.advance(ms)
-        running.resume()  # this makes the member check its timers
-        wait_until(lambda: len(proxy.asked("ReceiveMessage")) > asked)
-
-    proxy.answers["ReceiveMessage"] = refuse
-    with consumer(proxy, Seen(), clock=clock) as running:
-        wait_until(lambda: warnings() == ["1"])
-        fail_again(5_000)
-        fail_again(4_999)
-        fail_again(1_001)
-        wait_until(lambda: warnings() == ["1", "4"])
-
-
 def test_sql_and_several_topics_are_subscribed(proxy, inbox):
     topics = {"orders": "A || B", "payments": sql("payments", "amount > 5")}
     inbox.put(1, 2, 3)  # because a start waits for the answer to an SQL expression

@@ -132,7 +132,7 @@ def test_the_engine_of_a_member_that_closes_is_not_handed_off(lease):
     for _ in range(8):
         lease.take("quick")
         lease.run_one()
-    lease.world.close()
+    lease.thread.post(lease.world.close)
     lease.take("last")
     assert not lease.thread.is_handed_off
 

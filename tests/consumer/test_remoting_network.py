@@ -579,6 +579,13 @@ def test_a_retry_is_sent_with_the_fields_that_java_sends(asking, rmq_cluster):
     assert asking.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 1
 
 
+def test_a_retry_may_have_no_properties(asking, rmq_cluster):
+    rmq_cluster.create_topic("%RETRY%g", queues=1)
+    sends = rmq_cluster.faults.observe(code=RequestCode.SEND_MESSAGE_V2)
+    assert asking.send_retry(replace(RETRY, properties={})) is None
+    assert [each.command.ext_fields["i"] for each in sends.requests] == [""]
+
+
 def test_a_retry_goes_to_the_next_broker_when_one_refuses(pair):
     cluster, network = pair
     cluster.create_topic("%RETRY%g", queues=2)

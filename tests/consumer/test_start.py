@@ -183,6 +183,7 @@ def test_a_start_that_waited_in_vain_says_what_was_missing():
         running.start(timeout_ms=300, wait_for_cluster=True)
     assert "300 ms" in caught.value.message
     assert address in caught.value.message
+    assert str(caught.value.hint) == "check the namesrv argument or NAMESRV_ADDR"
 
 
 def test_a_start_waits_for_a_broker_of_the_route_that_is_not_up(rmq_cluster, rmq_topic):
@@ -202,8 +203,9 @@ def test_the_error_names_a_broker_that_never_accepts_a_heartbeat(
 ):
     rmq_cluster.faults.add(faults.answer(1, "not today"), code=RequestCode.HEART_BEAT)
     running = consumer(rmq_cluster, "g", rmq_topic, Seen())
-    with pytest.raises(DeadlineError, match="not today"):
+    with pytest.raises(DeadlineError, match="not today") as caught:
         running.start(timeout_ms=500)
+    assert caught.value.hint == "check that the brokers of the topics are online"
     assert committed(rmq_cluster, "g", rmq_topic) == {}
 
 

@@ -6,13 +6,18 @@ import logging
 
 import pytest
 
-from rmqcli import DeniedError, SimpleConsumer
+from rmqcli import ClientConfig, DeniedError, SimpleConsumer, tasks
+from rmqcli.api.client import Client
 from rmqcli.consumer.simple import remoting
+from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.consumer.simple.remoting import _sources
 from rmqcli.errors import NotFoundError, UnsupportedError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
+from rmqcli.wire.version import V5_1_3
 from tests.kit.waiting import wait_until
 
 
@@ -191,6 +196,62 @@ def test_the_group_s_limit_is_read_again_after_a_failure(rmq_cluster, topic, cap
         assert logged(caplog, "retryMaxTimes of group billing not read, 16 is") == [30]
         text = "message moved to the dead-letter queue"
         wait_until(lambda: again(consumer) == [] and logged(caplog, text))
+
+
+class OfVersion(Client):
+    """A client that knows the version of every broker."""
+
+    def __init__(self, version: int | None) -> None:
+        super().__init__(ClientConfig(namesrv=("127.0.0.1:1",)))
+        self.version = version
+
+    def known_version(self, address: str) -> int | None:
+        """See Client."""
+        return self.version
+
+
+@pytest.mark.parametrize(
+    ("version", "count", "codes"),
+    [
+        (V5_1_3, 2, [RequestCode.BATCH_ACK_MESSAGE]),
+        (V5_1_3 - 1, 2, [RequestCode.ACK_MESSAGE] * 2),
+        (None, 2, [RequestCode.ACK_MESSAGE] * 2),
+        (V5_1_3, 1, [RequestCode.ACK_MESSAGE]),
+        (V5_1_3, 256, [RequestCode.BATCH_ACK_MESSAGE]),
+        (V5_1_3, 257, [RequestCode.BATCH_ACK_MESSAGE] * 2),
+    ],
+)
+def test_brokers_from_5_1_3_on_take_256_acks_in_a_request(version, count, codes):
+    broker_a = broker("broker-a", {0: "127.0.0.1:2"})
+    route = TopicRoute(topic="orders", brokers=(broker_a,), queues=())
+    messages = []
+    for offset in range(count):
+        handle = encode_receipt_handle(
+            decode_receipt_handle(f"0 1000 60000 0 0 broker-a 0 {offset}")
+        )
+        lease = MessageLease(
+            topic="orders",
+            queue=MessageQueue("orders", "broker-a", 0),
+            receipt_handle=handle,
+            delivery_attempt=1,
+            since_ms=0,
+            invisible_ms=60_000,
+            invisible_until_epoch_ms=60_000,
+        )
+        messages.append(ReceivedMessage(StoredMessage(), lease))
+    with OfVersion(version) as client:
+        client.remember("orders", route)
+        pop = remoting.RemotingPop(
+            client,
+            group="billing",
+            client_id="c1",
+            subscriptions={},
+            from_min=False,
+            is_order=False,
+        )
+        requests = next(pop.ack(messages))
+    assert isinstance(requests, tasks.All)
+    assert [each.call.code for each in requests.parts] == codes  # type: ignore[union-attr]
 
 
 # --- membership ---
