@@ -13,6 +13,7 @@ import pytest
 from rmqcli.clock import SystemClock
 from rmqcli.consumer.consume_threads import ConsumeThreads
 from rmqcli.engine.listener import Listener
+from rmqcli.testing import ManualClock
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.consumer.test_consumer import names
 from tests.kit.waiting import wait_until
@@ -95,7 +96,7 @@ def test_a_thread_goes_on_after_a_job_that_raised(caplog, error):
 
 
 def test_a_listener_that_does_not_return_in_time_is_reported(caplog):
-    threads = ConsumeThreads(3, Listener(call=lambda *_: None), SystemClock())
+    threads = ConsumeThreads(3, Listener(call=lambda *_: None), ManualClock())
     begun, go_on = threading.Event(), threading.Event()
 
     async def job():
