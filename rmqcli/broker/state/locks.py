@@ -83,6 +83,11 @@ class LockTable:
             not lock.is_expired(now) for lock in self._groups.get(group, {}).values()
         )
 
+    def clear(self) -> None:
+        """Forget all locks, as a broker does when it restarts."""
+        self._groups.clear()
+        self._count = 0
+
     def _has_room(self, now: Now) -> bool:
         if self._count < LOCKS_MAX:
             return True
