@@ -57,6 +57,8 @@ T = TypeVar("T")
 _RENEWED_AFTER_MS = 30_000  # pollNameServerInterval
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
+#: How often a name server is asked whose tables changed while it wrote them down.
+_WRITE_TRIES = 3
 #: Requests that every name server answers, and no broker.
 _OF_EVERY_NAMESRV = frozenset(
     {
@@ -65,6 +67,19 @@ _OF_EVERY_NAMESRV = frozenset(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     }
 )
+
+
+def _has_changed(error: RmqError) -> bool:
+    """Whether a name server could not write an answer down, because it changed.
+
+    Name servers turn their tables into JSON without a lock, so a topic that is being
+    created makes other questions fail for a moment.
+    """
+    return (
+        isinstance(error, BrokerError)
+        and error.code == ResponseCode.SYSTEM_ERROR
+        and "JSONException" in error.remark
+    )
 
 
 def _not_a_namesrv(message: str, *, other: str) -> ConfigError:
@@ -342,10 +357,11 @@ class Client:
 
         `timeout_ms` (None: that of the client) is shared by all of them, so that a name
         server that does not answer leaves time for the others. An error that a name
-        server returns is an answer, too. With `needs_all_for_not_found` a NotFoundError
-        counts only when no other name server returns anything else. When no name server
-        can be reached, the error names all of them. Raises ConfigError for an address
-        that is not that of a name server.
+        server returns is an answer, too, unless its tables changed while it wrote them
+        down: then it is asked again, after the others. With `needs_all_for_not_found` a
+        NotFoundError counts only when no other name server returns anything else. When
+        no name server can be reached, the error names all of them. Raises ConfigError
+        for an address that is not that of a name server.
         """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
@@ -381,6 +397,9 @@ class Client:
                     what = f"{address} is a broker, not a name server"
                 raise _not_a_namesrv(what, other="broker") from error
             except RmqError as error:
+                if _has_changed(error) and namesrvs.count(address) < _WRITE_TRIES:
+                    namesrvs.append(address)
+                    continue
                 self._prefer(address)
                 if not needs_all_for_not_found or not isinstance(error, NotFoundError):
                     raise

@@ -446,6 +446,38 @@ def test_any_other_refusal_of_a_name_server_counts_at_once():
         task.throw(DeniedError("no", code=16, name="NO_PERMISSION"))
 
 
+def changing(address):
+    """What a real name server of 4.6.0 answers while its routes change."""
+    return BrokerError(
+        f"{address} answered SYSTEM_ERROR",
+        code=1,
+        name="SYSTEM_ERROR",
+        remark="com.alibaba.fastjson.JSONException: write javaBean error",
+    )
+
+
+def test_a_name_server_whose_tables_change_is_asked_again_after_the_others():
+    client, _ = by_hand("a:1", "b:1")
+    task = client.ask_namesrvs(get_all_topic_list())
+    assert next(task).address == "a:1"
+    assert task.throw(changing("a:1")).address == "b:1"
+    assert task.throw(late("b:1")).address == "a:1"
+    with pytest.raises(StopIteration) as answered:
+        task.send(["T"])
+    assert answered.value.value == ["T"]
+
+
+def test_a_name_server_that_never_writes_its_tables_is_asked_three_times():
+    client, _ = by_hand("a:1")
+    task = client.ask_namesrvs(get_all_topic_list())
+    assert next(task).address == "a:1"
+    assert task.throw(changing("a:1")).address == "a:1"
+    assert task.throw(changing("a:1")).address == "a:1"
+    with pytest.raises(BrokerError) as caught:
+        task.throw(changing("a:1"))
+    assert caught.value.code == 1
+
+
 def test_a_request_that_only_some_name_servers_know_may_be_refused():
     """Of a request that all of them know, only a broker says so."""
     client, _ = by_hand("a:1")
