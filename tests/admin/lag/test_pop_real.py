@@ -189,8 +189,11 @@ def test_a_reset_is_confirmed_and_takes_effect_beside_what_is_handed_out(
     consumer.ack(received[:5])
     if not is_online:
         consumer.close()
-        # A proxy in cluster mode tells the others later, in a topic.
-        wait_until(lambda: not lag(proxy, group)[0][group]["members"], "its leaving")
+    # A proxy in cluster mode tells the others later, in a topic.
+    wait_until(
+        lambda: bool(lag(proxy, group)[0][group]["members"]) == is_online,
+        "its coming or leaving",
+    )
     words = ["--to", target, "--execute", "--yes", "-n", proxy.namesrv]
     assert run(["reset-offset", group, topic, *words, "-o", "json"]) == 0
     out, err = capsys.readouterr()
