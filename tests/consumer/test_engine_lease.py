@@ -64,7 +64,7 @@ class Lease:
                 return
 
     def job(self, name, spent_ns=0, then=()):
-        """A job that takes so long, and then posts actions to the engine."""
+        """A job that takes a given time, and then posts actions to the engine."""
 
         async def run():
             self.ran.append(name)

@@ -73,7 +73,7 @@ def test_an_error_ends_it_and_the_first_one_is_kept():
 
 
 def counted_run(consumed=0, fates=(), unknown=0, **options):
-    """The counts of a run with so many consumed messages and failed deliveries."""
+    """The counts of a run that consumed some messages and failed at others."""
     counts = Counts(None, **options)
     if consumed:
         counts.settle(counts.take(consumed), consumed=True)
