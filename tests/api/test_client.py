@@ -113,7 +113,8 @@ def test_the_time_limit_of_a_call_replaces_that_of_the_client():
         Peer(silent) as peer,
         client_of(peer.address, timeout_ms=60_000) as client,
     ):
-        with pytest.raises(DeadlineError, match="in 50 ms"):
+        # A name server is asked for what is left of the time.
+        with pytest.raises(DeadlineError, match=r"in [1-5]?\d ms"):
             client.namesrv(topics, timeout_ms=50)
         with pytest.raises(DeadlineError, match="in 50 ms"):
             client.invoke(peer.address, topics, timeout_ms=50)

@@ -130,6 +130,8 @@ class Proxy:
         self._failure: BaseException | None = None
         self._activities: _Activities | None = None
         self._is_ticking = False
+        #: a tick came during the last one, which may have passed what is due by now
+        self._is_due_again = False
         self._thread = threading.Thread(
             target=self._run, name="rmq-broker-grpc", daemon=True
         )
@@ -281,16 +283,23 @@ class Proxy:
 
     def _run_due(self) -> None:
         activities = self._activities
-        if activities is None or self._is_ticking:
+        if activities is None:
             return
-        self._is_ticking = True
+        if self._is_ticking:
+            self._is_due_again = True
+            return
+        self._is_ticking, self._is_due_again = True, False
         task = self._loop.create_task(activities.run_due())
         task.add_done_callback(self._ticked)
 
     def _ticked(self, task: asyncio.Task[None]) -> None:
         self._is_ticking = False
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             logger.error("periodic task of the proxy failed", exc_info=error)
+        if self._is_due_again:
+            self._run_due()
 
 
 class _Activities:

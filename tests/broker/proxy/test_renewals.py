@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.faults import Answer
+from rmqcli.broker.faults import Answer, DelayAnswer
 from rmqcli.broker.proxy import handles
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import service_pb2 as s
@@ -99,6 +99,15 @@ def test_three_failures_in_a_row_end_the_renewals(scene):
     assert scene.receive(b"2").bodies == [b"2"]
     scene.leave()
     assert scene.sent(6) == [(0, 60_000)] * 2 + [(0, 180_000)] * 3 + [(1, 1_000)]
+
+
+def test_a_renewal_that_becomes_due_during_another_follows_it(scene):
+    scene.receive(b"1")
+    scene.cluster.faults.next(DelayAnswer(50_000), code=CHANGE)
+    scene.pass_to(50_000)
+    scene.sent(1)
+    scene.pass_to(100_000)
+    assert scene.sent(2) == [(0, 60_000), (0, 180_000)]
 
 
 def test_a_message_whose_broker_has_gone_is_not_renewed_any_more(scene, caplog):
