@@ -65,11 +65,13 @@ class RealCluster:
         proxy: bool = False,
         superuser: Account | None = None,
         is_brief: bool = False,
+        controller: bool = False,
     ) -> None:
         if not 1 <= brokers <= (1 if proxy else BROKERS_MAX):
             raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
         self.version = version
         self._is_proxy = proxy
+        self._has_controller = controller
         self.is_brief = is_brief
         self.directory = directory
         self._class_path = class_path(version)

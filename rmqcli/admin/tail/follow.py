@@ -82,6 +82,8 @@ class _Followed:
     trouble: RmqError | None = None
     empty_answers: int = 0
     ends_before_since_ms: int | None = None
+    #: the lowest end seen since then
+    ended_at: int = LONG_MAX
 
 
 class Follower:
@@ -89,8 +91,9 @@ class Follower:
 
     `say` is called with sentences for the user, once for each outage of a broker. A new
     queue of a broker of which no queue was followed is passed to `on_new_broker`: the
-    broker may have been unreachable, and its queues may be old. The outages of brokers
-    in `troubled` have been announced already. Not thread-safe.
+    broker may have been unreachable, and its queues may be old. `on_lost` is called
+    with a queue whose messages the broker has lost, and the offset where it goes on.
+    The outages of brokers in `troubled` have been announced already. Not thread-safe.
     """
 
     def __init__(
@@ -101,12 +104,14 @@ class Follower:
         *,
         say: Callable[[str], None],
         on_new_broker: Callable[[MessageQueue], None] | None = None,
+        on_lost: Callable[[MessageQueue, int], None] | None = None,
         troubled: Iterable[str] = (),
     ) -> None:
         self._client = client
         self._options = options or FollowOptions()
         self._say = say
         self._on_new_broker = on_new_broker
+        self._on_lost = on_lost
         self._addresses = AddressBook(client)
         self._queues: dict[MessageQueue, _Followed] = {}
         #: brokers whose outage was announced
@@ -238,7 +243,7 @@ class Follower:
         self._recovered(queue, followed)
         self._addresses.suggested(queue, answer.suggest_which_broker_id)
         if answer.status is not PullStatus.OFFSET_ILLEGAL:
-            followed.ends_before_since_ms = None
+            self._reaches_again(queue, followed, start)
         elif answer.max_offset < start:
             followed.reading.failed(start)
             self._ends_before(queue, followed, start, answer.max_offset)
@@ -332,6 +337,7 @@ class Follower:
         """
         now_ms = self._client.clock.monotonic_ms()
         followed.not_before_ms = now_ms + 1_000
+        followed.ended_at = min(followed.ended_at, max(0, max_offset))
         if followed.ends_before_since_ms is None:
             followed.ends_before_since_ms = now_ms
             self._say(
@@ -344,6 +350,24 @@ class Follower:
                 f" continuing at {max_offset}"
             )
             self.add(queue, max(0, max_offset))
+            if self._on_lost is not None:
+                self._on_lost(queue, max(0, max_offset))
+
+    def _reaches_again(
+        self, queue: MessageQueue, followed: _Followed, offset: int
+    ) -> None:
+        """Handle a queue that ended before our offset, and does not any more.
+
+        The slave has caught up, or a broker that had lost messages has new ones, at
+        offsets that were read before.
+        """
+        if followed.ends_before_since_ms is not None:
+            self._say(
+                f"{queue}: the queue has grown to offset {offset} again; if its broker"
+                f" lost messages, new ones at offsets {followed.ended_at} to {offset}"
+                " are not shown"
+            )
+            followed.ends_before_since_ms, followed.ended_at = None, LONG_MAX
 
     def _failed(
         self, queue: MessageQueue, followed: _Followed, error: RmqError

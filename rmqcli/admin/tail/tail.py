@@ -287,6 +287,7 @@ class Tail(Generic[T]):
             ),
             say=self._say,
             on_new_broker=lost.expect,
+            on_lost=self._go_back,
             troubled=self._troubled,
         )
         follower.abandoned = self.abandoned
@@ -309,6 +310,11 @@ class Tail(Generic[T]):
             self.abandoned.pop(queue, None)
             self.positions[queue] = found
             follower.add(queue, found)
+
+    def _go_back(self, queue: MessageQueue, offset: int) -> None:
+        """Have a run that continues this one begin with what is stored at `offset`."""
+        self._reached.pop(queue, None)
+        self.positions[queue] = offset
 
     def _arrived(self, chunks: list[Chunk]) -> Iterator[list[T]]:
         """Yield the items of the chunks of one turn, merged."""

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqcli.admin.tail.batch import Batcher, TailCounts
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.follow import Follower, FollowOptions
+from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
+from rmqcli.model import OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests.admin.lag.scripted_broker import ILLEGAL, ScriptedBroker, answer_fields
 from tests.admin.read.test_range import cluster, queue
@@ -93,15 +97,76 @@ def test_messages_that_a_broker_lost_are_announced() -> None:
 
     broker.override = ends_before
     said: list[str] = []
+    lost: list[tuple[int, int]] = []
     with cluster(broker) as client:
         options = FollowOptions(lost_ms=0)
-        follower = Follower(client, {queue(0): 15}, options, say=said.append)
+        follower = Follower(
+            client,
+            {queue(0): 15},
+            options,
+            say=said.append,
+            on_lost=lambda queue, offset: lost.append((queue.queue_id, offset)),
+        )
         follow(follower, lambda _: len(said) == 2)
+        assert lost == [(0, 10)]
         broker.queues[0] = 12
         seen = follow(follower, lambda seen: len(seen) == 2)
         follower.stop()
     assert seen == [(0, 10), (0, 11)]
     assert "lost offsets 10 to 15" in said[1]
+
+
+@pytest.mark.slow  # for 10 s the queue may still grow
+def test_a_run_that_continues_begins_where_the_broker_lost_messages() -> None:
+    broker = ScriptedBroker({0: 15})
+
+    def ends_before(_queue: int, offset: int, _turn: int) -> dict[str, object] | None:
+        return answer_fields(ILLEGAL, 10, high=10) if offset > 10 else None
+
+    said: list[str] = []
+    plan = TailPlan(
+        ranges=(OffsetRange(queue(0), 0, 15),), filter=TailFilter(), follow=True
+    )
+    batcher = Batcher(plan.filter, lambda _q, messages: list(messages), TailCounts())
+    with cluster(broker) as client:
+        tail = Tail(client, plan, batcher, say=said.append)
+        items = tail.items()
+        while tail.counts.matched + len(next(items)) < 15:
+            pass
+        tail.shown()
+        assert tail.positions == {queue(0): 15}
+        broker.override = ends_before
+        broker.queues[0] = 11
+        assert [each.queue_offset for each in next(items)] == [10]
+        assert tail.positions == {queue(0): 10}
+        tail.shown()
+        assert tail.positions == {queue(0): 11}
+        items.close()
+    assert said[-1] == "T@b-a:0: the broker lost offsets 10 to 15; continuing at 10"
+
+
+def test_a_queue_that_ended_too_early_and_has_grown_may_have_other_messages() -> None:
+    """Its broker may have lost messages, and stored new ones at their offsets."""
+    ends = iter([12, 10])
+
+    def ends_before(_queue: int, offset: int, _turn: int) -> dict[str, object] | None:
+        end = next(ends, None)
+        return end and answer_fields(ILLEGAL, end, high=end)
+
+    broker = ScriptedBroker({0: 16})
+    broker.override = ends_before
+    said: list[str] = []
+    with cluster(broker) as client:
+        follower = Follower(client, {queue(0): 15}, say=said.append)
+        assert follow(follower, lambda seen: len(seen) == 1) == [(0, 15)]
+        follower.stop()
+    assert said == [
+        "T@b-a:0: the queue now ends at offset 12, before offset 15; waiting",
+        (
+            "T@b-a:0: the queue has grown to offset 15 again; if its broker lost"
+            " messages, new ones at offsets 10 to 15 are not shown"
+        ),
+    ]
 
 
 def test_a_trimmed_queue_goes_on_at_its_start_and_says_what_is_missing() -> None:
