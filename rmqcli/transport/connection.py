@@ -148,6 +148,8 @@ class RemotingConnection:
         #: the start of a frame, while there is no buffer
         self._rest = b""
         self._frame_count = 0
+        #: whether an earlier connection to the peer had an answer
+        self._has_answered = False
         self._first_bytes = b""
         self._unsent: deque[tuple[PendingReply[Any] | None, bytes]] = deque()
         #: answers to the peer's requests, for the open connection only
@@ -544,7 +546,7 @@ class RemotingConnection:
                 self.address.text,
                 reason,
                 answered=self._frame_count > 0,
-                plaintext=self._loop.tls is None,
+                wants_tls=self._loop.tls is None and not self._has_answered,
             )
         )
 
@@ -589,6 +591,7 @@ class RemotingConnection:
         self._answers.clear()
         self._frames = None
         self._rest = b""
+        self._has_answered |= self._frame_count > 0
         self._frame_count = 0
         self._first_bytes = b""
 

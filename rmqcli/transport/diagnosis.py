@@ -66,12 +66,12 @@ def lost_place(address: str, frames: int, error: WireError) -> DisconnectedError
 
 
 def ended(
-    address: str, reason: str, *, answered: bool, plaintext: bool
+    address: str, reason: str, *, answered: bool, wants_tls: bool
 ) -> DisconnectedError:
     """Return the error for a connection that the peer or the network ended.
 
-    `answered` is whether the peer ever sent a frame. A peer that only accepts TLS does
-    not.
+    `answered` is whether the peer sent a frame on this connection, and `wants_tls`
+    whether one that never does may be waiting for TLS.
     """
     if answered:
         return DisconnectedError(
@@ -81,7 +81,7 @@ def ended(
         f"{address} {reason} without sending an answer",
         address=address,
         hint="a peer that only speaks TLS does this: connect with TLS"
-        if plaintext
+        if wants_tls
         else "",
     )
 

@@ -6,6 +6,7 @@ under way on another connection of the same client is answered.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import tracemalloc
 
@@ -340,6 +341,26 @@ def test_a_peer_that_leaves_without_an_answer(client, how):
     assert (
         caught.value.hint == "a peer that only speaks TLS does this: connect with TLS"
     )
+
+
+def test_a_peer_that_answered_on_an_earlier_connection_does_not_want_tls(client):
+    """A broker that is killed may still accept connections for a moment."""
+    count = itertools.count()
+
+    def answer_once(connection: PeerConnection) -> None:
+        request = connection.read()
+        if next(count) == 0:
+            connection.answer(request)
+        connection.close()
+
+    with Peer(answer_once) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=60_000)
+        with pytest.raises(DisconnectedError):  # perhaps still on the first connection
+            client.invoke(peer.address, PULL, timeout_ms=60_000)
+        with pytest.raises(DisconnectedError) as caught:
+            client.invoke(peer.address, PULL, timeout_ms=60_000)
+    assert caught.value.message.endswith(" without sending an answer")
+    assert not caught.value.hint
 
 
 def test_a_peer_that_leaves_in_the_middle_of_a_frame(client):

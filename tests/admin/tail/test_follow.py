@@ -141,7 +141,6 @@ def test_a_run_that_continues_begins_where_the_broker_lost_messages() -> None:
         assert tail.positions == {queue(0): 10}
         tail.shown()
         assert tail.positions == {queue(0): 11}
-        items.close()
     assert said[-1] == "T@b-a:0: the broker lost offsets 10 to 15; continuing at 10"
 
 
@@ -151,7 +150,7 @@ def test_a_queue_that_ended_too_early_and_has_grown_may_have_other_messages() ->
 
     def ends_before(_queue: int, offset: int, _turn: int) -> dict[str, object] | None:
         end = next(ends, None)
-        return end and answer_fields(ILLEGAL, end, high=end)
+        return None if end is None else answer_fields(ILLEGAL, end, high=end)
 
     broker = ScriptedBroker({0: 16})
     broker.override = ends_before
