@@ -49,7 +49,18 @@ def explain_missing(client: Client, error: NotFoundError) -> NotFoundError:
     check_departed(client, kind, name)
     hint = error.hint
     near = similar(name, known[kind])
-    others = [other for other, names in known.items() if name in names]
+    others = [other for other in known if other != kind and name in known[other]]
+    if name in known[kind]:
+        if not error.address:
+            return error
+        return not_found(
+            kind,
+            name,
+            remark=error.remark,
+            address=error.address,
+            hint="a broker that was started or became master lately may not know it",
+            is_elsewhere=True,
+        )
     if others:
         meant = f"{name} is a {others[0]}"
     elif near:

@@ -93,16 +93,19 @@ def not_found(
     remark: str = "",
     address: str = "",
     hint: str = "",
+    is_elsewhere: bool = False,
 ) -> NotFoundError:
     """Return the error for a topic, group, broker or cluster that does not exist.
 
     Every such error is made here, so that all of them read alike. `meant` says what the
     name may have been meant to be. `remark` is what the peer at `address` answered;
-    both are empty when no single peer said so.
+    both are empty when no single peer said so. With `is_elsewhere` only that peer does
+    not have it.
     """
     code, how_to_list = _KINDS[kind]
+    where = f" at {address}, though the cluster has it" if is_elsewhere else ""
     error = NotFoundError(
-        f"{kind} {name} does not exist{meant and '; ' + meant}",
+        f"{kind} {name} does not exist{where}{meant and '; ' + meant}",
         code=int(code),
         name=code.name,
         remark=remark,

@@ -102,6 +102,23 @@ def test_a_missing_name_is_one_sentence(
     assert (code, out) == (3, "")
 
 
+def test_a_topic_that_only_its_broker_does_not_know_is_not_said_to_be_a_topic(capsys):
+    """A slave that became master has not yet learned of a new topic."""
+    from rmqcli.broker.faults import Answer
+    from rmqcli.testing import EmbeddedCluster
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.faults.add(Answer(code=17), code=30)  # GET_MAX_OFFSET
+        command = "tail orders --from earliest --to latest"
+        assert run([*command.split(), "-n", cluster.namesrv]) == 3
+        address = cluster.broker().address
+    err = capsys.readouterr().err
+    assert f"error: topic orders does not exist at {address}, though the" in err
+    assert "is a topic" not in err
+    assert "hint: a broker that was started or became master lately may not" in err
+
+
 def test_what_the_server_answered_is_shown_with_v(namesrv, capsys):
     assert run(["topic", "show", "ordres", "-v", "-n", namesrv]) == 3
     err = capsys.readouterr().err
