@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rmqcli.copy.copy import CopyPlan, CopyReport, CopyRequest
     from rmqcli.copy.library import Copy
     from rmqcli.copy.log import SourceSpan
+    from rmqcli.model import MessageQueue
 
 _WHERE = "Where to"
 _WHICH = "Which messages"
@@ -386,6 +387,12 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
         messages.warn(
             f"{counted(plan.expired, 'message')} were deleted before they were copied"
         )
+    if plan.unproven:
+        messages.warn(
+            "the messages by which the log could recognize these queues are deleted;"
+            " all that is stored there is copied:"
+            f" {_listed(plan.unproven)}"
+        )
     if plan.doubtful:
         messages.warn(
             "an earlier run was interrupted or got no answer: messages of these offsets"
@@ -393,9 +400,9 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
         )
 
 
-def _listed(spans: Sequence[SourceSpan]) -> str:
-    shown = ", ".join(map(str, spans[:_LISTED]))
-    more = len(spans) - _LISTED
+def _listed(items: Sequence[SourceSpan | MessageQueue]) -> str:
+    shown = ", ".join(map(str, items[:_LISTED]))
+    more = len(items) - _LISTED
     return f"{shown} and {more} more" if more > 0 else shown
 
 
@@ -481,7 +488,9 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
     if report.given_up is not None:
         raise PartialError(
             f"stopped: {report.given_up.message}",
-            hint="run the same command again for the rest",
+            hint=report.given_up.hint
+            if isinstance(report.given_up, RefusedError)
+            else "run the same command again for the rest",
         )
     for error in report.unread.values():
         common.messages.warn(error.message)
@@ -562,6 +571,7 @@ def _write(
             "count": plan.count,
             "copied_before": plan.copied,
             "expired": plan.expired,
+            "unproven": [str(queue) for queue in plan.unproven],
             "doubtful": [str(span) for span in plan.doubtful],
             "copied": None if report is None else report.copied,
             "scanned": None if report is None else report.scanned,

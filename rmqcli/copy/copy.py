@@ -30,7 +30,8 @@ from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import topics_without_tag_filter
-from rmqcli.copy.log import CopyIdentity, SourceSpan, StoredRun
+from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
+from rmqcli.copy.witness import Noted, Witness, compare, read_witnesses
 from rmqcli.errors import (
     ConfigError,
     DecodeError,
@@ -52,7 +53,7 @@ from rmqcli.wire.message.properties import KEYS, TAGS
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -80,6 +81,10 @@ FOLLOW_MS: Final = 1_000
 #: How long a request is repeated that is not stored for certain.
 RETRY_FOR_MS: Final = 10_000
 _RETRY_EVERY_MS: Final = 500
+
+#: What the log has done with queues of the source and of the target, in errors.
+_READ: Final = "read"
+_WRITTEN: Final = "written"
 
 #: Why a message is not copied that `where` cannot judge.
 UNDECODED: Final = "its body could not be decoded for the condition"
@@ -125,10 +130,13 @@ class CopyQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlan:
-    """What a copy would do. `unread` has the queues whose ends are not known.
+    """What a copy would do.
 
-    `doubtful` are spans that an earlier run may have stored: they are sent again.
-    `copied` is how many messages `log` knows to be copied.
+    `unread` has the queues, also of the target, that could not be asked or compared
+    with what the log knows of them. `unproven` are queues of the source of which all
+    messages are deleted that the log could recognize; all that is stored there is
+    copied. `doubtful` are spans that an earlier run may have stored: they are sent
+    again. `copied` is how many messages `log` knows to be copied.
     """
 
     request: CopyRequest
@@ -138,6 +146,7 @@ class CopyPlan:
     doubtful: tuple[SourceSpan, ...]
     copied: int
     unread: Mapping[MessageQueue, RmqError] = field(hash=False)
+    unproven: tuple[MessageQueue, ...] = ()
     log: Path | None = None
 
     @property
@@ -208,8 +217,8 @@ def plan_copy(
     """Say what a copy would do. Nothing is changed.
 
     A broker that has left the route counts as one that cannot be read if groups had
-    queues of the topic there. Raises RefusedError if a queue of the source ends before
-    the position in the log: it is another topic of the same name.
+    queues of the topic there. Raises RefusedError if a queue of either topic is not the
+    one that the log knows.
     """
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
@@ -225,6 +234,7 @@ def plan_copy(
     mapping = mapping_of(identity)
     plans: list[CopyQueue] = []
     unread: dict[MessageQueue, RmqError] = {}
+    bounds_of: dict[MessageQueue, tuple[int, int]] = {}
     for number, queue in enumerate(queues):
         resolved, bounds = found[queue], ends[queue]
         if isinstance(resolved, RmqError) or isinstance(bounds, RmqError):
@@ -234,12 +244,7 @@ def plan_copy(
             continue
         low, high = bounds.offsets.start, bounds.offsets.end
         wanted = state.positions.get(_key_of(queue))
-        if wanted is not None and wanted > high:
-            raise RefusedError(
-                f"{queue} ends at {high}, but the log has copied up to {wanted}: the"
-                " topic was deleted and created again",
-                hint="name another file for the log to begin anew",
-            )
+        bounds_of[queue] = low, high
         start = resolved.offsets.start if wanted is None else max(wanted, low)
         plans.append(
             CopyQueue(
@@ -250,6 +255,8 @@ def plan_copy(
                 expired=0 if wanted is None else max(0, low - wanted),
             )
         )
+    compared = compare(source, _noted(state, bounds_of), bounds_of, what=_READ)
+    unread |= compared.errors | _unwritten(target, targets, state)
     departed = departed_brokers_of(source, [request.source_topic])
     for name, seen in departed.items():
         unread[MessageQueue(request.source_topic, name, 0)] = seen.as_error(name)
@@ -261,7 +268,43 @@ def plan_copy(
         doubtful=tuple(state.doubtful),
         copied=state.copied,
         unread=unread,
+        unproven=tuple(sorted(compared.unproven)),
     )
+
+
+def _noted(
+    state: CopyState, queues: Iterable[MessageQueue]
+) -> dict[MessageQueue, Noted]:
+    """Return what the log says of queues of the source."""
+    return {
+        queue: Noted(state.positions[key], state.read.get(key))
+        for queue in queues
+        if (key := _key_of(queue)) in state.positions
+    }
+
+
+def _unwritten(
+    client: Client, targets: Sequence[MessageQueue], state: CopyState
+) -> dict[MessageQueue, RmqError]:
+    """Return the queues of the target that cannot be compared with the log."""
+    witnesses = {
+        queue: state.written[key]
+        for queue in targets
+        if (key := _key_of(queue)) in state.written
+    }
+    found = resolve_ranges_each(client, list(witnesses), Earliest(), Latest())
+    errors: dict[MessageQueue, RmqError] = {}
+    bounds = {}
+    for queue, each in found.items():
+        if isinstance(each, RmqError):
+            errors[queue] = each
+        else:
+            bounds[queue] = each.offsets.start, each.offsets.end
+    noted = {
+        queue: Noted(witnesses[queue].queue_offset + 1, witnesses[queue])
+        for queue in bounds
+    }
+    return errors | compare(client, noted, bounds, what=_WRITTEN).errors
 
 
 def _key_of(queue: MessageQueue) -> QueueKey:
@@ -307,11 +350,12 @@ class CopyMessage(ProducerMessage):
 
 @dataclass(slots=True)
 class _Pending:
-    """What was read of one queue and is not sent yet."""
+    """What was read of one queue and is not sent yet; `last` is the last message."""
 
     start: int
     end: int
     messages: list[CopyMessage] = field(default_factory=list)
+    last: Witness | None = None
 
 
 class CopyRun:
@@ -382,27 +426,39 @@ class CopyRun:
                         return
                     yield 0
                     self._source.clock.wait_ms(threading.Event(), FOLLOW_MS)
-                    ranges = self._new_ranges()
+                    try:
+                        ranges = self._new_ranges()
+                    except RefusedError as error:
+                        self.report.given_up = error
+                        return
             finally:
                 self._stop.set()
 
     def _new_ranges(self) -> list[OffsetRange]:
-        """Return what has come since; a queue that cannot be asked comes later."""
+        """Return what has come since; a queue that cannot be asked comes later.
+
+        Raises RefusedError if a queue is not the one that was read before.
+        """
         positions = self._log.state.positions
         queues = [each.queue for each in self._plan.queues]
         found = resolve_ranges_each(self._source, queues, Earliest(), Latest())
-        self.report.unread.clear()
+        unread = self.report.unread
+        unread.clear()
         ranges = []
+        moved = {}
         for each in self._plan.queues:
-            bounds = found[each.queue]
+            queue, bounds = each.queue, found[each.queue]
             if isinstance(bounds, RmqError):
-                self.report.unread[each.queue] = bounds
+                unread[queue] = bounds
                 continue
-            start = positions.get(_key_of(each.queue), each.start)
-            ranges.append(
-                OffsetRange(each.queue, start, max(start, bounds.offsets.end))
-            )
-        return ranges
+            low, high = bounds.offsets.start, bounds.offsets.end
+            start = positions.get(_key_of(queue), each.start)
+            if high != start:
+                moved[queue] = low, high
+                ranges.append(OffsetRange(queue, start, max(start, high)))
+        noted = _noted(self._log.state, moved)
+        unread |= compare(self._source, noted, moved, what=_READ).errors
+        return [each for each in ranges if each.queue not in unread]
 
     def _copy(
         self, ranges: list[OffsetRange], producer: Producer, pool: ThreadPoolExecutor
@@ -428,6 +484,7 @@ class CopyRun:
                 else:
                     known.end = part.end
                     known.messages += part.messages
+                    known.last = part.last or known.last
                 count += len(part.messages)
                 size += sum(len(each.body) for each in part.messages)
                 if count >= self._batch_max or size >= BATCH_BYTES_MAX:
@@ -446,6 +503,7 @@ class CopyRun:
         stored = self._log.state.stored.get(key, set())
         part = _Pending(chunk.start, chunk.start)
         size = 0
+        last = None
         for record in decode_messages(chunk.body) if chunk.body else ():
             if not isinstance(record, StoredMessage):
                 self._leave_out(
@@ -456,6 +514,7 @@ class CopyRun:
             if not chunk.start <= offset < chunk.end:
                 continue
             report.scanned += 1
+            last = record
             if offset in stored or not self._is_wanted(chunk.queue, record):
                 continue
             message = self._message(chunk.queue, record)
@@ -464,10 +523,11 @@ class CopyRun:
             size += len(message.body)
             part.messages.append(message)
             if len(part.messages) >= self._batch_max or size >= BATCH_BYTES_MAX:
-                part.end = offset + 1
+                part.end, part.last = offset + 1, Witness.of(record)
                 yield part
                 part, size = _Pending(part.end, part.end), 0
         part.end = chunk.end
+        part.last = None if last is None else Witness.of(last)
         yield part
 
     def _is_wanted(self, queue: MessageQueue, record: StoredMessage) -> bool:
@@ -548,7 +608,16 @@ class CopyRun:
                 unknown.append(
                     span._replace(start=min(doubtful), end=max(doubtful) + 1)
                 )
-        log.conclude(runs, unknown, positions, at_ms=clock.epoch_ms())
+        log.conclude(
+            BatchOutcome(
+                runs=runs,
+                unknown=unknown,
+                positions=positions,
+                read=self._last_read(pending),
+                written={k: w for each in outcomes for k, w in each.written.items()},
+            ),
+            at_ms=clock.epoch_ms(),
+        )
         stored = sum(len(run.offsets) for run in runs)
         self.report.copied += stored
         self.report.unknown = unknown
@@ -557,6 +626,24 @@ class CopyRun:
         if self._rate is not None:
             self._next_ms += count * 1000 / self._rate
         return stored
+
+    def _last_read(
+        self, pending: Mapping[QueueKey, _Pending]
+    ) -> dict[QueueKey, Witness]:
+        """Return the last message of each queue that was read, by which it is known.
+
+        Where the broker left out all messages, the last of them is asked for.
+        """
+        found = {key: part.last for key, part in pending.items() if part.last}
+        places = {
+            MessageQueue(self._plan.request.source_topic, *key): part.end - 1
+            for key, part in pending.items()
+            if part.last is None and part.end > part.start
+        }
+        for queue, each in read_witnesses(self._source, places).items():
+            if isinstance(each, Witness):
+                found[_key_of(queue)] = each
+        return found
 
     def _queue_of(self, key: QueueKey, message: CopyMessage) -> MessageQueue:
         fixed = self._to[key]
@@ -586,13 +673,17 @@ class CopyRun:
                 outcome.unsent += places
                 continue
             try:
-                result = self._attempt(producer, queue, messages)
+                results = self._attempt(producer, queue, messages)
             except RmqError as error:
                 outcome.error = error
                 is_unsure = isinstance(error, SendUnknownError)
                 (outcome.unsure if is_unsure else outcome.unsent).extend(places)
                 continue
+            result = results[0]
             at = result.queue or queue
+            if results[-1].queue_offset is not None:
+                last = Witness(results[-1].queue_offset, results[-1].msg_id, None)
+                outcome.written[_key_of(at)] = last
             outcome.runs.append(
                 StoredRun(
                     *key,
@@ -606,15 +697,15 @@ class CopyRun:
 
     def _attempt(
         self, producer: Producer, queue: MessageQueue, messages: Sequence[CopyMessage]
-    ) -> SendResult:
+    ) -> list[SendResult]:
         """Send a request; repeat it while it is certain that nothing is stored."""
         clock = self._source.clock
         until_ms = clock.monotonic_ms() + self._retry_for_ms
         while True:
             try:
                 if len(messages) == 1 and goes_alone(messages[0]):
-                    return producer.send(messages[0], queue=queue)
-                return producer.send_batch(messages, queue=queue)[0]
+                    return [producer.send(messages[0], queue=queue)]
+                return producer.send_batch(messages, queue=queue)
             except RmqError as error:
                 may_help = error.retriable and not isinstance(error, SendUnknownError)
                 if not may_help or clock.monotonic_ms() >= until_ms:
@@ -632,6 +723,7 @@ class CopyRun:
 @dataclass(slots=True)
 class _LaneOutcome:
     runs: list[StoredRun] = field(default_factory=list)
+    written: dict[QueueKey, Witness] = field(default_factory=dict)
     unsure: list[tuple[QueueKey, int]] = field(default_factory=list)
     unsent: list[tuple[QueueKey, int]] = field(default_factory=list)
     error: RmqError | None = None

@@ -6,7 +6,7 @@ It does what `rmq copy` does, with the same log, and asks nothing.
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from rmqcli.hint import Hint, LibraryCall
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -90,10 +90,10 @@ class Copy:
         """Say what `execute` would copy. Changes nothing.
 
         Raises NotFoundError without one of the topics, and RefusedError for a topic
-        that would be copied to itself, for the log of another copy, and when the topic
-        was deleted and created again since.
+        that would be copied to itself, for the log of another copy, and when one of the
+        topics was deleted and created again since. All questions share the time limit.
         """
-        with Client(self._source) as source, Client(self._target) as target:
+        with self._clients() as (source, target), _one_limit(source, target):
             identity = self._identify(source, target)
             path = self._path(identity)
             state, _ = read_copy_log(path, identity)
@@ -119,13 +119,15 @@ class Copy:
         RefusedError while another copy uses the log or when a queue could not be read:
         nothing was copied. That sending stopped later is in the report.
         """
-        with Client(self._source) as source, Client(self._target) as target:
-            identity = self._identify(source, target)
+        with self._clients() as (source, target):
+            with _one_limit(source, target):
+                identity = self._identify(source, target)
             path = self._path(identity)
             # Locked before the plan is made: no other copy sends what it has.
             log = open_copy_log(path, identity, at_ms=source.clock.epoch_ms())
             try:
-                plan = plan_copy(source, target, self.request, identity, log.state)
+                with _one_limit(source, target):
+                    plan = plan_copy(source, target, self.request, identity, log.state)
                 if on_plan is not None:
                     on_plan(replace(plan, log=path))
                 _refuse_unread(plan)
@@ -154,7 +156,7 @@ class Copy:
         them. Raises NotFoundError when one of the clusters does not know the group, and
         as `plan` does.
         """
-        with Client(self._source) as source, Client(self._target) as target:
+        with self._clients() as (source, target), _one_limit(source, target):
             identity = self._identify(source, target)
             state, _ = read_copy_log(self._path(identity), identity)
             try:
@@ -177,6 +179,11 @@ class Copy:
                 raise
             return PlannedReset(plan=plan, target=positions)
 
+    @contextmanager
+    def _clients(self) -> Iterator[tuple[Client, Client]]:
+        with Client(self._source) as source, Client(self._target) as target:
+            yield source, target
+
     def _identify(self, source: Client, target: Client) -> CopyIdentity:
         try:
             return identify(source, target, self.request)
@@ -195,6 +202,13 @@ class Copy:
 
     def _path(self, identity: CopyIdentity) -> Path:
         return self._log or default_path(os.environ, identity)
+
+
+@contextmanager
+def _one_limit(source: Client, target: Client) -> Iterator[None]:
+    """Let the questions of a plan share the time limit of their client."""
+    with source.one_limit(), target.one_limit():
+        yield
 
 
 def _refuse_unread(plan: CopyPlan) -> None:

@@ -3,9 +3,10 @@
 One JSON object a line, as in the log of redrives. The first line says what is copied
 and where to. Before a batch is sent its spans of offsets are written and flushed to the
 disk (`intent`). After it, `outcome` has what became of it: the requests that are
-stored, with the places of the messages, the spans without an answer, and the new
-positions of the queues. So after a kill at any moment the log names all that may be
-stored without being known as such: the spans of the one intent without an outcome.
+stored, with the places of the messages, the spans without an answer, the new positions
+of the queues, and the last message of each of them (`witness`). So after a kill at any
+moment the log names all that may be stored without being known as such: the spans of
+the one intent without an outcome.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from rmqcli.admin.reset.cluster_identity import (
     is_same_cluster,
     parse_identity,
 )
+from rmqcli.copy.witness import Witness
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import state_folder
 from rmqcli.redrive.log import LockedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _LINE_BYTES_MAX: Final = 64 << 20
 _QUEUES_LISTED: Final = 5
 
@@ -65,39 +67,55 @@ class StoredRun(NamedTuple):
     target_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOutcome:
+    """What became of a batch. `unknown` are the spans without an answer.
+
+    `positions` are the new ones of the queues of the source. `read` has the last
+    message that was read of each of them, and `written` the last one that was stored in
+    each queue of the target.
+    """
+
+    runs: Sequence[StoredRun]
+    unknown: Sequence[SourceSpan]
+    positions: Mapping[tuple[str, int], int]
+    read: Mapping[tuple[str, int], Witness]
+    written: Mapping[tuple[str, int], Witness]
+
+
 @dataclass(slots=True)
 class CopyState:
     """What a log tells. `positions` are where each queue goes on.
 
     `stored` are offsets from there on that are stored already. `doubtful` are spans of
-    which some messages may be stored: the next run sends them again.
+    which some messages may be stored: the next run sends them again. `read` and
+    `written` are as in BatchOutcome, of all batches.
     """
 
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    read: dict[tuple[str, int], Witness] = field(default_factory=dict)
+    written: dict[tuple[str, int], Witness] = field(default_factory=dict)
     stored: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     doubtful: list[SourceSpan] = field(default_factory=list)
     runs: list[StoredRun] = field(default_factory=list)
     batch: int = 0
     copied: int = 0
 
-    def take_outcome(
-        self,
-        runs: Iterable[StoredRun],
-        unknown: Iterable[SourceSpan],
-        positions: Mapping[tuple[str, int], int],
-    ) -> None:
+    def take_outcome(self, outcome: BatchOutcome) -> None:
         """Note what became of a batch."""
-        for run in runs:
+        for run in outcome.runs:
             self.runs.append(run)
             self.copied += len(run.offsets)
             key = run.broker_name, run.queue_id
             self.stored.setdefault(key, set()).update(run.offsets)
-        self.positions.update(positions)
-        for key, position in positions.items():
+        self.positions.update(outcome.positions)
+        self.read.update(outcome.read)
+        self.written.update(outcome.written)
+        for key, position in outcome.positions.items():
             left = {each for each in self.stored.pop(key, ()) if each >= position}
             if left:
                 self.stored[key] = left
-        self.doubtful = list(unknown)
+        self.doubtful = list(outcome.unknown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +196,12 @@ def _entry(line: bytes) -> dict[str, Any]:
 
 
 def _check_head(path: Path, entry: dict[str, Any], identity: CopyIdentity) -> None:
+    if entry["version"] == 1:
+        raise RefusedError(
+            f"{path} was written by an earlier version of rmq, which noted no messages:"
+            " nothing shows that the topics are still the same",
+            hint="name another file for the log to begin anew",
+        )
     if entry["version"] != _VERSION:
         raise ValueError(f"version {entry['version']!r} is not {_VERSION}")
     then = (entry["source_topic"], entry["target_topic"])
@@ -225,9 +249,13 @@ def _take(state: CopyState, entry: dict[str, Any]) -> None:
     if int(entry["outcome"]) != state.batch:
         raise ValueError(f"outcome {entry['outcome']!r} has no intent")
     state.take_outcome(
-        [_run(each) for each in entry["stored"]],
-        [_span(each) for each in entry["unknown"]],
-        {_key(row): _number(row[2]) for row in entry["positions"]},
+        BatchOutcome(
+            runs=[_run(each) for each in entry["stored"]],
+            unknown=[_span(each) for each in entry["unknown"]],
+            positions={_key(row): _number(row[2]) for row in entry["positions"]},
+            read={_key(row): _witness(row) for row in entry["read"]},
+            written={_key(row): _witness(row) for row in entry["written"]},
+        )
     )
 
 
@@ -243,6 +271,19 @@ def _key(row: Sequence[Any]) -> tuple[str, int]:
 
 def _span(row: Sequence[Any]) -> SourceSpan:
     return SourceSpan(*_key(row), _number(row[2]), _number(row[3]))
+
+
+def _witness(row: Sequence[Any]) -> Witness:
+    msg_id, at = row[3], row[4]
+    return Witness(
+        _number(row[2]),
+        None if msg_id is None else str(msg_id),
+        None if at is None else int(at),
+    )
+
+
+def _rows(table: Mapping[tuple[str, int], Witness]) -> list[list[object]]:
+    return [[*key, *witness] for key, witness in table.items()]
 
 
 def _run(row: Sequence[Any]) -> StoredRun:
@@ -291,25 +332,20 @@ class CopyLog:
         self.state.batch = batch
         self.state.doubtful = list(spans)
 
-    def conclude(
-        self,
-        runs: Sequence[StoredRun],
-        unknown: Sequence[SourceSpan],
-        positions: Mapping[tuple[str, int], int],
-        *,
-        at_ms: int,
-    ) -> None:
+    def conclude(self, outcome: BatchOutcome, *, at_ms: int) -> None:
         """Note what became of the batch, on the disk."""
         self._write(
             {
                 "outcome": self.state.batch,
                 "at_ms": at_ms,
-                "stored": [_run_json(run) for run in runs],
-                "unknown": unknown,
-                "positions": [[*key, at] for key, at in positions.items()],
+                "stored": [_run_json(run) for run in outcome.runs],
+                "unknown": outcome.unknown,
+                "positions": [[*key, at] for key, at in outcome.positions.items()],
+                "read": _rows(outcome.read),
+                "written": _rows(outcome.written),
             }
         )
-        self.state.take_outcome(runs, unknown, positions)
+        self.state.take_outcome(outcome)
 
     def close(self) -> None:
         """Close the file, and end its lock."""

@@ -41,3 +41,8 @@ def test_a_copy_is_complete_and_a_group_goes_on_in_it(real_cluster, tmp_path, ca
     with Admin(namesrv=namesrv) as admin:
         lag = admin.lag(group, topics=[target])
         assert {q.queue_id: q.committed for q in lag.queues}[0] == 7
+    # The messages in the log are those of the brokers, of both topics.
+    capsys.readouterr()
+    assert run(words) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["copied"], again["unproven"], again["unread"]) == (0, [], [])

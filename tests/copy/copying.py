@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rmqcli import Admin
@@ -12,7 +12,9 @@ from rmqcli.copy.log import open_copy_log
 from tests.admin.dlq.letters import client_of
 
 if TYPE_CHECKING:
-    from rmqcli.copy.copy import CopyReport
+    from collections.abc import Iterator
+
+    from rmqcli.copy.copy import CopyPlan, CopyReport
 
 
 def stored(cluster: Any, topic: str) -> dict[tuple[str, int], list[bytes]]:
@@ -26,7 +28,8 @@ def stored(cluster: Any, topic: str) -> dict[tuple[str, int], list[bytes]]:
     return found
 
 
-def copied(
+@contextmanager
+def prepared(
     source: Any,
     target: Any,
     path: Any,
@@ -34,8 +37,8 @@ def copied(
     topics: tuple[str, str] = ("src", "dst"),
     batch_max: int = BATCH_MAX,
     **conditions: Any,
-) -> CopyReport:
-    """Copy all there is, and return the report."""
+) -> Iterator[PreparedCopy]:
+    """Plan a copy, which has yet to run."""
     with ExitStack() as stack:
         reading = stack.enter_context(client_of(source))
         writing = stack.enter_context(client_of(target))
@@ -52,6 +55,21 @@ def copied(
         run = CopyRun(
             reading, writing.config, plan, log, batch_max=batch_max, retry_for_ms=0
         )
+        yield PreparedCopy(plan, run)
+
+
+class PreparedCopy:
+    """A plan, and what carries it out."""
+
+    def __init__(self, plan: CopyPlan, run: CopyRun) -> None:
+        self.plan = plan
+        self.batches = run.batches
+        self.report = run.report
+
+
+def copied(source: Any, target: Any, path: Any, **options: Any) -> CopyReport:
+    """Copy all there is, and return the report. The options are those of `prepared`."""
+    with prepared(source, target, path, **options) as run:
         for _ in run.batches():
             pass
         return run.report

@@ -222,7 +222,7 @@ def test_another_number_of_queues_is_refused_with_the_same_log(cluster, log):
 
 
 @pytest.mark.parametrize(
-    "text", ["x\n", "{}\n", '{"version":2}\n', "[1]\n", "\x00\n", '{"version":1}\n']
+    "text", ["x\n", "{}\n", '{"version":2}\n', "[1]\n", "\x00\n", '{"version":3}\n']
 )
 def test_a_file_that_is_no_log_is_refused(cluster, log, text):
     log.write_text(text)

@@ -1,0 +1,168 @@
+"""Whether queues are those that the log of a copy is about, by single messages.
+
+A cluster that was wiped and started again has the same addresses, topics and queues,
+and soon the same offsets. So the log keeps one message of each queue: of the source the
+last one that was read, of the target the last one that was written. Before a copy goes
+on, they are compared with what is at their offsets now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.admin.brokers import ask_many
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.errors import PartialError, RefusedError, RmqError
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue
+
+#: Characters of a message's id in errors: that of other clients may be anything.
+_ID_SHOWN: Final = 64
+_ANEW: Final = "name another file for the log to begin anew"
+_ANOTHER: Final = (
+    "the topic was deleted and created again, or its broker has lost messages"
+)
+
+
+class Witness(NamedTuple):
+    """A message at an offset of a queue, and by what it is known again.
+
+    `store_timestamp_ms` is None for a message that was sent: brokers do not tell it
+    then.
+    """
+
+    queue_offset: int
+    msg_id: str | None
+    store_timestamp_ms: int | None
+
+    @classmethod
+    def of(cls, message: StoredMessage) -> Witness:
+        """Return the witness that a stored message is."""
+        msg_id = message.msg_id or message.offset_msg_id
+        return cls(message.queue_offset, msg_id, message.store_timestamp_ms)
+
+    def is_same(self, other: Witness) -> bool:
+        """Whether both are one message."""
+        times = {self.store_timestamp_ms, other.store_timestamp_ms} - {None}
+        return self[:2] == other[:2] and len(times) <= 1
+
+    def __str__(self) -> str:
+        at = self.store_timestamp_ms
+        stored = "" if at is None else f", stored at {format_rfc3339(at) or at}"
+        return f"{str(self.msg_id)[:_ID_SHOWN]}{stored}"
+
+
+def read_witnesses(
+    client: Client, places: Mapping[MessageQueue, int]
+) -> dict[MessageQueue, Witness | RmqError | None]:
+    """Read the message at an offset of each queue; None where there is none."""
+    found: dict[MessageQueue, Witness | RmqError | None] = {}
+    questions = {}
+    for queue, offset in places.items():
+        try:
+            address = client.reader_of(queue)
+        except RmqError as error:
+            found[queue] = error
+        else:
+            questions[queue] = address, pull_message(queue, offset, max_msg_nums=1)
+    for queue, answer in ask_many(client, questions).items():
+        if isinstance(answer, RmqError):
+            found[queue] = answer
+            continue
+        found[queue] = next(
+            (
+                Witness.of(message)
+                for message in decode_messages(answer.body)
+                if isinstance(message, StoredMessage)
+                and message.queue_offset == places[queue]
+            ),
+            None,
+        )
+    return found
+
+
+class Noted(NamedTuple):
+    """What a log says of a queue: the offset up to which it is done, and its witness.
+
+    The witness is None where none could be read.
+    """
+
+    until: int
+    witness: Witness | None
+
+
+class Comparison(NamedTuple):
+    """What became of queues. `errors` has those that could not be compared.
+
+    `unproven` are queues whose messages are deleted up to where the log goes on, on
+    brokers of which no other queue proves that they are the same.
+    """
+
+    errors: dict[MessageQueue, RmqError]
+    unproven: list[MessageQueue]
+
+
+def compare(
+    client: Client,
+    noted: Mapping[MessageQueue, Noted],
+    bounds: Mapping[MessageQueue, tuple[int, int]],
+    *,
+    what: str,
+) -> Comparison:
+    """Compare what a log notes with what is stored; `bounds` are min and max offsets.
+
+    `what` says what the log has done with the queues, in errors. Raises RefusedError
+    for a queue that is not the one of the log: it ends before, or has another message
+    in the place of the witness. Also for one that has messages which the log counts as
+    done, and no message that could be compared.
+    """
+    there = {}
+    errors: dict[MessageQueue, RmqError] = {}
+    for queue, (until, witness) in noted.items():
+        low, high = bounds[queue]
+        last = until if witness is None else max(until, witness.queue_offset + 1)
+        if high < last:
+            ended = f"{queue} ends at {high}, but the log has {what} up to {last}"
+            broker = client.route(queue.topic).broker(queue.broker_name)
+            if broker is None or broker.master_address is None:
+                errors[queue] = PartialError(
+                    f"{ended}: it is read from a slave, which may be behind"
+                )
+                continue
+            raise RefusedError(f"{ended}: {_ANOTHER}", hint=_ANEW)
+        if witness is not None and low <= witness.queue_offset:
+            there[queue] = witness
+    proven = set()
+    places = {queue: witness.queue_offset for queue, witness in there.items()}
+    for queue, found in read_witnesses(client, places).items():
+        witness = there[queue]
+        if isinstance(found, RmqError):
+            errors[queue] = found
+        elif found is not None and not witness.is_same(found):
+            raise RefusedError(
+                f"{queue} has another message at offset {witness.queue_offset} than the"
+                f" log has {what} ({found}, not {witness}): {_ANOTHER}",
+                hint=_ANEW,
+            )
+        elif found is not None:
+            proven.add(queue.broker_name)
+    unproven = []
+    for queue, (until, _) in noted.items():
+        if queue in errors or queue.broker_name in proven or not until:
+            continue
+        if bounds[queue][0] < until:
+            raise RefusedError(
+                f"{queue} has no message any more by which the log could recognize it,"
+                f" and messages before offset {until}, up to which the log has {what}:"
+                " nothing shows that it is the same topic",
+                hint=_ANEW,
+            )
+        unproven.append(queue)
+    return Comparison(errors, unproven)
