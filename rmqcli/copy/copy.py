@@ -218,7 +218,7 @@ def plan_copy(
 
     A broker that has left the route counts as one that cannot be read if groups had
     queues of the topic there. Raises RefusedError if a queue of either topic is not the
-    one that the log knows.
+    one that the log knows, and NoBrokerError when no broker of a cluster answers.
     """
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
@@ -255,6 +255,7 @@ def plan_copy(
                 expired=0 if wanted is None else max(0, low - wanted),
             )
         )
+    source.raise_if_none_answers(unread.values())
     compared = compare(source, _noted(state, bounds_of), bounds_of, what=_READ)
     unread |= compared.errors | _unwritten(target, targets, state)
     departed = departed_brokers_of(source, [request.source_topic])
@@ -300,6 +301,7 @@ def _unwritten(
             errors[queue] = each
         else:
             bounds[queue] = each.offsets.start, each.offsets.end
+    client.raise_if_none_answers(errors.values())
     noted = {
         queue: Noted(witnesses[queue].queue_offset + 1, witnesses[queue])
         for queue in bounds

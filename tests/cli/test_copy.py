@@ -229,3 +229,57 @@ def test_following_copies_new_messages_until_an_interrupt(source, target):
         out, err = process.communicate()
     assert process.returncode == 130, err
     assert json.loads(out)["copied"] == 11
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 6), (["--execute", "--yes"], 7)])
+def test_a_broker_that_hangs_is_waited_for_once(
+    rmq_cluster_factory, target, capsys, words, code
+):
+    """Each of the questions to it took the whole --timeout."""
+    source = rmq_cluster_factory(brokers=2)
+    source.create_topic("src", queues=1)
+    source.send("src", [b"a", b"b"])
+    rule = source.faults.add(faults.drop_request(), broker="broker-b")
+    to = ["--to-namesrv", target.namesrv, "--timeout", "1s"]
+    assert run(["copy", "src", "dst", "-n", source.namesrv, *to, *words]) == code
+    err = capsys.readouterr().err
+    assert "warning: src@broker-b:0: no answer from " in err
+    codes = [each.command.code for each in rule.requests]
+    assert codes == [RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET]
+    assert stored(target, "dst") == {}
+
+
+def test_a_target_that_hangs_is_waited_for_once(copy, target):
+    assert copy("--execute", "--yes")[0] == 0
+    rule = target.faults.add(faults.drop_request(), broker="broker-a")
+    for words in ([], ["--execute", "--yes"]):
+        code, _, err = copy("--timeout", "1s", *words)
+        assert code == 5
+        assert "no broker answers: broker-a" in err
+    # Two commands, each with two questions about each of two queues.
+    assert len(rule.requests) == 8
+
+
+def test_a_cluster_that_was_wiped_is_refused(copy, source, rmq_cluster_factory):
+    assert copy("--execute", "--yes")[0] == 0
+    source.close()
+    again = rmq_cluster_factory(
+        namesrv_port=int(source.namesrv.rpartition(":")[2]),
+        broker_ports=[int(source.broker().address.rpartition(":")[2])],
+    )
+    again.create_topic("src", queues=2)
+    again.send("src", [b"new"] * 12)
+    for words in ([], ["--execute", "--yes"]):
+        code, found, err = copy(*words)
+        assert (code, found) == (7, None)
+        assert "has another message at offset 4 than the log has read" in err
+        assert "name another file for the log to begin anew" in err
+
+
+def test_queues_whose_copied_messages_are_deleted_are_named(copy, source):
+    assert copy("--execute", "--yes")[0] == 0
+    source.broker().trim("src", 5)
+    code, found, err = copy()
+    assert code == 0
+    assert found["unproven"] == ["src@broker-a:0", "src@broker-a:1"]
+    assert "warning: the messages by which the log could recognize these queues" in err
