@@ -28,21 +28,22 @@ from rmqcli.admin.reset.cluster_identity import (
 )
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import open_locked, state_folder, sync_folder
+from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+    from rmqcli.wire.message.record import StoredMessage
 
 _VERSION: Final = 1
 _BEGINNING: Final = b'{"version":'
 _LINE_BYTES_MAX: Final = 64 << 20
 #: A queue whose letters are further apart is not a queue of dead letters: its states
-#: would need 2 GB.
+#: would need 4 GB.
 _SPAN_MAX: Final = 200_000_000
 _BLOCK: Final = 4_096
-_NO_PLACES: Final = bytes(8 * _BLOCK)
+_ZEROS: Final = bytes(8 * _BLOCK)
 
 #: What the log says of a letter.
 NEW: Final = 0
@@ -63,13 +64,15 @@ class LetterPlace(NamedTuple):
     """A letter: its queue of `%DLQ%GROUP`, its offset, and its place in the log.
 
     `commit_log_offset` tells it from a letter of a topic that was deleted and created
-    again, whose offsets begin anew.
+    again, whose offsets begin anew, and `store_timestamp_ms` from one of a cluster that
+    was wiped, whose commit log begins anew. That is None in older logs.
     """
 
     broker_name: str
     queue_id: int
     queue_offset: int
     commit_log_offset: int
+    store_timestamp_ms: int | None = None
 
     def __str__(self) -> str:
         return f"{self.broker_name}:{self.queue_id}:{self.queue_offset}"
@@ -97,17 +100,21 @@ class LetterResult(NamedTuple):
 
 
 class _Block:
-    """The states of _BLOCK neighbours, and their commit log offsets."""
+    """The states of _BLOCK neighbours, their commit log offsets and store times.
 
-    __slots__ = ("places", "states")
+    A store time is 0 where it is not known.
+    """
+
+    __slots__ = ("places", "states", "times")
 
     def __init__(self) -> None:
         self.states = bytearray(_BLOCK)
-        self.places = array("q", _NO_PLACES)
+        self.places = array("q", _ZEROS)
+        self.times = array("q", _ZEROS)
 
 
 class LetterStates:
-    """What a log says of each letter; nine bytes for each offset.
+    """What a log says of each letter; seventeen bytes for each offset.
 
     They are in blocks of one size, because an array that grows is copied.
     """
@@ -143,7 +150,12 @@ class LetterStates:
             block = blocks.get(number)
             if block is None or block.places[at] != letter.commit_log_offset:
                 return NEW
-            return block.states[at]
+            time_ms = block.times[at]
+            is_same = not time_ms or (
+                not isinstance(letter, DecodeFailure)
+                and time_ms == letter.store_timestamp_ms
+            )
+            return block.states[at] if is_same else NEW
 
         return state_of
 
@@ -167,6 +179,7 @@ class LetterStates:
                 if block is None:
                     block = blocks[number] = _Block()
                 block.states[at], block.places[at] = state, place.commit_log_offset
+                block.times[at] = _time(place.store_timestamp_ms)
             if bounds is not None:
                 self._bounds[key] = bounds
 
@@ -317,17 +330,18 @@ def _take(states: LetterStates, entry: dict[str, Any]) -> int:
         states.chosen_by = entry["chosen_by"]
         if not isinstance(states.chosen_by, str | None):
             raise TypeError(f"{states.chosen_by!r:.40} is not an expression")
-    states.set_all(map(_place, entry.get("intent", ())), DOUBTFUL)
+    states.set_all([_place(row, row[4:5]) for row in entry.get("intent", ())], DOUBTFUL)
     for row in entry.get("outcome", ()):
         status = str(row[4])
         state = SENT if status in _STORED else DOUBTFUL if status == UNKNOWN else NEW
-        states.set(_place(row), state)
+        states.set(_place(row, row[11:12]), state)
     return int(entry["batch"])
 
 
-def _place(row: Sequence[object]) -> LetterPlace:
+def _place(row: Sequence[object], time_ms: Sequence[object]) -> LetterPlace:
+    """Read the letter of a row; `time_ms` has its store time, or nothing."""
     broker_name, queue_id, queue_offset, commit_log_offset = row[:4]
-    numbers = (queue_id, queue_offset, commit_log_offset)
+    numbers = (queue_id, queue_offset, commit_log_offset, *time_ms)
     if not all(isinstance(each, int) and 0 <= each < 2**63 for each in numbers):
         raise TypeError(f"{row!r} is not a letter")
     return LetterPlace(str(broker_name), *numbers)  # type: ignore[arg-type]  # checked
@@ -364,7 +378,10 @@ class RedriveLog:
         """Note the letters of the next batch, on the disk, before they are sent."""
         self._batch += 1
         rows = ",".join(
-            [f"[{_quoted(b)},{q},{offset},{place}]" for b, q, offset, place in places]
+            [
+                f"[{_quoted(b)},{q},{offset},{place},{_time(time_ms)}]"
+                for b, q, offset, place, time_ms in places
+            ]
         )
         self._unwritten += self._rows("intent", rows, at_ms)
         self.flush()
@@ -380,12 +397,12 @@ class RedriveLog:
         places: dict[int, list[LetterPlace]] = {}
         for result in results:
             place, status, topic, msg_id, broker_name, queue_id, at, error = result
-            b, q, offset, log_offset = place
+            b, q, offset, log_offset, time_ms = place
             texts = f"{_quoted(status)},{_quoted(topic)},{_to_json(msg_id)}"
             where = f"{_quoted(broker_name)},{_number(queue_id)},{_number(at)}"
             rows.append(
                 f"[{_quoted(b)},{q},{offset},{log_offset},{texts},{where},"
-                f"{_quoted(error)}]"
+                f"{_quoted(error)},{_time(time_ms)}]"
             )
             is_open = status == UNKNOWN
             state = SENT if status in _STORED else DOUBTFUL if is_open else NEW
@@ -424,6 +441,11 @@ _to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).en
 @lru_cache(maxsize=1_024)
 def _quoted(text: str | None) -> str:
     return _to_json(text)
+
+
+def _time(time_ms: int | None) -> int:
+    """Return a store time; 0 for none, and for one that cannot be true."""
+    return max(0, time_ms or 0)
 
 
 def _number(number: int | None) -> str:

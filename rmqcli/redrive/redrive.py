@@ -570,7 +570,11 @@ class RedriveRun:
                     continue
                 body, properties = copy
                 place = LetterPlace(
-                    broker_name, queue_id, offset, letter.commit_log_offset
+                    broker_name,
+                    queue_id,
+                    offset,
+                    letter.commit_log_offset,
+                    letter.store_timestamp_ms,
                 )
                 batch.append(Letter(place, chosen.topic, body, properties, letter.flag))
                 size_bytes += len(body)

@@ -19,6 +19,7 @@ from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of
 from tests.copy.copying import stored
 from tests.kit.waiting import wait_until
+from tests.kit.wiped import wiped
 
 
 @pytest.fixture(autouse=True)
@@ -262,11 +263,7 @@ def test_a_target_that_hangs_is_waited_for_once(copy, target):
 
 def test_a_cluster_that_was_wiped_is_refused(copy, source, rmq_cluster_factory):
     assert copy("--execute", "--yes")[0] == 0
-    source.close()
-    again = rmq_cluster_factory(
-        namesrv_port=int(source.namesrv.rpartition(":")[2]),
-        broker_ports=[int(source.broker().address.rpartition(":")[2])],
-    )
+    again = wiped(source, rmq_cluster_factory)
     again.create_topic("src", queues=2)
     again.send("src", [b"new"] * 12)
     for words in ([], ["--execute", "--yes"]):

@@ -13,6 +13,7 @@ from rmqcli.errors import RefusedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.copy.copying import copied, prepared, stored
+from tests.kit.wiped import wiped
 
 #: 10 messages go to 2 queues.
 FIRST = [b"first-%02d" % number for number in range(10)]
@@ -25,22 +26,17 @@ def log(tmp_path):
 
 @pytest.fixture
 def start(rmq_cluster_factory):
-    """`start(topic)` starts a cluster; `start(topic, like)` in the place of another."""
+    """`start(topic)` starts a cluster; `start(topic, old)` in the place of another."""
 
-    def call(topic, like=None, **options):
-        if like is not None:
-            like.close()
-            options["namesrv_port"] = _port(like.namesrv)
-            options["broker_ports"] = [_port(like.broker().address)]
-        cluster = rmq_cluster_factory(**options)
+    def call(topic, old=None):
+        if old is None:
+            cluster = rmq_cluster_factory()
+        else:
+            cluster = wiped(old, rmq_cluster_factory)
         cluster.create_topic(topic, queues=2)
         return cluster
 
     return call
-
-
-def _port(address):
-    return int(address.rpartition(":")[2])
 
 
 @pytest.mark.parametrize(

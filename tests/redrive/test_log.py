@@ -25,9 +25,9 @@ from rmqcli.redrive.log import (
 CLUSTER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.1:10911",)})
 OTHER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.2:10911",)})
 
-A0 = LetterPlace("broker-a", 0, 7, 4_096)
-A1 = LetterPlace("broker-a", 0, 9, 8_192)
-B0 = LetterPlace("broker-b", 3, 0, 12)
+A0 = LetterPlace("broker-a", 0, 7, 4_096, 101)
+A1 = LetterPlace("broker-a", 0, 9, 8_192, 102)
+B0 = LetterPlace("broker-b", 3, 0, 12, 103)
 
 HEAD = (
     '{"version":1,"group":"billing","cluster":{"names":["DefaultCluster"],'
@@ -35,12 +35,12 @@ HEAD = (
 )
 #: Two batches: one whose outcomes are known, and one that a kill has interrupted.
 WRITTEN = (
-    HEAD
-    + '{"batch":1,"at_ms":6,"intent":[["broker-a",0,7,4096],["broker-b",3,0,12]]}\n'
+    HEAD + '{"batch":1,"at_ms":6,"intent":'
+    '[["broker-a",0,7,4096,101],["broker-b",3,0,12,103]]}\n'
     '{"batch":1,"at_ms":8,"outcome":['
-    '["broker-a",0,7,4096,"SEND_OK","orders","AB01","broker-a",2,31,null],'
-    '["broker-b",3,0,12,"UNKNOWN","orders",null,null,null,null,"no answer"]]}\n'
-    '{"batch":2,"at_ms":9,"intent":[["broker-a",0,9,8192]]}\n'
+    '["broker-a",0,7,4096,"SEND_OK","orders","AB01","broker-a",2,31,null,101],'
+    '["broker-b",3,0,12,"UNKNOWN","orders",null,null,null,null,"no answer",103]]}\n'
+    '{"batch":2,"at_ms":9,"intent":[["broker-a",0,9,8192,102]]}\n'
 )
 
 
@@ -99,7 +99,7 @@ def test_a_log_is_continued_with_the_next_batch(path):
     log.intend([A1], at_ms=11)
     log.close()
     assert path.read_text() == (
-        WRITTEN + '{"batch":3,"at_ms":11,"intent":[["broker-a",0,9,8192]]}\n'
+        WRITTEN + '{"batch":3,"at_ms":11,"intent":[["broker-a",0,9,8192,102]]}\n'
     )
 
 
@@ -115,9 +115,9 @@ def test_the_expression_by_which_letters_are_chosen_is_noted_when_it_changes(pat
     log.choose_by(None, at_ms=10)
     log.close()
     assert path.read_text() == (
-        HEAD + '{"batch":1,"at_ms":6,"intent":[["broker-a",0,7,4096]]}\n'
+        HEAD + '{"batch":1,"at_ms":6,"intent":[["broker-a",0,7,4096,101]]}\n'
         '{"batch":1,"at_ms":7,"outcome":['
-        '["broker-a",0,7,4096,"SEND_OK","orders","AB01","b",0,1,null]]}\n'
+        '["broker-a",0,7,4096,"SEND_OK","orders","AB01","b",0,1,null,101]]}\n'
         '{"batch":1,"at_ms":8,"chosen_by":"body = \'a\'"}\n'
         '{"batch":1,"at_ms":10,"chosen_by":null}\n'
     )
@@ -213,6 +213,27 @@ def test_a_letter_of_a_topic_that_was_created_again_is_new(path):
     write(path, WRITTEN)
     states, _, _ = read_log(path, "billing", CLUSTER)
     assert states.get(A0._replace(commit_log_offset=4_097)) == NEW
+
+
+def test_a_letter_of_a_cluster_that_was_wiped_is_new(path):
+    """Messages of the same sizes have the same places in the new commit log."""
+    write(path, WRITTEN)
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    later = [each._replace(store_timestamp_ms=999) for each in (A0, A1, B0)]
+    assert [states.get(each) for each in later] == [NEW, NEW, NEW]
+    assert [states.get(each) for each in (A0, A1, B0)] == [SENT, DOUBTFUL, DOUBTFUL]
+
+
+def test_a_log_without_store_times_is_read(path):
+    """As an earlier version wrote it."""
+    write(
+        path,
+        HEAD + '{"batch":1,"at_ms":6,"intent":[["broker-a",0,9,8192]]}\n'
+        '{"batch":1,"at_ms":8,"outcome":['
+        '["broker-a",0,7,4096,"SEND_OK","orders","AB01","broker-a",2,31,null]]}\n',
+    )
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert [states.get(each) for each in (A0, A1)] == [SENT, DOUBTFUL]
 
 
 def test_a_line_that_a_kill_has_cut_is_removed(path):
@@ -329,21 +350,22 @@ def test_the_log_of_a_group_is_in_the_folder_of_the_users_state():
         st.tuples(
             st.integers(100, 140),
             st.sampled_from([1, 2]),
+            st.sampled_from([3, 4]),
             st.sampled_from([SENT, DOUBTFUL, NEW]),
         )
     )
 )
 def test_the_last_state_of_each_letter_counts_in_any_order_of_the_letters(noted):
     states = LetterStates()
-    expected: dict[int, tuple[int, int]] = {}
-    for offset, commit_log_offset, state in noted:
-        states.set(LetterPlace("broker-a", 0, offset, commit_log_offset), state)
-        expected[offset] = commit_log_offset, state
+    expected: dict[int, tuple[int, int, int]] = {}
+    for offset, place, time_ms, state in noted:
+        states.set(LetterPlace("broker-a", 0, offset, place, time_ms), state)
+        expected[offset] = place, time_ms, state
     for offset in range(99, 142):
-        for place in (1, 2):
-            known, state = expected.get(offset, (0, NEW))
-            found = states.get(LetterPlace("broker-a", 0, offset, place))
-            assert found == (state if known == place else NEW)
+        known = expected.get(offset, (0, 0, NEW))
+        for which in ((1, 3), (1, 4), (2, 3), (2, 4)):
+            found = states.get(LetterPlace("broker-a", 0, offset, *which))
+            assert found == (known[2] if known[:2] == which else NEW)
 
 
 def test_letters_that_are_too_far_apart_are_of_no_queue(monkeypatch):

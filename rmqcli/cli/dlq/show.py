@@ -230,6 +230,7 @@ def _rows(
                     queue.queue_id,
                     letter.queue_offset,
                     letter.commit_log_offset,
+                    letter.store_timestamp_ms,
                 )
                 row |= {
                     "origin_topic": facts.origin_topic,

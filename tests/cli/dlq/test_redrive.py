@@ -12,6 +12,7 @@ from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill, make_letters
+from tests.kit.wiped import wiped
 
 DO = ("--execute", "--yes")
 
@@ -436,3 +437,24 @@ def test_letters_whose_origin_is_not_recorded_stay(cluster, capsys):
     assert [each["reason"] for each in plan["skipped"]] == [
         "its origin is not recorded in it"
     ]
+
+
+def test_letters_of_a_cluster_that_was_wiped_are_not_called_sent(
+    rmq_cluster_factory, capsys
+):
+    """Letters of the same sizes have the same offsets, and places in the log."""
+
+    def filled(cluster):
+        cluster.create_topic("orders")
+        cluster.create_group("billing")
+        make_letters(cluster, "billing", "orders", "abc")
+        return cluster
+
+    cluster = filled(rmq_cluster_factory(queues=1))
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 3), err
+    cluster = filled(wiped(cluster, rmq_cluster_factory, queues=1))
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 3), err
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
+    assert (code, done["sent"]) == (0, 0), err
