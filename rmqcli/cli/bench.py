@@ -24,6 +24,8 @@ from rmqcli.errors import PartialError, RmqError, TextError, UsageError
 from rmqcli.units import format_duration, format_size, parse_size_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.benchmark.result import BenchResult
     from rmqcli.benchmark.runs import Bench
     from rmqcli.config import ClientConfig
@@ -324,8 +326,8 @@ def produce(common: Common, options: BenchProduceOptions) -> int | None:
         acks=options.acks,
     )
     config = common.client_config()
-    _check_topic(config, options.topic, create=options.create)
-    return _run(common, ProduceBench(config, load))
+    departed = _check_topic(config, options.topic, create=options.create)
+    return _run(common, ProduceBench(config, load), departed)
 
 
 @command_options(BenchConsumeOptions, fields=COLUMNS, is_load=True)
@@ -350,8 +352,8 @@ def consume(common: Common, options: BenchConsumeOptions) -> int | None:
         orderly=options.orderly,
     )
     config = common.client_config()
-    _check_topic(config, options.topic, create=False)
-    return _run(common, ConsumeBench(config, load))
+    departed = _check_topic(config, options.topic, create=False)
+    return _run(common, ConsumeBench(config, load), departed)
 
 
 @command_options(BenchLatencyOptions, fields=COLUMNS, is_load=True)
@@ -373,12 +375,18 @@ def latency(common: Common, options: BenchLatencyOptions) -> int | None:
         group=options.group,
     )
     config = common.client_config()
-    _check_topic(config, options.topic, create=options.create)
-    return _run(common, LatencyBench(config, load))
+    departed = _check_topic(config, options.topic, create=options.create)
+    return _run(common, LatencyBench(config, load), departed)
 
 
-def _check_topic(config: ClientConfig, topic: str, *, create: bool) -> None:
-    """Raise NotFoundError unless the topic exists; create it if that is wanted."""
+def _check_topic(
+    config: ClientConfig, topic: str, *, create: bool
+) -> dict[str, RmqError]:
+    """Raise NotFoundError unless the topic exists; create it if that is wanted.
+
+    Returns the brokers that have left its route: what they would do is not measured.
+    """
+    from rmqcli.admin.lag.memory import departed_errors_of
     from rmqcli.admin.topics import TopicChange, choose_masters, create_topic
     from rmqcli.api.client import Client
     from rmqcli.errors import NotFoundError
@@ -398,9 +406,11 @@ def _check_topic(config: ClientConfig, topic: str, *, create: bool) -> None:
                 if result.error is not None:
                     raise result.error from None
             client.route(topic, refresh=True)
+        return departed_errors_of(client, [topic])
 
 
-def _run(common: Common, bench: Bench) -> int | None:
+def _run(common: Common, bench: Bench, departed: Mapping[str, RmqError]) -> int | None:
+    from rmqcli.cli.by_broker import raise_if_silent
     from rmqcli.cli.ui.progress import Progress
 
     load = bench.load
@@ -420,6 +430,7 @@ def _run(common: Common, bench: Bench) -> int | None:
         raise PartialError(", ".join(part for part in (what, lost) if part))
     if not found.messages:
         raise RmqError("nothing was measured: no message ended in the time")
+    raise_if_silent(departed)
     return None
 
 

@@ -63,6 +63,8 @@ def rmq(cluster, capsys):
         ("delayed orders", "orders: at least 0 delayed messages"),
         ("transactions orders", ""),
         ("producers orders", ""),
+        ("bench produce orders --count 5", "ended by count"),
+        ("bench consume orders -g bench --count 1", "ended by count"),
     ],
 )
 def test_it_is_named_and_the_rest_is_called_partial(rmq, words, shown):
