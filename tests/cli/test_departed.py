@@ -64,7 +64,6 @@ def rmq(cluster, capsys):
         ("transactions orders", ""),
         ("producers orders", ""),
         ("bench produce orders --count 5", "ended by count"),
-        ("bench consume orders -g bench --count 1", "ended by count"),
     ],
 )
 def test_it_is_named_and_the_rest_is_called_partial(rmq, words, shown):
