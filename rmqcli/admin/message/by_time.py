@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.message.records import decode_found, has_key
+from rmqcli.admin.message.records import decode_found, has_key, waits_for
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
-from rmqcli.errors import RmqError
+from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.units import HOUR_MS, MINUTE_MS, SECOND_MS, counted, format_rfc3339
 from rmqcli.wire.ids import made_at_ms
@@ -56,14 +56,29 @@ class TimeSearch:
     `times` are the store times (half-open, epoch ms) of which every message was read,
     `count` how many these were. `errors` has the brokers of which some were not, by
     name. With `is_cut`, more messages than READ_MAX lie within reach of the time, and
-    not all were read.
+    not all were read. `unread` counts those within reach that were not read because one
+    was found closer to the time: the message may have been stored again, such as by a
+    redrive.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
     times: list[tuple[int, int]] = field(default_factory=list)
     count: int = 0
     is_cut: bool = False
+    unread: int = 0
     errors: dict[str, RmqError] = field(default_factory=dict)
+
+    def add(self, other: TimeSearch) -> None:
+        """Add a search of other topics, for the same id."""
+        if other.is_cut:  # of these times, not all topics were read
+            self.times = other.times
+        elif not self.is_cut:
+            self.times = _joined([*self.times, *other.times])
+        self.messages += other.messages
+        self.count += other.count
+        self.is_cut |= other.is_cut
+        self.unread += other.unread
+        self.errors |= other.errors
 
     def __str__(self) -> str:
         """What was read, as a part of a sentence."""
@@ -76,6 +91,11 @@ class TimeSearch:
         )
         if self.is_cut:
             text += f"; no more than {READ_MAX:,} messages are read"
+        if self.unread:
+            text += (
+                f"; {counted(self.unread, 'message')} stored further from its time"
+                f" {'was' if self.unread == 1 else 'were'} not read"
+            )
         return text
 
 
@@ -94,20 +114,27 @@ def search_by_time(
     topic: str,
     texts: Collection[str],
     brokers: Collection[str],
+    *,
+    waiting_in: Collection[str] = (),
     on_search: Callable[[str], None] = lambda _: None,
 ) -> TimeSearch:
     """Find the messages of `topic` on `brokers` with an id.
 
-    `texts` are its spellings; the first may be a key, too. Ends after the first part of
-    the time in which there is one. `on_search` is called before each part with a text
-    that says what is read. Raises NotFoundError without the topic.
+    `texts` are its spellings; the first may be a key, too. With `waiting_in`, topics of
+    brokers, those are read instead, for messages that wait there for `topic`. Ends
+    after the first part of the time in which there is one; what is left unread is in
+    the result. `on_search` is called before each part with a text that says what is
+    read. Raises NotFoundError without the topic.
     """
-    queues = [
-        each
-        for each in client.route(topic).read_queues()
-        if each.broker_name in brokers
-    ]
-    search = _Search(client, topic, tuple(texts), set(queues), on_search)
+    queues: list[MessageQueue] = []
+    for route in client.routes(waiting_in or [topic]).values():
+        if isinstance(route, NotFoundError) and waiting_in:
+            continue  # nothing has waited there yet
+        if isinstance(route, RmqError):
+            raise route
+        queues += route.read_queues()
+    chosen = {each for each in queues if each.broker_name in brokers}
+    search = _Search(client, topic, tuple(texts), chosen, on_search)
     for moment_ms in _moments(client, next(iter(texts))):
         if search.reach(moment_ms):
             break
@@ -180,6 +207,7 @@ class _Search:
                 (_REACH_MS, (own_ms,)),
             ):
                 if self._try_reading(_around(moment_ms, half_ms, zones_ms)):
+                    self.found.unread = self._count(ends)
                     return True
         if self._try_reading(whole):
             return True
@@ -202,6 +230,9 @@ class _Search:
             else:
                 found[queue] = each
         return found
+
+    def _names(self) -> str:
+        return " and ".join(sorted({each.topic for each in self._queues}))
 
     def _drop(self, queue: MessageQueue, error: RmqError) -> None:
         self.found.errors.setdefault(queue.broker_name, error)
@@ -246,7 +277,7 @@ class _Search:
         if count and read:
             first, last = _times_text((read[0][0], read[-1][1])).split(" and ")
             self._on_search(
-                f"reading {counted(count, 'message')} of {self._topic} stored {first}"
+                f"reading {counted(count, 'message')} of {self._names()} stored {first}"
                 f" and {last}"
             )
         self._read_spans(unread)
@@ -283,5 +314,9 @@ class _Search:
         self.found.messages += [
             each
             for each in decode_found(body, broker_name)
-            if has_key(each, self._texts[0]) or each.msg_id in self._texts
+            if (has_key(each, self._texts[0]) or each.msg_id in self._texts)
+            and (
+                each.message_queue.topic == self._topic
+                or waits_for(each, [self._topic])
+            )
         ]

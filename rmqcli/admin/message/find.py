@@ -24,9 +24,15 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import TIMER_TOPIC
 from rmqcli.admin.lag.memory import departed_brokers, departed_brokers_of
-from rmqcli.admin.message.records import count_records, decode_found, has_key
+from rmqcli.admin.message.records import (
+    count_records,
+    decode_found,
+    has_key,
+    waits_for,
+)
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.topics import list_topics, topic_configs
+from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
@@ -73,6 +79,7 @@ PENDING_TOPICS: Final = (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
+_LACKING: Final = "{} cannot look it up: the index is off, late, or of another kind"
 #: Hex digits of the ids of clients: 32 and 56 over remoting, 34 over gRPC.
 _ID_LENGTHS = (32, 34, 56)
 #: An entry's time is rounded down to a whole second since its file began.
@@ -126,6 +133,23 @@ class FoundMessages:
         """Whether every broker was searched to the end."""
         return not (self.errors or self.without_index or self.more_on)
 
+    @property
+    def unsearched(self) -> str | None:
+        """Say what was not searched although its brokers answered; None if nothing.
+
+        Beside the messages that were found there may be others. An id is searched to
+        the end, too, where all messages within reach of its time were read.
+        """
+        if self.more_on:
+            return f"{', '.join(self.more_on)} did not tell all messages"
+        if not self.without_index:
+            return None
+        if self.by_time is None:
+            return _LACKING.format(", ".join(self.without_index))
+        if self.by_time.is_cut or self.by_time.unread:
+            return f"by its time, this was read: {self.by_time}"
+        return None
+
 
 def missing_message(found: FoundMessages, ref: str) -> RmqError:
     """Return the error for a message that was not found: what was not searched, too."""
@@ -134,10 +158,7 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
         error = next(iter(found.errors.values()))
         parts.append(f"{', '.join(found.errors)} did not answer: {error.message}")
     if found.without_index:
-        parts.append(
-            f"{', '.join(found.without_index)} cannot look it up: the index is off,"
-            " late, or of another kind"
-        )
+        parts.append(_LACKING.format(", ".join(found.without_index)))
     if found.by_time is not None:
         parts.append(f"it is not in what was read by its time: {found.by_time}")
     if parts:
@@ -176,10 +197,11 @@ def find_messages(
 
     `ref` is TOPIC@BROKER:QUEUE:OFFSET, the id of a message (its UNIQ_KEY), an offset
     id, or, with `topic`, a key. Several messages may have the same id, for instance
-    after a producer sent a message again. With `pending`, a message that is not found
-    is also looked for among those that no consumer gets yet: half and delayed ones,
-    which lie in topics of the broker's own. With `topic`, an id that an index does not
-    know is looked for by its time; `on_search` is called with what is read for that.
+    after a producer sent a message again. With `pending`, a key, and an id that is not
+    found, is also looked for among the messages that no consumer gets yet: half and
+    delayed ones, which lie in topics of the broker's own. With `topic`, an id that an
+    index does not know is looked for by its time; `on_search` is called with what is
+    read for that.
     Raises UsageError for a key without `topic`, and NotFoundError when there is no such
     topic or broker.
     """
@@ -208,10 +230,10 @@ def find_messages(
         found.errors |= by_index.errors
         found.without_index = by_index.without_index
         found.more_on += by_index.more_on
-    if pending and not found.messages:
+    if pending and not (found.messages and is_id(ref)):
         _add_pending(client, topics, ref, found)
     if topic is not None and is_id(ref) and not found.messages:
-        _add_by_time(client, topic, texts, found, on_search)
+        _add_by_time(client, topic, texts, found, on_search, pending=pending)
     if is_id(ref) and not found.messages:
         note_departed(client, found)
     return found
@@ -228,6 +250,8 @@ def _add_by_time(
     texts: list[str],
     found: FoundMessages,
     on_search: Callable[[str], None],
+    *,
+    pending: bool,
 ) -> None:
     """Add what is found by the time in an id on brokers whose index does not know it.
 
@@ -262,8 +286,21 @@ def _add_by_time(
     unsure = set(found.without_index) - found.errors.keys()
     if unsure:
         with client.reading():
-            found.by_time = search_by_time(client, topic, texts, unsure, on_search)
-        found.messages = found.by_time.messages
+            read = search_by_time(client, topic, texts, unsure, on_search=on_search)
+            if pending and not read.messages:
+                read.add(
+                    search_by_time(
+                        client,
+                        topic,
+                        texts,
+                        unsure,
+                        waiting_in=PENDING_TOPICS,
+                        on_search=on_search,
+                    )
+                )
+                read.messages = _last_of_each(read.messages)
+        found.by_time = read
+        found.messages = read.messages
         found.errors |= found.by_time.errors
 
 
@@ -288,42 +325,55 @@ def _messages_near(
 
 
 def _add_pending(
-    client: Client, topics: Iterable[str], ref: str, found: FoundMessages
+    client: Client, topics: Collection[str], ref: str, found: FoundMessages
 ) -> None:
     """Add the half and the delayed messages of the topics with this id or key.
 
-    Of several records of one message the last is added: a broker writes a half message
-    again when it checks it, and one that is due late. A recall is not a message.
+    What became of them is in their own topic: those that were found there do not count.
     """
-    wanted = frozenset(topics)
     addresses = reader_addresses(client.cluster_info().brokers.values())
     end_ms = client.clock.epoch_ms() + DAY_MS
-    last: dict[object, PulledMessage] = {}
+    waiting: list[PulledMessage] = []
     for text in _spellings(ref):
-        places = [
-            (own, name, address)
+        searches = [
+            _Search(own, name, address, text, FOUND_MAX)
             for name, address in addresses.items()
             for own in PENDING_TOPICS
         ]
-        searches = [
-            _Search(*place, text, FOUND_MAX).search(0, end_ms) for place in places
-        ]
-        for (_, name, _), outcome in zip(
-            places, run_tasks(client, searches), strict=True
-        ):
+        outcomes = run_tasks(client, [each.run(0, end_ms) for each in searches])
+        for search, outcome in zip(searches, outcomes, strict=True):
+            name = search.broker_name
             if isinstance(outcome, RmqError):
                 found.errors[name] = outcome
                 continue
-            for message in outcome.messages:
-                properties = message.properties
-                if (
-                    properties.get("REAL_TOPIC") in wanted
-                    and "TIMER_DEL_UNIQKEY" not in properties
-                    and text in (ref, message.msg_id)
-                ):
-                    place = (message.message_queue, message.queue_offset)
-                    last[message.msg_id or place] = message
-    found.messages += sorted(last.values(), key=lambda e: e.store_timestamp_ms)
+            if outcome.has_more and name not in found.more_on:
+                found.more_on.append(name)
+            if outcome.is_without_index and name not in found.without_index:
+                found.without_index.append(name)
+            waiting += [
+                each
+                for each in outcome.messages
+                if waits_for(each, topics) and text in (ref, each.msg_id)
+            ]
+    known = {(each.broker_name, each.msg_id) for each in found.messages if each.msg_id}
+    found.messages += [
+        each
+        for each in _last_of_each(waiting)
+        if (each.broker_name, each.msg_id) not in known
+    ]
+    found.messages.sort(key=lambda each: each.store_timestamp_ms)
+
+
+def _last_of_each(waiting: Iterable[PulledMessage]) -> list[PulledMessage]:
+    """Return the last record of each message that waits.
+
+    A broker writes a half message again when it checks it, and one that is due late.
+    """
+    last: dict[object, PulledMessage] = {}
+    for each in sorted(waiting, key=lambda e: e.store_timestamp_ms):
+        place = (each.message_queue, each.queue_offset)
+        last[(each.broker_name, each.msg_id) if each.msg_id else place] = each
+    return list(last.values())
 
 
 def is_id(text: str) -> bool:
@@ -586,7 +636,13 @@ class _Search:
 
         It is looked up between the same times, as far as they allow it.
         """
-        stats = yield Request(self.address, get_topic_stats_info(self.topic))
+        try:
+            stats = yield Request(self.address, get_topic_stats_info(self.topic))
+        except NotFoundError:
+            if self.topic not in PENDING_TOPICS:
+                raise
+            # Nothing has waited there yet, or it is 4.6.0, which does not tell.
+            return (yield from self._has_index_off())
         newest = max(
             (
                 (offsets.last_update_timestamp, queue, offsets.max_offset - 1)
@@ -599,6 +655,13 @@ class _Search:
             return False
         _, queue, queue_offset = newest
         return (yield from self.lacks(queue, queue_offset, begin_ms, end_ms))
+
+    def _has_index_off(self) -> Task[bool]:
+        try:
+            settings = yield Request(self.address, get_broker_config())
+        except BrokerError:
+            return False  # it does not show its settings
+        return bool(settings.get("messageIndexEnable") == "false")
 
     def lacks(
         self, queue: MessageQueue, queue_offset: int, begin_ms: int, end_ms: int

@@ -77,6 +77,8 @@ class _Copies:
     """All records with the message's id on its broker, by their topics."""
 
     by_topic: dict[str, list[PulledMessage]] = field(default_factory=dict)
+    #: why there may be more, or None
+    no_more: str | None = None
 
     def of(self, topic: str) -> list[PulledMessage]:
         return self.by_topic.get(topic, [])
@@ -105,8 +107,10 @@ def judge_pending(
 def _copies(
     client: Client, address: str, message: PulledMessage, topics: Iterable[str]
 ) -> _Copies:
+    """Look up the records with the message's id in these topics, and in its own one."""
     found = _Copies()
     if not message.msg_id:
+        found.no_more = "it has no unique id, by which its copies are found"
         return found
     call = {
         topic: query_message(
@@ -116,7 +120,7 @@ def _copies(
             end_ms=client.clock.epoch_ms() + DAY_MS,
             max_num=QUERY_MESSAGE_MAX,
         )
-        for topic in topics
+        for topic in {message.message_queue.topic, *topics}
     }
     answers = ask_many(client, {topic: (address, each) for topic, each in call.items()})
     for topic, answer in answers.items():
@@ -127,6 +131,11 @@ def _copies(
             for each in decode_found(answer, message.broker_name)
             if each.msg_id == message.msg_id and each.message_queue.topic == topic
         ]
+    own = found.of(message.message_queue.topic)
+    if message.offset_msg_id not in {each.offset_msg_id for each in own}:
+        found.no_more = (
+            "the index does not find the message itself, so not its copies either"
+        )
     return found
 
 
@@ -158,7 +167,7 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
     except RmqError as error:
         ended, why, end_error = {}, None, error
     topic = message.properties[REAL_TOPIC]
-    copies = _copies(client, address, message, (topic, HALF_TOPIC, _GIVEN_UP_TOPIC))
+    copies = _copies(client, address, message, (topic, _GIVEN_UP_TOPIC))
     delivered = _delivered(copies, message)
     if delivered is not None:
         return delivered
@@ -177,10 +186,10 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
             offsets.add(prepared)
     at_ms = next((ended[each] for each in offsets if each in ended), None)
     since = format_rfc3339(min(each.store_timestamp_ms for each in halves))
-    if at_ms is not None and not message.msg_id:
+    if at_ms is not None and copies.no_more is not None:
         return PendingOutcome(
             evidence=f"its transaction ended at {format_rfc3339(at_ms)}",
-            reason="it has no unique id, by which a committed copy is found",
+            reason=copies.no_more,
         )
     if at_ms is not None:
         return PendingOutcome(
@@ -189,8 +198,10 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
             f" in {topic}",
         )
     evidence = f"a half message is there since {since}"
-    if end_error is not None or why is not None:
-        reason = why if end_error is None else end_error.message
+    reason = why if end_error is None else end_error.message
+    if reason is None:  # what the broker gave up leaves only a copy
+        reason = copies.no_more
+    if reason is not None:
         return PendingOutcome(
             evidence=evidence,
             reason=f"whether its transaction has ended is not known: {reason}",
@@ -240,7 +251,7 @@ def _ends(
 def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
     runtime = client.invoke(address, get_broker_runtime_info())
     topic = message.properties[REAL_TOPIC]
-    copies = _copies(client, address, message, (topic, TIMER_TOPIC))
+    copies = _copies(client, address, message, (topic,))
     records = [message, *copies.of(TIMER_TOPIC)]
     waiting = [each for each in records if _DELETED not in each.properties]
     # One that is due later than the wheel reaches is written again.
@@ -257,6 +268,12 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
             return PendingOutcome(
                 verdict=MessageVerdict.RECALLED, evidence=f"it was recalled at {at}"
             )
+    if copies.no_more is not None:
+        return PendingOutcome(
+            evidence=f"it is due at {format_rfc3339(due_ms)}",
+            reason=f"whether it was recalled is not known: {copies.no_more}",
+            next_at_ms=due_ms,
+        )
     return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
 
 

@@ -10,6 +10,8 @@ from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rmqcli.engine.message import PulledMessage
 
 
@@ -19,6 +21,17 @@ def has_key(message: StoredMessage, key: str) -> bool:
     A key with spaces is found where its words are adjacent.
     """
     return message.msg_id == key or f" {key} " in f" {message.keys or ''} "
+
+
+def waits_for(record: StoredMessage, topics: Collection[str]) -> bool:
+    """Whether a record in a topic of brokers is a message that waits for `topics`.
+
+    A recall is a record there, too, but not a message.
+    """
+    properties = record.properties
+    return (
+        properties.get("REAL_TOPIC") in topics and "TIMER_DEL_UNIQKEY" not in properties
+    )
 
 
 def count_records(body: bytes) -> int:

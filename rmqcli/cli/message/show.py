@@ -167,6 +167,11 @@ def show(common: Common, options: MessageShowOptions) -> None:
             f" {len(messages)} are shown",
             hint="list them with: rmq message find TOPIC --key KEY",
         )
+    if found.unsearched is not None:
+        raise PartialError(
+            f"other messages may have {options.ref}: {found.unsearched}",
+            hint="to search all of a topic: rmq message find TOPIC --key KEY --scan",
+        )
 
 
 def known_backups() -> list[Any]:

@@ -192,6 +192,27 @@ def test_what_was_read_is_said_and_no_more(cluster):
     )
 
 
+def test_a_second_message_with_the_id_is_found_or_said_to_be_unread(
+    cluster, monkeypatch
+):
+    """As after a redrive; too many messages are read only up to the first one."""
+    msg_id = id_of(NOON)
+    fill(cluster, msg_id)
+    store(cluster, b"again", msg_id)
+    without_index(cluster, "broker-b")
+    found, _ = find(cluster, msg_id)
+    assert [each.body for each in found.messages] == [b"wanted", b"again"]
+    assert (found.by_time.unread, found.unsearched) == (0, None)
+    monkeypatch.setattr(by_time, "_AT_ONCE_MAX", 0)
+    found, _ = find(cluster, msg_id)
+    assert [each.body for each in found.messages] == [b"wanted"]
+    assert found.by_time.count == 1
+    assert found.unsearched.startswith("by its time, this was read: 1 message stored")
+    assert found.unsearched.endswith(
+        "; 3 messages stored further from its time were not read"
+    )
+
+
 def test_a_message_beyond_reach_of_the_time_in_its_id_is_not_said_to_be_missing(
     cluster,
 ):

@@ -7,7 +7,12 @@ from shutil import rmtree
 
 import pytest
 
-from rmqcli import ClientConfig, Producer, ProducerMessage
+from rmqcli import (
+    ClientConfig,
+    LocalTransactionState,
+    Producer,
+    ProducerMessage,
+)
 from rmqcli.cli.main import run
 from tests.conftest import start_cluster
 from tests.kit.java_program import java_producer
@@ -18,6 +23,11 @@ pytestmark = [
     pytest.mark.real_only,
     pytest.mark.rmq_versions("4.6.0", "5.5.0"),
 ]
+
+
+LACKING = (
+    "is not known: the index does not find the message itself, so not its copies either"
+)
 
 
 def show(cluster, capsys, *words):
@@ -75,3 +85,44 @@ def test_ids_are_found_where_index_files_were_deleted(rmq_version, tmp_path, cap
 def ours(cluster, topic):
     with Producer(namesrv=cluster.namesrv) as producer:
         return [producer.send(ProducerMessage(topic, b"%d" % n)) for n in range(5)]
+
+
+def test_waiting_messages_are_found_where_the_index_is_off(
+    rmq_version, tmp_path, capsys
+):
+    """A broker of 4.6.0 does not show them, and so says nothing about them."""
+    conf = {"messageIndexEnable": "false", "transactionCheckInterval": "3600000"}
+    with start_cluster(rmq_version, tmp_path, conf=conf) as cluster:
+        topic = cluster.create_topic("orders", queues=1)
+        delays = [{"delay_level": 9}]
+        if rmq_version == "5.5.0":
+            delays.append({"delay_ms": 3_600_000})
+        with Producer("shop", namesrv=cluster.namesrv, on_check=unknow) as producer:
+            sent = [producer.send(ProducerMessage(topic, b"a", **d)) for d in delays]
+            half = producer.send_in_transaction(ProducerMessage(topic, b"h"), unknow)
+        found = [
+            show(cluster, capsys, "show", each.msg_id, "-t", topic, "-g", "billing")
+            for each in [*sent, half]
+        ]
+    if rmq_version == "4.6.0":
+        assert [(code, rows) for code, rows, _ in found] == [(6, []), (6, [])]
+        assert all("broker-a cannot look it up" in err for _, _, err in found)
+        return
+    assert [
+        (code, row["topic"], group["verdict"], group["reason"])
+        for code, (row,), _ in found
+        for group in row["groups"]
+    ] == [
+        (0, "SCHEDULE_TOPIC_XXXX", "delayed", None),
+        (0, "rmq_sys_wheel_timer", "unknown", f"whether it was recalled {LACKING}"),
+        (
+            0,
+            "RMQ_SYS_TRANS_HALF_TOPIC",
+            "unknown",
+            f"whether its transaction has ended {LACKING}",
+        ),
+    ]
+
+
+def unknow(*_):
+    return LocalTransactionState.UNKNOW

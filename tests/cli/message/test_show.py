@@ -439,9 +439,21 @@ def test_a_transaction_decides_what_becomes_of_its_message(shop, show, like):
             assert "its transaction is open since " in shown["evidence"]
             assert shown["where"] == "RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:0"
         wait_until(lambda: found(done)["verdict"] == "waiting")
-        code, rows, _ = show(cluster, "k", "-t", "orders")
-        # The committed one is in the topic, where the key is looked up first.
-        assert (code, [row["msg_id"] for row in rows]) == (0, [done.msg_id])
+        code, rows, _ = show(cluster, "k", "-t", "orders", "-g", "billing")
+        # The committed one is there once, although its half message is kept.
+        assert (code, [_id_and_verdict(row) for row in rows]) == (
+            0,
+            [
+                (half.msg_id, "half"),
+                (undone.msg_id, "rolled_back"),
+                (done.msg_id, "waiting"),
+            ],
+        )
+
+
+def _id_and_verdict(row):
+    (group,) = row["groups"]
+    return row["msg_id"], group["verdict"]
 
 
 def test_a_half_message_that_was_committed_is_followed_into_its_topic(shop, show):
@@ -819,3 +831,106 @@ def test_an_id_that_is_not_found_by_its_time_either_may_still_be_there(cluster, 
     assert "broker-a cannot look it up" in said
     assert "not in what was read by its time: " in said
     assert "to search all of it, read the topic: rmq tail" in said
+
+
+def without_index(cluster, **more):
+    rule = faults.answer(22, "can not find message")
+    cluster.faults.add(rule, code=RequestCode.QUERY_MESSAGE, **more)
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_a_half_message_that_no_index_knows_is_found_by_its_time(shop, show, like):
+    """Without an index it cannot be told whether it was committed, or given up."""
+    cluster = shop(like)
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        half = begin_transaction(shop_, UNKNOW)
+        without_index(cluster)
+        code, (row,), err = show(cluster, half.msg_id, "-t", "orders", "-g", "billing")
+    assert (code, row["topic"]) == (0, "RMQ_SYS_TRANS_HALF_TOPIC"), err
+    (group,) = row["groups"]
+    assert group["verdict"] == "unknown"
+    assert group["evidence"].startswith("a half message is there since ")
+    assert "the index does not find the message itself" in group["reason"]
+
+
+def test_a_transaction_that_ended_is_not_called_rolled_back_without_an_index(
+    shop, show
+):
+    cluster = shop("5.5.0")
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        begin_transaction(shop_, COMMIT)
+    ref = "RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:0"
+    wait_until(lambda: show(cluster, ref)[1][0]["topic"] == "orders")
+    without_index(cluster)
+    found = verdict(show(cluster, ref, "-g", "billing"))
+    assert found["verdict"] == "unknown"
+    assert found["evidence"].startswith("its transaction ended at ")
+
+
+@pytest.mark.parametrize(
+    ("delay", "expected"),
+    [
+        ({"delay_level": 9}, "delayed"),  # nothing but its delay ends it
+        ({"delay_ms": 3_600_000}, "unknown"),  # it may have been recalled
+    ],
+)
+def test_a_message_with_a_delay_that_no_index_knows_is_found_by_its_time(
+    rmq_cluster_factory, show, delay, expected
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = send(cluster, **delay)
+    without_index(cluster)
+    code, (row,), err = show(cluster, sent.msg_id, "-t", "orders", "-g", "billing")
+    assert (code, row["msg_id"]) == (0, sent.msg_id), err
+    (group,) = row["groups"]
+    assert (group["verdict"], group["next_at"] is None) == (expected, False)
+
+
+def test_a_message_that_waits_is_shown_beside_one_with_its_key(
+    rmq_cluster_factory, show
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+    sent = [send(cluster, keys="k"), send(cluster, keys="k", delay_level=9)]
+    code, rows, _ = show(cluster, "k", "-t", "orders", "-g", "billing")
+    assert (code, [_id_and_verdict(row) for row in rows]) == (
+        0,
+        [(sent[0].msg_id, "waiting"), (sent[1].msg_id, "delayed")],
+    )
+
+
+def test_a_delayed_message_that_was_sent_to_two_brokers_waits_on_both(
+    rmq_cluster_factory, show
+):
+    """As when a producer got no answer from the first one."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    msg_id = "0A000001000100000001000000000001"
+    for name in ("broker-a", "broker-b"):
+        seed = Seed(body=b"a", delay_level=9, properties={"UNIQ_KEY": msg_id})
+        cluster.send("orders", [seed], broker=name, queue_id=0)
+    code, rows, _ = show(cluster, msg_id, "-t", "orders")
+    places = sorted(row["broker_name"] for row in rows)
+    assert (code, places) == (0, ["broker-a", "broker-b"])
+
+
+def test_a_broker_without_an_index_may_have_another_message_of_the_name(
+    rmq_cluster_factory, show
+):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    (seeded,) = cluster.send("orders", [Seed(body=b"a", keys=["k"])], broker="broker-a")
+    again = Seed(body=b"b", keys=["k"], properties={"UNIQ_KEY": seeded.msg_id})
+    cluster.send("orders", [again], broker="broker-b")
+    without_index(cluster, broker="broker-b")
+    for ref in ("k", seeded.msg_id):
+        code, rows, err = show(cluster, ref, "-t", "orders")
+        assert (code, [row["body"] for row in rows]) == (6, ["a"])
+        assert (
+            f"other messages may have {ref}: broker-b cannot look it up: the index is"
+            " off, late, or of another kind"
+        ) in " ".join(err.split())
