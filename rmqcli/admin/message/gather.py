@@ -42,7 +42,7 @@ from rmqcli.admin.message.pending import (
     level_delays_ms,
     level_due_ms,
 )
-from rmqcli.admin.message.records import decode_found
+from rmqcli.admin.message.records import count_records, decode_found
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import (
@@ -61,8 +61,11 @@ from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
+from rmqcli.engine.message import RETRY_TOPIC
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     MessageQueue,
     dlq_topic,
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import PulledMessage
     from rmqcli.wire.subscription import SubscriptionData
 
+_FIRST_POP_TIME = "1ST_POP_TIME"  # MessageConst.PROPERTY_FIRST_POP_TIME
 _POP = "CONSUME_POP"  # ConsumeType.CONSUME_POP
 _HOUR_MS = 3_600_000
 _MEMBERS_ASKED_MAX = 64
@@ -362,8 +366,11 @@ class _Reading:
                 seen.no_members = f"its members are not known: {found.message}"
             else:
                 seen.connection = found
-            # Brokers create the topic when POP first revives a message.
+            # Brokers create the topic when POP first revives a message. The retries of
+            # another group may have the older of its names.
             found_routes = [routes[t] for t in pop[name]]
+            if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
+                del found_routes[1:]
             seen.is_pop = any(
                 not isinstance(route, RmqError) for route in found_routes
             ) or (found is not None and getattr(found, "consume_type", "") == _POP)
@@ -519,12 +526,15 @@ class _Reading:
 
     def _look_up(self, evidence: Mapping[str, GroupEvidence], msg_id: str) -> bool:
         topic = self._queue.topic
-        kinds: dict[str, tuple[str, str, bool]] = {}
-        for name in evidence:
-            kinds[retry_topic(name)] = (name, "retry", False)
-            kinds[dlq_topic(name)] = (name, "dead", False)
-            for each in pop_retry_topics(name, topic):
-                kinds[each] = (name, "retry", True)
+        topics = [
+            each
+            for name in evidence
+            for each in (
+                retry_topic(name),
+                dlq_topic(name),
+                *pop_retry_topics(name, topic),
+            )
+        ]
         answers = ask_many(
             self._client,
             {
@@ -539,16 +549,20 @@ class _Reading:
                     ),
                 )
                 for broker_name, address in self._brokers.items()
-                for each in (topic, SCHEDULE_TOPIC, *kinds)
+                for each in dict.fromkeys((topic, SCHEDULE_TOPIC, *topics))
             },
         )
         originals: list[PulledMessage] = []
         copies: list[tuple[str, MessageCopy]] = []
+        full: list[str] = []
         failed: dict[str, RmqError] = {}
         for (broker_name, each), body in answers.items():
             if isinstance(body, RmqError):
                 failed[broker_name] = body
                 continue
+            # Of a group's own topic, the newest are enough.
+            if each == SCHEDULE_TOPIC and count_records(body) >= QUERY_MESSAGE_MAX:
+                full.append(broker_name)
             for found in decode_found(body, broker_name):
                 stored = found.message_queue.topic
                 if found.msg_id != msg_id or stored != each:
@@ -556,24 +570,21 @@ class _Reading:
                 if stored == topic:
                     originals.append(found)
                     continue
-                real = found.properties.get(REAL_TOPIC, "")
                 is_delay = stored == SCHEDULE_TOPIC
-                if (real if is_delay else stored) not in kinds:
+                real = found.properties.get(REAL_TOPIC, "") if is_delay else stored
+                name, is_pop = _owner(real, found, topic)
+                if name not in evidence:
                     continue
-                name, kind, is_pop = kinds[real if is_delay else stored]
-                copies.append(
-                    (
-                        name,
-                        MessageCopy(
-                            kind="delay" if is_delay else kind,
-                            message=found,
-                            is_pop=is_pop,
-                            due_ms=self._due_ms(found) if is_delay else None,
-                        ),
-                    )
+                kind = "dead" if real == dlq_topic(name) else "retry"
+                copy = MessageCopy(
+                    kind="delay" if is_delay else kind,
+                    message=found,
+                    is_pop=is_pop,
+                    due_ms=self._due_ms(found) if is_delay else None,
                 )
+                copies.append((name, copy))
         self._outcome.errors |= failed
-        self._take(evidence, originals, copies, failed)
+        self._take(evidence, originals, copies, failed, full)
         return bool(copies)
 
     def _take(
@@ -582,12 +593,18 @@ class _Reading:
         originals: Sequence[PulledMessage],
         copies: Iterable[tuple[str, MessageCopy]],
         failed: Mapping[str, RmqError],
+        full: Sequence[str],
     ) -> None:
         message = self._message
         why = None
         if failed:
             names = ", ".join(failed)
             why = f"retries may be on {names}, which did not answer"
+        elif full:
+            why = (
+                f"of the delayed retries of it, {full[0]} tells only the newest"
+                f" {QUERY_MESSAGE_MAX}"
+            )
         elif self._late_indexes:
             why = "; ".join(
                 f"the index of {name} is {count:,} bytes behind, and may lack retries"
@@ -723,6 +740,26 @@ class _Reading:
         if isinstance(found, RmqError):
             raise found
         return found
+
+
+def _owner(stored: str, copy: PulledMessage, topic: str) -> tuple[str, bool]:
+    """Return the group of a copy by its topic, and whether POP made it.
+
+    The older of POP's two names is also that of the retries of another group: of
+    `billing_orders`, if `billing` consumes `orders`. What POP revives tells when it was
+    first handed out, and a message that a member has sent back where it came from.
+    """
+    kept = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+    prefix = next((each for each in kept if stored.startswith(each)), "")
+    name = stored.removeprefix(prefix) if prefix else ""
+    has_time, has_topic = (
+        each in copy.properties for each in (_FIRST_POP_TIME, RETRY_TOPIC)
+    )
+    if prefix == RETRY_GROUP_TOPIC_PREFIX and (has_time or not has_topic):
+        for suffix in (f"+{topic}", f"_{topic}"):
+            if name.endswith(suffix):
+                return name.removesuffix(suffix), True
+    return name, False
 
 
 def _place_of(group: str, copy: MessageCopy) -> PopPlace:

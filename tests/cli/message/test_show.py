@@ -934,3 +934,54 @@ def test_a_broker_without_an_index_may_have_another_message_of_the_name(
             f"other messages may have {ref}: broker-b cannot look it up: the index is"
             " off, late, or of another kind"
         ) in " ".join(err.split())
+
+
+def test_the_retries_of_a_group_are_not_those_of_pop_in_another_group(cluster, show):
+    """POP's older name for the retries of billing and orders is that of this group."""
+    sent = send(cluster)
+    cluster.create_group("billing_orders")
+    commit(cluster, "billing", 0)
+    commit(cluster, "billing_orders", 1)
+    kill(cluster, "billing_orders", "orders", [sent], delay_level=1)
+    wait_until(lambda: show(cluster, "%RETRY%billing_orders@broker-a:0:0")[0] == 0)
+    for words in (["-g", "billing"], ["-g", "billing", "-g", "billing_orders"]):
+        _, (row,), _ = show(cluster, sent.msg_id, *words)
+        shown = {each["group"]: each["verdict"] for each in row["groups"]}
+        assert shown.pop("billing") == "waiting"
+        assert set(shown.values()) <= {"in_retry"}
+
+
+def test_retries_of_pop_are_not_those_of_a_group_with_the_name_of_their_topic(
+    rmq_cluster_factory, show
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    for group in ("billing", "billing_orders"):
+        cluster.create_group(group)
+        commit(cluster, group, 0)
+    sent = send(cluster)
+    with pop(cluster, 1_000) as consumer:
+        receive(consumer, 1)
+    place = "%RETRY%billing_orders@broker-a:0:0"
+    wait_until(lambda: show(cluster, place)[0] == 0)
+    found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
+    assert (found["verdict"], found["where"]) == ("in_retry", place)
+    found = verdict(show(cluster, sent.msg_id, "-g", "billing_orders"))
+    assert found["verdict"] == "waiting"
+
+
+def test_a_retry_may_hide_behind_the_delayed_retries_of_other_groups(cluster, show):
+    """A broker tells only the newest 64 that have the id of the message."""
+    cluster.create_group("stock")
+    with member(cluster):
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        kill(cluster, "billing", "orders", [sent], delay_level=18)
+        found = settled(cluster, show, sent)
+        assert found["verdict"] == "in_retry"
+        kill(cluster, "stock", "orders", [sent] * 64, delay_level=17)
+        found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
+    assert found["verdict"] == "unknown"
+    assert found["reason"] == (
+        "of the delayed retries of it, broker-a tells only the newest 64"
+    )
