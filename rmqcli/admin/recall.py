@@ -19,6 +19,8 @@ from rmqcli.admin.delayed import (
     delivered_until_ms,
     waiting_timers,
 )
+from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.message.find import is_id
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.producer import recall_message
@@ -65,7 +67,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     if handle is not None:
         topic, msg_id = handle.topic, handle.message_id
     elif topic is not None:
-        msg_id = ref
+        msg_id = ref.upper() if is_id(ref) else ref
     else:
         raise UsageError(
             f"{ref} is not a recall handle; a message ID needs its topic",
@@ -100,6 +102,8 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
                 )
             )
             plans.append(RecallPlan(topic=topic, message=each, recall_handle=text))
+    if not plans and handle is None:
+        errors |= departed_errors_of(client, [topic])
     for name, failure in errors.items():
         raise PartialError(
             f"whether the message waits on {name} is not known: {failure.message}",

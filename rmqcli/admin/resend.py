@@ -19,6 +19,7 @@ from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.message.find import (
     PENDING_TOPICS,
     find_messages,
+    is_id,
     missing_message,
 )
 from rmqcli.api.calls.consumer import (
@@ -94,7 +95,7 @@ def plan_resend(
     group of the topic to which that client belongs. Raises NotFoundError without the
     message or the member, UsageError when several messages have the id or several
     groups the client, RefusedError for a half or delayed message, and PartialError when
-    not every broker could be searched.
+    not every broker could be searched for it, or for others with its key.
     """
     if group is None and client_id is None:
         raise UsageError(
@@ -112,6 +113,12 @@ def plan_resend(
     if not found.messages:
         raise missing_message(found, ref)
     (message,) = found.messages
+    if not (found.is_complete or is_id(ref)):
+        silent = f"{', '.join(found.errors)} did not answer"
+        raise PartialError(
+            f"other messages may have {ref}: {found.unsearched or silent}",
+            hint="name one by its place: TOPIC@BROKER:QUEUE:OFFSET",
+        )
     if message.topic in PENDING_TOPICS:
         raise RefusedError(
             f"{message.message_queue}:{message.queue_offset} is a record of a half or a"

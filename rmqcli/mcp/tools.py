@@ -364,6 +364,8 @@ def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
     cut = []
     if len(chosen) < len(found.messages):
         cut.append(f"the newest {len(chosen)} of {len(found.messages)} messages")
+    if found.unsearched is not None:
+        cut.append(found.unsearched)
     return MessagesResult(
         is_complete=found.is_complete,
         messages=[_outcome(box, outcome) for outcome in outcomes],

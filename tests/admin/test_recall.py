@@ -49,7 +49,7 @@ def test_a_message_is_recalled_by_its_id_and_no_other_one_is(start):
     sent = send(cluster, "gone", delay_ms=HOUR_MS)
     send(cluster, "kept", delay_ms=HOUR_MS)
     with Admin(namesrv=cluster.namesrv) as admin:
-        planned = admin.plan_recall(sent.msg_id, topic="orders")
+        planned = admin.plan_recall(sent.msg_id.lower(), topic="orders")
         assert waiting(admin) == ["gone", "kept"]
         admin.apply_recall(planned)
         assert waiting(admin) == ["kept"]

@@ -8,11 +8,13 @@ import pytest
 
 from rmqcli import (
     Admin,
+    ClientConfig,
     Consumer,
     LocalTransactionState,
     Producer,
     ProducerMessage,
 )
+from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.errors import NotFoundError, PartialError, RefusedError, UsageError
 from rmqcli.testing import faults
@@ -189,3 +191,27 @@ def test_a_message_of_an_open_transaction_reaches_no_listener(cluster, member, b
             with pytest.raises((RefusedError, NotFoundError)):
                 admin.plan_resend(ref, group="G")
     assert listener.bodies == ["a"]
+
+
+def test_a_key_that_may_name_another_message_too_is_not_resent(cluster, member):
+    _, listener = member
+    seed = Seed(body=b"b", keys=["k"])
+    cluster.send("orders", [seed], broker="broker-b", queue_id=0)
+    wait_until(lambda: listener.bodies == ["a", "b"])
+    cluster.faults.add(
+        faults.answer(22, "no"), code=RequestCode.QUERY_MESSAGE, broker="broker-a"
+    )
+    cluster.send("orders", [Seed(body=b"c", keys=["k"])], broker="broker-a")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(PartialError) as caught:
+            admin.plan_resend("k", topic="orders", group="G")
+        assert caught.value.message.startswith(
+            "other messages may have k: broker-a cannot look it up: "
+        )
+        cluster.broker("broker-a").hang()
+        config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=500)
+        with (
+            Admin(client=config) as brief,
+            pytest.raises(PartialError, match="may have k: broker-a did not answer"),
+        ):
+            brief.plan_resend("k", topic="orders", group="G")

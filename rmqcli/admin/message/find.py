@@ -44,6 +44,7 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.errors import (
     BrokerError,
     ConfigError,
+    DecodeError,
     NotFoundError,
     PartialError,
     RmqError,
@@ -58,6 +59,8 @@ from rmqcli.units import DAY_MS, counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import DecodeFailure
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ _LACKING: Final = "{} cannot look it up: the index is off, late, or of another k
 _ID_LENGTHS = (32, 34, 56)
 #: An entry's time is rounded down to a whole second since its file began.
 _INDEX_ROUNDS_MS = 1_000
+#: Messages among which one that must be in the index is looked for.
+_LOOKED_AT_MAX = 32
 #: The first time that is asked for: an index in RocksDB takes 0 for some days ago.
 _BEGIN_MS = 1
 
@@ -401,6 +406,12 @@ def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
         answer = client.invoke(address, call)
     except BrokerError as error:
         raise _without_queue(client, place.queue, error) from error
+    for failure in decode_messages(answer.body):
+        if isinstance(failure, DecodeFailure) and failure.queue_offset in (
+            None,
+            place.queue_offset,
+        ):
+            raise DecodeError(f"the message at {place} is damaged: {failure.error}")
     return FoundMessages(
         messages=[
             message
@@ -448,10 +459,10 @@ def by_offset_id(
     for broker_name, address in places:
         try:
             body = client.invoke(address, call)
-        except BrokerError:
-            continue  # nothing is there: it may be a unique id
         except RmqError as error:
-            found.errors[broker_name] = error
+            # Where nothing is, it may be a unique id.
+            if getattr(error, "code", None) != ResponseCode.SYSTEM_ERROR:
+                found.errors[broker_name] = error
             continue
         found.messages += [
             message
@@ -654,7 +665,8 @@ class _Search:
         if newest is None:
             return False
         _, queue, queue_offset = newest
-        return (yield from self.lacks(queue, queue_offset, begin_ms, end_ms))
+        first = max(stats[queue].min_offset, queue_offset + 1 - _LOOKED_AT_MAX)
+        return (yield from self.lacks(queue, first, begin_ms, end_ms, newest=True))
 
     def _has_index_off(self) -> Task[bool]:
         try:
@@ -664,20 +676,31 @@ class _Search:
         return bool(settings.get("messageIndexEnable") == "false")
 
     def lacks(
-        self, queue: MessageQueue, queue_offset: int, begin_ms: int, end_ms: int
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        newest: bool = False,
     ) -> Task[bool]:
-        """Whether the index does not find the message at an offset."""
+        """Whether the index does not find the first message from an offset on.
+
+        With `newest`, the last one of those that a broker returns from there. What has
+        neither an id nor a key is in no index, and is passed over.
+        """
         try:
-            call = pull_message(queue, queue_offset, max_msg_nums=1)
+            call = pull_message(queue, queue_offset, max_msg_nums=_LOOKED_AT_MAX)
             answer = yield Request(self.address, call)
         except BrokerError as error:
             if error.code != ResponseCode.NO_PERMISSION:
                 raise
             return False  # a topic that may not be read
-        for message in decode_found(answer.body, self.broker_name):
+        messages = decode_found(answer.body, self.broker_name)
+        for message in reversed(messages) if newest else messages:
             text = message.msg_id or (message.keys or "").split(" ")[0]
             if not text:
-                return False  # it is not in any index
+                continue
             time_ms = message.store_timestamp_ms
             probe = query_message(
                 self.topic,

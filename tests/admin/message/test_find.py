@@ -9,7 +9,13 @@ from rmqcli.admin.message.find import find_by_index, parse_place
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeadlineError, NotFoundError, UnsupportedError, UsageError
+from rmqcli.errors import (
+    DeadlineError,
+    DecodeError,
+    NotFoundError,
+    UnsupportedError,
+    UsageError,
+)
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 
@@ -210,3 +216,41 @@ def test_a_topic_that_stores_batches_as_one_record_is_not_searched_by_the_index(
     found = admin.find_messages("k", topic="batches")
     assert sorted(found.without_index) == ["broker-a", "broker-b"]
     assert not found.is_complete
+
+
+def test_a_message_without_id_and_key_does_not_speak_for_the_index(cluster, admin):
+    """It is in no index, so the one before it has to be looked up."""
+    put(cluster, "orders", "a", keys=["k"])
+    put(cluster, "orders", "b", properties={"UNIQ_KEY": ""})
+    assert admin.find_messages("x", topic="orders").is_complete
+    code = RequestCode.QUERY_MESSAGE
+    cluster.faults.add(NOT_FOUND, code=code, broker="broker-b")
+    found = admin.find_messages("k", topic="orders")
+    assert (bodies(found), found.without_index) == ([], ["broker-b"])
+
+
+def test_a_place_with_a_damaged_message_is_not_empty(cluster, admin):
+    put(cluster, "orders", "a")
+    answer = faults.answer(
+        0,
+        ext_fields={
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": "1",
+            "minOffset": "0",
+            "maxOffset": "1",
+        },
+        body=bytes([0, 0, 0, 8, 1, 2, 3, 4]),
+    )
+    cluster.faults.add(answer, code=RequestCode.PULL_MESSAGE)
+    with pytest.raises(DecodeError, match="the message at orders@broker-b:0:0 is dam"):
+        admin.find_messages("orders@broker-b:0:0")
+
+
+@pytest.mark.parametrize("code", [2, 16])
+def test_a_broker_that_refuses_to_read_an_offset_id_is_named(cluster, admin, code):
+    """It is busy, or denies it: that does not say that there is no such message."""
+    seeded = put(cluster, "orders", "a")
+    refuse = faults.answer(code, "no")
+    cluster.faults.add(refuse, code=RequestCode.VIEW_MESSAGE_BY_ID)
+    found = admin.find_messages(seeded.offset_msg_id)
+    assert (bodies(found), list(found.errors)) == ([], ["broker-b"])
