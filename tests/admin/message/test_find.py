@@ -218,14 +218,17 @@ def test_a_topic_that_stores_batches_as_one_record_is_not_searched_by_the_index(
     assert not found.is_complete
 
 
-def test_a_message_without_id_and_key_does_not_speak_for_the_index(cluster, admin):
+def test_a_message_without_id_and_key_does_not_speak_for_the_index(rmq_cluster_factory):
     """It is in no index, so the one before it has to be looked up."""
+    cluster = rmq_cluster_factory(brokers=2, queues=2, like="4.6.0")
+    cluster.create_topic("orders")
     put(cluster, "orders", "a", keys=["k"])
     put(cluster, "orders", "b", properties={"UNIQ_KEY": ""})
-    assert admin.find_messages("x", topic="orders").is_complete
-    code = RequestCode.QUERY_MESSAGE
-    cluster.faults.add(NOT_FOUND, code=code, broker="broker-b")
-    found = admin.find_messages("k", topic="orders")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.find_messages("x", topic="orders").is_complete
+        code = RequestCode.QUERY_MESSAGE
+        cluster.faults.add(NOT_FOUND, code=code, broker="broker-b")
+        found = admin.find_messages("k", topic="orders")
     assert (bodies(found), found.without_index) == ([], ["broker-b"])
 
 
