@@ -525,7 +525,7 @@ class _Reading:
             ]
 
     def _look_up(self, evidence: Mapping[str, GroupEvidence], msg_id: str) -> bool:
-        topic = self._queue.topic
+        topic, message = self._queue.topic, self._message
         topics = [
             each
             for name in evidence
@@ -552,6 +552,8 @@ class _Reading:
                 for each in dict.fromkeys((topic, SCHEDULE_TOPIC, *topics))
             },
         )
+        # A retry that fails has its next copy in its own topic.
+        is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         originals: list[PulledMessage] = []
         copies: list[tuple[str, MessageCopy]] = []
         full: list[str] = []
@@ -567,9 +569,13 @@ class _Reading:
                 stored = found.message_queue.topic
                 if found.msg_id != msg_id or stored != each:
                     continue
-                if stored == topic:
+                times = found.reconsume_times - message.reconsume_times
+                if stored == topic and not (is_retry and times):
                     originals.append(found)
                     continue
+                later_ms = found.store_timestamp_ms - message.store_timestamp_ms
+                if is_retry and times <= 0 and later_ms <= 0:
+                    continue  # what made this retry
                 is_delay = stored == SCHEDULE_TOPIC
                 real = found.properties.get(REAL_TOPIC, "") if is_delay else stored
                 name, is_pop = _owner(real, found, topic)

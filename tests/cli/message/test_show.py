@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -985,3 +986,29 @@ def test_a_retry_may_hide_behind_the_delayed_retries_of_other_groups(cluster, sh
     assert found["reason"] == (
         "of the delayed retries of it, broker-a tells only the newest 64"
     )
+
+
+def test_a_retry_that_failed_again_was_not_consumed(cluster, show):
+    """Its next copy is in the same retry topic, with the same id."""
+    retries = "%RETRY%billing"
+    first, second = (f"{retries}@broker-a:0:{n}" for n in (0, 1))
+
+    def fail(ref, delay_level):
+        _, (row,), _ = show(cluster, ref)
+        sent = SimpleNamespace(offset_msg_id=row["offset_msg_id"])
+        kill(cluster, "billing", "orders", [sent], delay_level=delay_level)
+
+    with member(cluster):
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        fail(sent.msg_id, 1)
+        wait_until(lambda: committed(cluster, "billing", retries) == 1)
+        assert verdict(show(cluster, first))["verdict"] != "in_retry"
+        fail(first, 1)
+        wait_until(lambda: committed(cluster, "billing", retries) == 2)
+        found = verdict(show(cluster, first))
+        assert (found["verdict"], found["attempt"]) == ("consumed", 3)
+        assert found["where"] == second
+        fail(second, -1)
+        for ref in (sent.msg_id, first, second):
+            assert verdict(show(cluster, ref))["verdict"] == "dead"
