@@ -237,3 +237,28 @@ def test_an_interrupt_leaves_whole_lines_and_resumes_after_the_last(
     assert shown == [body[:6] for body in bodies[: len(shown)]]
     assert len(shown) < 2_000
     assert f" --from {len(shown)}\n".encode() in err
+
+
+@pytest.mark.parametrize("command", [["tail"], ["message", "find"]])
+def test_an_interrupt_ends_the_search_for_a_pattern_that_would_not(cluster, command):
+    """The time for this pattern doubles with each letter of the body."""
+    cluster.send("T", ["a" * 60 + "b"])
+    process = subprocess.Popen(
+        [*RMQ, *command, "T", "-n", cluster.namesrv, "--grep", "(a+)+$"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    loading_s = 2  # of CPU, on any machine: it is searching by then
+    until = time.monotonic() + 60
+    while cpu_s(process.pid) < loading_s:
+        assert time.monotonic() < until, "it does not search"
+        time.sleep(0.05)
+    interrupt(process)
+
+
+def cpu_s(pid):
+    """CPU time that a process has used so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
