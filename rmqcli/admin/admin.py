@@ -18,6 +18,7 @@ use an Admin.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -1384,7 +1385,8 @@ class Admin:
         `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
         of each broker the newest `messages_max` are returned. Raises the error of a
         broker that does not answer, and UnsupportedError for one whose index does not
-        even find the newest message of the topic, or that stores batches as one record.
+        even find the newest message of the topic, or that stores batches as one record,
+        and PartialError for one that has more than it tells.
         """
         from rmqcli.admin.message.find import find_by_index
 
@@ -1403,6 +1405,13 @@ class Admin:
                 f"{', '.join(found.without_index)} cannot find messages by key: the"
                 " index is off, or of another kind"
             )
+        told = Counter(each.broker_name for each in found.messages)
+        for name in found.more_on:
+            if told[name] < messages_max:
+                raise PartialError(
+                    f"{name} does not tell all messages of {topic} with key {key}: too"
+                    " many were stored within a second, or its index is of another kind"
+                )
         return found.messages
 
     @_typed

@@ -167,14 +167,27 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
     if found.by_time is not None:
         parts.append(f"it is not in what was read by its time: {found.by_time}")
     if parts:
-        hint: str = _hint(found)
-        return PartialError(f"{ref} was not found: {'; '.join(parts)}", hint=hint)
+        return PartialError(
+            f"{ref} was not found: {'; '.join(parts)}", hint=_hint(found)
+        )
+    place = parse_place(ref)
+    if place is None:
+        message = f"no broker has a message {ref}"
+        hint: str = (
+            "it may have been deleted, or sent so lately that it is not in the index"
+            " yet; an ID may need its topic, and a key always does"
+        )
+    else:
+        message = f"{place.queue} has no message at offset {place.queue_offset}"
+        hint = Hint(
+            "it was deleted, or not sent yet; see its offsets with: ",
+            LibraryCall("Admin.topic", place.queue.topic),
+        )
     return NotFoundError(
-        f"no broker has a message {ref}",
+        message,
         code=int(ResponseCode.NO_MESSAGE),
         name=ResponseCode.NO_MESSAGE.name,
-        hint="it may have been deleted, or sent so lately that it is not in the index"
-        " yet; an ID may need its topic, and a key always does",
+        hint=hint,
     )
 
 

@@ -225,6 +225,14 @@ def _named(
         error = missing_message(found, ref)
         error.hint = "its trace may still be found by its ID"
         raise error
+    gaps = []
+    if len(by_id) > TRACED_MAX:
+        gaps.append(
+            f"{counted(len(by_id), 'message')} have this key, and the traces of the"
+            f" newest {TRACED_MAX} are here"
+        )
+    if found.messages and found.unsearched is not None:
+        gaps.append(f"other messages may have {ref}: {found.unsearched}")
     return [
         MessageTrace(
             msg_id=msg_id,
@@ -232,15 +240,7 @@ def _named(
             topic=topic or (messages[0].topic if messages else None),
             messages=messages,
             errors=dict(found.errors),
-            missing=[
-                TraceGap(
-                    part="message",
-                    reason=f"{counted(len(by_id), 'message')} have this key, and the"
-                    f" traces of the newest {TRACED_MAX} are here",
-                )
-            ]
-            if len(by_id) > TRACED_MAX
-            else [],
+            missing=[TraceGap(part="message", reason=each) for each in gaps],
         )
         for msg_id, messages in list(by_id.items())[-TRACED_MAX:]
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli import Admin
-from rmqcli.admin.message.find import find_by_index, parse_place
+from rmqcli.admin.message.find import find_by_index, missing_message, parse_place
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.config import ClientConfig
@@ -13,10 +13,11 @@ from rmqcli.errors import (
     DeadlineError,
     DecodeError,
     NotFoundError,
+    PartialError,
     UnsupportedError,
     UsageError,
 )
-from rmqcli.testing import faults
+from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 
 #: What a broker answers that has no index, or another kind of it.
@@ -143,6 +144,20 @@ def test_the_newest_are_kept_and_the_broker_with_more_is_named(cluster):
         assert (len(found.messages), found.more_on) == (5, [])
 
 
+def test_more_messages_of_a_second_than_a_broker_tells_are_not_all_of_a_key(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(queues=1, clock=ManualClock(now_ms=1_700_000_000_000))
+    cluster.create_topic("orders")
+    seeds = [Seed(body=b"%d" % n, keys=["k"]) for n in range(70)]
+    cluster.send("orders", seeds[:64])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert len(admin.messages_by_key("orders", "k", messages_max=10)) == 10
+        cluster.send("orders", seeds[64:])
+        with pytest.raises(PartialError, match="does not tell all messages of orders"):
+            admin.messages_by_key("orders", "k")
+
+
 def test_times_bound_what_is_found_although_the_index_has_whole_seconds(cluster, admin):
     for n in range(3):
         put(cluster, "orders", str(n), keys=["k"])
@@ -230,6 +245,13 @@ def test_a_message_without_id_and_key_does_not_speak_for_the_index(rmq_cluster_f
         cluster.faults.add(NOT_FOUND, code=code, broker="broker-b")
         found = admin.find_messages("k", topic="orders")
     assert (bodies(found), found.without_index) == ([], ["broker-b"])
+
+
+def test_a_place_without_a_message_is_named_with_its_queue(cluster, admin):
+    put(cluster, "orders", "a")
+    ref = "orders@broker-b:0:1"
+    error = missing_message(admin.find_messages(ref), ref)
+    assert error.message == "orders@broker-b:0 has no message at offset 1"
 
 
 def test_a_place_with_a_damaged_message_is_not_empty(cluster, admin):

@@ -346,3 +346,19 @@ def test_programs_with_asyncio_get_the_same(cluster):
 
     (trace,) = asyncio.run(ask())
     assert shown(trace) == [("produced", 0, "shop", "success")]
+
+
+def test_a_broker_without_an_index_may_have_another_message_with_the_key(
+    cluster, admin
+):
+    for name in ("broker-a", "broker-b"):
+        cluster.send("orders", [Seed(body=b"x", keys=["k"])], broker=name)
+    no = faults.answer(22, "can not find message")
+    code = RequestCode.QUERY_MESSAGE
+    cluster.faults.add(no, code=code, broker="broker-a")
+    (trace,) = admin.message_trace("k", topic="orders")
+    assert [each.broker_name for each in trace.messages] == ["broker-b"]
+    assert trace.missing[0].reason == (
+        "other messages may have k: broker-a cannot look it up: the index is off, late,"
+        " or of another kind"
+    )
