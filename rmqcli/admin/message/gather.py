@@ -195,6 +195,10 @@ class _Reading:
             here = identity_of(self._client.route(self._queue.topic))
             for name, seen in evidence.items():
                 seen.moved_by = _moved_by(backups, name, self._message, here)
+                seen.copies = [
+                    replace(copy, moved_by=_moved_by(backups, name, copy.message, here))
+                    for copy in seen.copies
+                ]
                 seen.moved_back = self._moved_back(backups, name, here)
         self._outcome.groups = [
             judge(self._message, seen, min_offset=min_offset)
@@ -804,7 +808,7 @@ def _moved_by(
     found = None
     queue, offset = message.message_queue, message.queue_offset
     for backup in backups:
-        if (backup.group, backup.topic) != (group, queue.topic):
+        if backup.group != group:
             continue
         if not set(backup.cluster.names) & set(here.names):
             continue

@@ -56,6 +56,7 @@ _NO_RECORD: Final = (
 _AGAIN: Final = (
     "the group's offset is not past it: it was moved back since, or moves just now"
 )
+_RESET: Final = "a reset moved the group over it ({})"
 _AFTER_DEATH: Final = (
     "a delivery since then, as after a reset back over it, would have left no record"
 )
@@ -114,7 +115,8 @@ class MessageCopy:
     `kind` is `retry`, `delay` (a retry that is not due yet) or `dead`. `is_passed` says
     whether the group's offset is past it in its retry topic; None if that is not known.
     `due_ms` is for a delay; None if the delay is not known. `delivery` is what POP
-    recorded about it, None without a record.
+    recorded about it, None without a record. `moved_by` names the backup of a reset
+    that moved the group over it.
     """
 
     kind: str
@@ -123,6 +125,7 @@ class MessageCopy:
     is_passed: bool | None = None
     due_ms: int | None = None
     delivery: PopDelivery | None = None
+    moved_by: str | None = None
 
     @property
     def place(self) -> str:
@@ -276,6 +279,8 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     evidence = f"copy for delivery {attempt} at {last.place}"
     if last.is_passed is None:
         return _unknown(seen, "the group's offset in the retry topic is not known")
+    if last.moved_by is not None:
+        return _unknown(seen, _RESET.format(last.moved_by), evidence)
     if last.is_pop:
         return _unknown(seen, seen.no_deliveries or _NO_RECORD, evidence)
     if seen.no_copies is not None:
@@ -572,9 +577,7 @@ def _passed(
 ) -> GroupVerdict:
     evidence = f"committed offset {committed}, message at {message.queue_offset}"
     if seen.moved_by is not None:
-        return _unknown(
-            seen, f"a reset moved the group over it ({seen.moved_by})", evidence
-        )
+        return _unknown(seen, _RESET.format(seen.moved_by), evidence)
     if seen.no_members is not None:
         return _unknown(seen, seen.no_members, evidence)
     is_pop = seen.is_pop and not seen.is_orderly

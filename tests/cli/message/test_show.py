@@ -696,6 +696,21 @@ def test_a_reset_over_a_message_is_not_its_consumption(cluster, show):
     assert found["reason"].startswith("a reset moved the group over it (backup ")
 
 
+def test_a_reset_over_a_retry_is_not_its_consumption(cluster, show):
+    with member(cluster):
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        commit(cluster, "billing", 0, "%RETRY%billing")
+    kill(cluster, "billing", "orders", [sent], delay_level=1)
+    wait_until(lambda: show(cluster, "%RETRY%billing@broker-a:0:0")[0] == 0)
+    assert verdict(show(cluster, sent.msg_id))["verdict"] == "in_retry"
+    do = ["reset-offset", "billing", "orders", "--to", "latest", "--include-retry"]
+    assert run([*do, "--execute", "--yes", "-n", cluster.namesrv]) == 0
+    found = verdict(show(cluster, sent.msg_id))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith("a reset moved the group over it (backup ")
+
+
 @pytest.mark.parametrize(
     ("names", "hours_ago", "said"),
     [
