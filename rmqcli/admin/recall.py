@@ -20,7 +20,6 @@ from rmqcli.admin.delayed import (
     waiting_timers,
 )
 from rmqcli.admin.lag.memory import departed_errors_of
-from rmqcli.admin.message.find import is_id
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.producer import recall_message
@@ -41,6 +40,8 @@ from rmqcli.wire.recall_handle import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rmqcli.api.client import Client
 
 #: A message that is due sooner may be on its way already.
@@ -67,12 +68,13 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     if handle is not None:
         topic, msg_id = handle.topic, handle.message_id
     elif topic is not None:
-        msg_id = ref.upper() if is_id(ref) else ref
+        msg_id = ref
     else:
         raise UsageError(
             f"{ref} is not a recall handle; a message ID needs its topic",
             hint=Hint("give ", Argument("topic")),
         )
+    spellings = (msg_id, msg_id.upper())
     addresses = reader_addresses(client.route(topic).brokers)
     errors: dict[str, RmqError] = {}
     if handle is not None and handle.broker_name not in addresses:
@@ -83,9 +85,9 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
             continue
         try:
             waiting, _ = waiting_timers(client, name, address, topic)
-            found = [each for each in waiting if each.msg_id == msg_id]
+            found = [each for each in waiting if each.msg_id in spellings]
             if not found and handle is None:
-                _refuse_level(client, name, address, topic, msg_id)
+                _refuse_level(client, name, address, topic, spellings)
         except RefusedError:
             raise
         except RmqError as error:
@@ -98,7 +100,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
                     broker_name=name,
                     # The due time is rounded down to the second.
                     timestamp_ms=str((each.due_ms or 0) + 1),
-                    message_id=msg_id,
+                    message_id=each.msg_id or msg_id,
                 )
             )
             plans.append(RecallPlan(topic=topic, message=each, recall_handle=text))
@@ -158,12 +160,12 @@ def _handle_of(ref: str) -> RecallHandle | None:
 
 
 def _refuse_level(
-    client: Client, name: str, address: str, topic: str, msg_id: str
+    client: Client, name: str, address: str, topic: str, msg_ids: Collection[str]
 ) -> None:
     """Raise RefusedError if the message waits in a delay level."""
     for level, _, _, message in delayed_by_level(client, name, address):
-        if message.msg_id == msg_id and message.properties.get("REAL_TOPIC") == topic:
+        if message.msg_id in msg_ids and message.properties.get("REAL_TOPIC") == topic:
             raise RefusedError(
-                f"message {msg_id} waits in delay level {level} of {name}; RocketMQ"
-                " recalls only messages with a delivery time"
+                f"message {message.msg_id} waits in delay level {level} of {name};"
+                " RocketMQ recalls only messages with a delivery time"
             )
