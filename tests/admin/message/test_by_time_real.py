@@ -94,11 +94,11 @@ def test_waiting_messages_are_found_where_the_index_is_off(
     conf = {"messageIndexEnable": "false", "transactionCheckInterval": "3600000"}
     with start_cluster(rmq_version, tmp_path, conf=conf) as cluster:
         topic = cluster.create_topic("orders", queues=1)
-        delays = [{"delay_level": 9}]
+        delayed = [ProducerMessage(topic, b"a", delay_level=9)]
         if rmq_version == "5.5.0":
-            delays.append({"delay_ms": 3_600_000})
+            delayed.append(ProducerMessage(topic, b"a", delay_ms=3_600_000))
         with Producer("shop", namesrv=cluster.namesrv, on_check=unknow) as producer:
-            sent = [producer.send(ProducerMessage(topic, b"a", **d)) for d in delays]
+            sent = [producer.send(each) for each in delayed]
             half = producer.send_in_transaction(ProducerMessage(topic, b"h"), unknow)
         found = [
             show(cluster, capsys, "show", each.msg_id, "-t", topic, "-g", "billing")
