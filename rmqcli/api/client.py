@@ -207,8 +207,8 @@ class Client:
         self._silent = {}
 
     @contextmanager
-    def one_limit(self) -> Iterator[None]:
-        """Let all requests in the block share the client's timeout.
+    def one_limit(self, limit_ms: int | None = None) -> Iterator[None]:
+        """Let all requests in the block share a limit: the client's timeout, or less.
 
         What did not answer in time is not asked again. A request may wait for half of
         the time that is left, so that a silent server leaves the other half for the
@@ -219,7 +219,9 @@ class Client:
             return
         silent = self._silent
         self._silent = {} if silent is None else silent
-        self._limit = Deadline(self.clock, self.config.timeout_ms)
+        self._limit = Deadline(
+            self.clock, self.config.timeout_ms if limit_ms is None else limit_ms
+        )
         try:
             yield
         finally:

@@ -847,6 +847,8 @@ def test_requests_of_one_limit_may_take_half_of_what_is_left():
                 asking(client, peer.address, 6)
         assert asking(client, peer.address, 7) == 1_000
         assert asking(client, peer.address, 8, timeout_ms=9_000) == 9_000
+        with client.one_limit(800):
+            assert asking(client, peer.address, 9) == 400
 
 
 def test_what_was_not_answered_within_one_limit_is_not_asked_again():

@@ -1,8 +1,8 @@
 """Gathers what the checks judge: every request once, brokers side by side.
 
 Only the parts that the chosen checks need are read. A broker that did not answer the
-first requests is not asked for more, so that it costs one timeout. Requests that fail
-are facts, too: the errors are kept in the places of the answers.
+first requests is not asked for more, so that it costs two fifths of the timeout: 2 s.
+Requests that fail are facts, too: the errors are kept in the places of the answers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from rmqcli.api.calls.namesrv import get_all_topic_list, get_broker_cluster_info
 from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.positions import broker_clock
+from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError, TransportError
 from rmqcli.model import MASTER_ID, SCHEDULE_TOPIC, MessageQueue
+from rmqcli.tasks import All, Request
 from rmqcli.units import HOUR_MS, SECOND_MS
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.model import TopicRoute
+    from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
     from rmqcli.wire.bodies.route import ClusterInfo
 
@@ -65,6 +68,9 @@ RETENTION_SHARE: Final = 0.75
 #: More half messages of a broker than this are not read.
 HALF_MESSAGES_MAX: Final = 10_000
 _PROBE_TIMEOUT_MS: Final = 1_000
+#: All requests share this part of the timeout, except for those that read what grows
+#: with the cluster. The first ones may take half of it, see `Client.one_limit`.
+_LIMIT_SHARE: Final = 0.8
 _DIGITS_MAX: Final = 15
 
 
@@ -170,6 +176,11 @@ def gather_facts(client: Client, parts: Collection[str]) -> Facts:
     Raises TransportError when no name server answers, and NoBrokerError when none knows
     a broker.
     """
+    with client.one_limit(max(1, int(client.config.timeout_ms * _LIMIT_SHARE))):
+        return _gather_facts(client, parts)
+
+
+def _gather_facts(client: Client, parts: Collection[str]) -> Facts:
     info = client.cluster_info(refresh=True)
     asked_ms = client.clock.epoch_ms()
     brokers = read_brokers(client, info.brokers.values(), with_settings=True)
@@ -187,17 +198,17 @@ def gather_facts(client: Client, parts: Collection[str]) -> Facts:
                 detail.runtime, asked_ms=asked_ms, answered_ms=answered_ms
             )
     _read_tables(client, facts, parts)
-    _probe_addresses(client, facts)
     if ROUTES in parts:
         facts.routes = client.routes(_topics_to_route(facts))
-    if LAGS in parts:
-        _read_lags(client, facts)
-    if LETTERS in parts:
-        _read_letters(client, facts)
     if DELAYS in parts:
         _read_delays(client, facts)
-    if TRANSACTIONS in parts:
-        _read_transactions(client, facts)
+    with client.reading():
+        if LAGS in parts:
+            _read_lags(client, facts)
+        if LETTERS in parts:
+            _read_letters(client, facts)
+        if TRANSACTIONS in parts:
+            _read_transactions(client, facts)
     return facts
 
 
@@ -217,36 +228,51 @@ def clock_skew_ms(
 
 def _read_tables(client: Client, facts: Facts, parts: Collection[str]) -> None:
     masters = {d.row.broker_name: d.row.address for d in facts.masters()}
-    questions: dict[tuple[str, str], tuple[str, object]] = {}
+    questions: dict[tuple[str, str], Part] = {}
     if NAMESRVS in parts:
         for address in dict.fromkeys(facts.config.namesrv):
-            questions["info", address] = address, get_broker_cluster_info()
-            questions["list", address] = address, get_all_topic_list()
+            questions["namesrv", address] = _ask_namesrv(address)
     for name, address in masters.items():
         if not {TOPICS, ROUTES, TRANSACTIONS}.isdisjoint(parts):
-            questions["topics", name] = address, get_all_topic_config()
+            questions["topics", name] = Request(address, get_all_topic_config())
         if GROUPS in parts:
-            questions["groups", name] = address, get_all_subscription_group_config()
-    answers = ask_many(client, questions)  # type: ignore[arg-type]  # of several types
+            questions["groups", name] = Request(
+                address, get_all_subscription_group_config()
+            )
+    probes = _probes(facts)
+    outcomes = run_tasks(client, [*questions.values(), *probes.values()])
+    answers = dict(zip((*questions, *probes), outcomes, strict=True))
     for (kind, name), answer in answers.items():
         if kind == "topics":
             facts.topics[name] = answer
         elif kind == "groups":
             facts.groups[name] = answer
-        elif kind == "info":
+        elif kind == "namesrv":
             ordinal = client.known_version(name)
-            facts.namesrvs[name] = NamesrvFacts(
-                info=answer,
-                topics=answers["list", name],
-                version=None if ordinal is None else version_name(ordinal),
-            )
+            answer.version = None if ordinal is None else version_name(ordinal)
+            facts.namesrvs[name] = answer
+    _take_probes(facts, {place: answers[place] for place in probes})
 
 
-def _probe_addresses(client: Client, facts: Facts) -> None:
-    """Find out whether unreachable brokers answer at the name servers' hosts."""
+def _ask_namesrv(address: str) -> Task[NamesrvFacts]:
+    """Ask a name server for its brokers, and if it answers, for its topics."""
+    (info,) = yield All([Request(address, get_broker_cluster_info())])
+    topics = info
+    if not isinstance(info, TransportError):
+        (topics,) = yield All([Request(address, get_all_topic_list())])
+    return NamesrvFacts(info=info, topics=topics, version=None)
+
+
+def _probes(facts: Facts) -> dict[tuple[str, str], Request[dict[str, str]]]:
+    """Return requests that tell whether silent brokers answer at name servers' hosts.
+
+    The keys are the advertised address and the address that is tried.
+    """
     mapped = {advertised for advertised, _ in facts.config.address_map}
-    candidates = {
-        (detail.row.address, probe): (probe, get_broker_config())
+    return {
+        (detail.row.address, probe): Request(
+            probe, get_broker_config(), _PROBE_TIMEOUT_MS
+        )
         for detail in facts.brokers
         if isinstance(detail.row.error, TransportError)
         and detail.row.address not in mapped
@@ -257,8 +283,12 @@ def _probe_addresses(client: Client, facts: Facts) -> None:
         )
         != detail.row.address
     }
+
+
+def _take_probes(
+    facts: Facts, answers: Mapping[tuple[str, str], dict[str, str] | RmqError]
+) -> None:
     names = {d.row.address: (d.row.broker_name, d.row.broker_id) for d in facts.brokers}
-    answers = ask_many(client, candidates, timeout_ms=_PROBE_TIMEOUT_MS)
     for (advertised, probe), answer in answers.items():
         if isinstance(answer, RmqError):
             continue

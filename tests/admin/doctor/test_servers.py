@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from rmqcli.admin.doctor.diagnose import diagnose
 from rmqcli.admin.doctor.facts import clock_skew_ms
 from rmqcli.api.calls.namesrv import get_broker_cluster_info
 from rmqcli.cli.main import run
@@ -17,7 +20,7 @@ from tests.admin.doctor.planting import (
     plant_settings,
 )
 from tests.kit import raw
-from tests.transport.peer import free_port
+from tests.transport.peer import Peer, free_port
 
 MIB = 1024 * 1024
 
@@ -60,6 +63,51 @@ def test_a_broker_that_does_not_answer_is_a_problem_and_unknown_to_all_other_che
         silent = [f for f in found if f.subject == "broker-b"]
         assert [str(f.status) for f in silent] == ["unknown"], name
         assert "it did not answer" in silent[0].evidence
+
+
+def test_a_silent_broker_costs_two_fifths_of_the_timeout_once(
+    rmq_cluster_factory,
+):
+    """Each kind of facts waited for it anew: with three of them `doctor` took 15 s."""
+    cluster = rmq_cluster_factory(brokers=4)
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.faults.add(faults.drop_request(), broker="broker-b")
+    asked = cluster.faults.observe(broker="broker-b")
+    with open_client(cluster.namesrv, timeout_ms=10_000) as client:
+        diagnosis = diagnose(client)
+    assert [each.command.code for each in asked.requests] == [
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_BROKER_CONFIG,
+    ]
+    results = {each.name: each.findings for each in diagnosis.results}
+    (silent,) = results["broker-answers"]
+    assert (silent.status, silent.subject) == ("problem", "broker-b")
+    # A busy machine may begin to wait late, which leaves less time.
+    waited = re.fullmatch(
+        r"no answer from \S+ to GET_BROKER_RUNTIME_INFO in (\d+) ms", silent.evidence
+    )
+    assert waited is not None
+    assert int(waited[1]) <= 4_000
+    assert {each.subject for each in results["disk"]} == {"broker-b"}
+    told = {each.subject for each in results["access-control"]}
+    assert told == {"broker-a", "broker-b", "broker-c", "broker-d"}
+
+
+def test_a_silent_name_server_is_asked_once(rmq_cluster):
+    asked = []
+
+    def hang(connection):
+        asked.extend(connection.requests())
+
+    with Peer(hang) as peer:
+        both = f"{peer.address};{rmq_cluster.namesrv}"
+        with open_client(both, timeout_ms=10_000) as client:
+            diagnosis = diagnose(client, only=["namesrv-answers", "disk"])
+        found = {each.name: each.findings for each in diagnosis.results}
+        (silent,) = found["namesrv-answers"]
+        assert (silent.status, silent.subject) == ("problem", peer.address)
+        assert found["disk"] == ()
+    assert [each.code for each in asked] == [RequestCode.GET_BROKER_CLUSTER_INFO]
 
 
 def test_a_broker_that_died_and_left_the_route_is_a_problem_until_it_is_forgotten(
@@ -356,8 +404,6 @@ def test_each_request_is_sent_once_to_each_broker():
     with EmbeddedCluster(brokers=2) as cluster:
         seen = cluster.faults.observe()
         with open_client(cluster.namesrv) as client:
-            from rmqcli.admin.doctor.diagnose import diagnose
-
             client.namesrv(get_broker_cluster_info())
             before = seen.seen
             diagnose(client)
