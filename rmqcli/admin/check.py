@@ -32,8 +32,8 @@ from rmqcli.api.calls.config import get_broker_config, get_subscription_group_na
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
-from rmqcli.errors import NotFoundError, RmqError
-from rmqcli.model import MASTER_ID, is_system_group
+from rmqcli.errors import NotFoundError, PartialError, RmqError
+from rmqcli.model import is_system_group
 from rmqcli.units import HOUR_MS, MINUTE_MS, counted
 
 if TYPE_CHECKING:
@@ -279,13 +279,13 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
         client, client.cluster_info().brokers.values(), with_settings=False
     )
     answered_ms = client.clock.epoch_ms()
-    now_ms = {}
+    now_ms: dict[str, int] = {}
     for detail in details:
-        if detail.row.broker_id == MASTER_ID and detail.runtime is not None:
+        if detail.runtime is not None:  # the master first
             clock = broker_clock(
                 detail.runtime, asked_ms=asked_ms, answered_ms=answered_ms
             )
-            now_ms[detail.row.broker_name] = clock.epoch_ms
+            now_ms.setdefault(detail.row.broker_name, clock.epoch_ms)
     questions = {}
     for topic, route in routes.items():
         if not isinstance(route, RmqError):
@@ -307,15 +307,15 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
             if isinstance(answer, RmqError):
                 reason = f"{name}: {answer.message}"
                 continue
-            newest_ms = max(
-                (
-                    each.last_update_timestamp
-                    for each in answer.values()
-                    if each.max_offset > each.min_offset
-                ),
-                default=0,
-            )
-            if newest_ms > 0:
+            times = [
+                each.last_update_timestamp
+                for each in answer.values()
+                if each.max_offset > each.min_offset
+            ]
+            newest_ms = max(times, default=0)
+            if times and newest_ms <= 0:
+                reason = f"{name}: it does not tell when a message was stored"
+            elif times:
                 ages.append(max(0, now_ms.get(name, answered_ms) - newest_ms))
         # A broker that does not answer may have a newer message.
         if reason is None and not ages:
@@ -363,15 +363,20 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
     for detail in details:
         row = detail.row
         name = row.broker_name + (f":{row.broker_id}" if row.broker_id else "")
+        percent = None if row.disk_ratio is None else row.disk_ratio * 100
+        reason: str | None = None
         if row.error is not None:
-            reason: str | None = row.error.message
-        else:
-            reason = None if row.disk_ratio is not None else "it does not report it"
+            reason = row.error.message
+        elif percent is None:
+            reason = "it does not report its disk"
+        elif row.commit_log_disk_ratio is None:
+            reason = "it does not report the disk of its commit log"
         measured.append(
             Measurement(
                 subject=name,
-                value=None if row.disk_ratio is None else row.disk_ratio * 100,
+                value=percent if reason is None else None,
                 reason=reason,
+                at_least=percent,
                 is_lost=row.error is not None,
             )
         )
@@ -417,6 +422,9 @@ def _of_groups(
     query = LagQuery(groups=tuple(dict.fromkeys(patterns)) if is_named else ())
     reading = LagGatherer(client, query, open_memory(client)).read(accept_silence=True)
     found = {each.group: each for each in reading.groups}
+    if not found and not is_named and reading.failures:
+        first = reading.failures[0]  # there may be groups
+        raise PartialError(f"{first.broker_name}: {first.message}")
     measured = []
     for group in _chosen(set(found), patterns):
         if group in found:

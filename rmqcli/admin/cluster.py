@@ -29,8 +29,9 @@ class ClusterSummary:
     users' groups by the state of their lag, and `lag` is the number of messages that
     wait for them. `dead_letters` are those of all groups, `new_dead_letters` those of
     the last hour, in `groups_with_letters` groups. A number that is not known is None;
-    `reasons` says why, by the name of the number. `diagnosis` has the findings of all
-    checks, and `errors` the brokers that did not answer or have left the route.
+    `reasons` says why, by the name of the number, and for `groups` why there may be
+    more. `diagnosis` has the findings of all checks, and `errors` the brokers that did
+    not answer or have left the route.
     """
 
     at_ms: int
@@ -108,9 +109,12 @@ def _groups(
     if facts.lag_error is not None:
         reasons["groups"] = reasons["lag"] = facts.lag_error.message
         return None, None, 0
+    for failure in facts.lag_failures:
+        reason = f"{failure.broker_name}: {failure.message}"
+        reasons["groups"] = reasons["lag"] = reason
     lags = [lag for lag in facts.lags if not is_system_group(lag.group)]
     known = sum(lag.known_lag for lag in lags)
-    total: int | None = 0
+    total: int | None = None if facts.lag_failures else 0
     for lag in lags:
         if lag.total_lag is None:
             reasons.setdefault("lag", f"{lag.group}: {lag.reason}")
@@ -132,13 +136,20 @@ def _letters(
     for name, error in facts.letters.errors.items():
         reasons["dead_letters"] = f"{name}: {error.message}"
     for group in facts.letters.groups:
-        if group.count is None or facts.new_letters.get(group.group) is None:
-            reasons.setdefault(
-                "dead_letters", group.reason or "a broker did not tell how many are new"
-            )
+        if group.count is None:
+            reasons.setdefault("dead_letters", group.reason or "a broker did not tell")
+            continue
+        total += group.count
+        of_group = facts.new_letters.get(group.group)
+        if of_group is None:
+            reasons["new_dead_letters"] = "a broker did not tell how many are new"
         else:
-            total += group.count
-            new += facts.new_letters[group.group] or 0
+            new += of_group
     if "dead_letters" in reasons:
+        reasons["new_dead_letters"] = reasons["dead_letters"]
         return None, None, None
-    return total, new, sum(bool(group.count) for group in facts.letters.groups)
+    return (
+        total,
+        None if "new_dead_letters" in reasons else new,
+        sum(bool(group.count) for group in facts.letters.groups),
+    )

@@ -172,7 +172,12 @@ def queue_lag(
     state, reason = _state(item, is_broadcast=is_broadcast)
     lag = _lag(item, state)
     expired = None
-    if item.committed is not None and item.min_offset is not None:
+    # What a group has left behind that became a broadcast one says nothing about it.
+    if (
+        item.committed is not None
+        and item.min_offset is not None
+        and state is not LagState.BROADCAST
+    ):
         expired = max(0, item.min_offset - item.committed)
     return QueueLag(
         topic=item.topic,

@@ -291,7 +291,7 @@ def test_a_silent_broker_is_named_before_the_deadline(cluster, talk):
 def test_a_call_that_takes_too_long_is_ended(cluster, talk):
     """Each answer comes in time, and all of them together do not."""
     cluster.faults.add(faults.delay(700), broker="broker-a")
-    (result,) = talk(calls(("doctor", {})), "--deadline", "1s")
+    (result,) = talk(calls(("groups", {})), "--deadline", "1s")
     assert result.is_error
     assert "no result within 1s; ask for less" in result.content[0].text
 

@@ -137,10 +137,14 @@ def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
     if LAGS in check.needs:
         if facts.lag_error is not None:
             yield unknown("groups", facts.lag_error.message)
-        silent = {name.partition(":")[0] for name in facts.silent()}
+        told = {name.partition(":")[0] for name in facts.silent()} | set(facts.departed)
+        for failure in facts.lag_failures:
+            if failure.broker_name not in told:
+                yield unknown(failure.broker_name, failure.message)
+        told.update(failure.broker_name for failure in facts.lag_failures)
         for lag in facts.lags:
             for failure in lag.reading.failures:
-                if failure.broker_name not in silent:
+                if failure.broker_name not in told:
                     yield unknown(
                         lag.group, f"{failure.broker_name}: {failure.message}"
                     )

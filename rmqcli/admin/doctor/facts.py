@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.admin.dlq.listing import LetterList
     from rmqcli.admin.lag.memory import SeenBroker
-    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.lag.model import BrokerFailure, GroupLag
     from rmqcli.admin.transactions import OpenTransactions
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
@@ -121,6 +121,8 @@ class Facts:
     )
     routes: dict[str, TopicRoute | RmqError] = field(default_factory=dict)
     lags: list[GroupLag] = field(default_factory=list)
+    #: brokers that did not tell all of their groups, or what these have committed
+    lag_failures: list[BrokerFailure] = field(default_factory=list)
     lag_error: RmqError | None = None
     #: queues with unread messages whose broker does not tell its retention
     retention_unknown: dict[str, str] = field(default_factory=dict)
@@ -320,6 +322,7 @@ def _read_lags(client: Client, facts: Facts) -> None:
     except RmqError as error:
         facts.lag_error = error
         return
+    facts.lag_failures = reading.failures
     facts.lags = sorted(map(compute_lag, reading.groups), key=lambda each: each.group)
     _read_endangered(client, facts)
 

@@ -173,16 +173,21 @@ def _counts(found: ClusterSummary) -> list[str]:
     if found.groups is not None:
         parts = ", ".join(f"{n} {state}" for state, n in found.groups.items())
         groups = f"{sum(found.groups.values())}" + (f": {parts}" if parts else "")
+        if "groups" in reasons:
+            groups = f"at least {groups}"
     if found.lag is not None:
         lag = f"{counted(found.lag, 'message')} wait"
     else:
         lag = f"at least {counted(found.known_lag, 'message')} wait"
     letters = f"not known: {reasons.get('dead_letters')}"
     if found.dead_letters is not None:
+        new = "not known how many"
+        if found.new_dead_letters is not None:
+            new = f"{found.new_dead_letters:,}"
         letters = (
             f"{found.dead_letters:,} in"
             f" {counted(found.groups_with_letters or 0, 'group')},"
-            f" {found.new_dead_letters:,} in the last hour"
+            f" {new} in the last hour"
         )
     return [
         f"topics        {topics}",

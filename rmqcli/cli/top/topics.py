@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
@@ -22,11 +22,13 @@ from rmqcli.errors import RmqError
 from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicRow
     from rmqcli.api.client import Client
     from rmqcli.cli.ui.output import Row
+
+_Number = TypeVar("_Number", int, float)
 
 #: With more topics, only those on the screen are asked for their offsets.
 ASKED_MAX = 200
@@ -142,38 +144,49 @@ class TopicsView(View):
         if len(topics) > ASKED_MAX:
             wanted = set(self.on_screen)
             topics = [each for each in topics if each.topic in wanted]
-        self._rates.keep({each.topic for each in topics})
-        return _Topics(found=found, numbers=self._numbers(client, topics))
+        places = _places(client, topics, silent=set(found.errors))
+        self._rates.keep(
+            {(topic, name) for topic, names in places.items() for name in names}
+        )
+        return _Topics(
+            found=found, numbers=self._numbers(client, places, set(found.errors))
+        )
 
     def _numbers(
-        self, client: Client, topics: Sequence[TopicRow]
+        self,
+        client: Client,
+        places: Mapping[str, Collection[str]],
+        silent: Collection[str],
     ) -> dict[str, tuple[float | None, int | None]]:
         addresses = reader_addresses(client.cluster_info().brokers.values())
         at_ms = client.clock.monotonic_ms()
         answers = ask_many(
             client,
             {
-                (each.topic, name): (addresses[name], get_topic_stats_info(each.topic))
-                for each in topics
-                for name in each.brokers
-                if name in addresses
+                (topic, name): (addresses[name], get_topic_stats_info(topic))
+                for topic, names in places.items()
+                for name in names
+                if name in addresses and name not in silent
             },
         )
         numbers = {}
-        for each in topics:
-            total: int | None = 0
-            stored: int | None = 0
-            for name in each.brokers:
-                answer = answers.get((each.topic, name))
-                if answer is None or isinstance(answer, RmqError):
-                    total = stored = None
-                    break
-                for offset in answer.values():
-                    total = (total or 0) + offset.max_offset
-                    stored = (stored or 0) + max(
-                        0, offset.max_offset - offset.min_offset
+        for topic, names in places.items():
+            rates: list[float | None] = []
+            counts: list[int | None] = []
+            for name in names:
+                answer = answers.get((topic, name))
+                end = count = None
+                if answer is not None and not isinstance(answer, RmqError):
+                    end = sum(offset.max_offset for offset in answer.values())
+                    count = sum(
+                        max(0, offset.max_offset - offset.min_offset)
+                        for offset in answer.values()
                     )
-            numbers[each.topic] = self._rates.take(each.topic, at_ms, total), stored
+                # By broker: what one has that comes back was not sent just now.
+                rates.append(self._rates.take((topic, name), at_ms, end))
+                counts.append(count)
+            rate = _sum(rates)
+            numbers[topic] = None if rate is None else rounded_rate(rate), _sum(counts)
         return numbers
 
     def take(self, answer: _Topics) -> None:
@@ -193,6 +206,30 @@ class TopicsView(View):
 
     def _tail(self, row: Row) -> View:
         return TailView(row["topic"])
+
+
+def _places(
+    client: Client, topics: Sequence[TopicRow], *, silent: Collection[str]
+) -> dict[str, set[str]]:
+    """Return the names of the brokers that have each topic.
+
+    Brokers that are silent did not tell: where these have a topic, its route says so. A
+    topic whose route is not known may be on all of them.
+    """
+    places = {each.topic: set(each.brokers) for each in topics}
+    if silent:
+        for topic, route in client.routes(places).items():
+            if isinstance(route, RmqError):
+                places[topic].update(silent)
+            else:
+                places[topic].update(queue.broker_name for queue in route.queues)
+    return places
+
+
+def _sum(values: Collection[_Number | None]) -> _Number | None:
+    """Return the sum; None without values, and if one of them is not known."""
+    known = [each for each in values if each is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 @dataclass(slots=True, kw_only=True)

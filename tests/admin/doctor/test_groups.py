@@ -8,11 +8,13 @@ import pytest
 
 from rmqcli.admin.doctor.diagnose import diagnose
 from rmqcli.admin.doctor.model import CheckStatus
+from rmqcli.api.calls.config import update_and_create_subscription_group
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.clock import SystemClock
 from rmqcli.config import ClientConfig
 from rmqcli.testing import ManualClock, faults
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import findings, heartbeat, only_finding, open_client
 from tests.consumer.collecting import Seen, consumer
@@ -119,6 +121,51 @@ def test_a_group_that_may_not_consume_is_found_while_messages_wait(shop):
         "billing",
         "it may not consume on broker-a, with 1 message waiting",
     )
+
+
+def test_a_group_that_may_not_consume_counts_what_waits_where_it_may_not(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    for name, count in (("broker-a", 5), ("broker-b", 2)):
+        cluster.send("orders", ["x"] * count, broker=name)
+    with open_client(cluster.namesrv) as client:
+        for broker in cluster.brokers:
+            call = update_consumer_offset("billing", "orders", 0, commit_offset=0)
+            client.invoke(broker.address, call)
+        config = SubscriptionGroupConfig(group_name="billing", consume_enable=False)
+        change = update_and_create_subscription_group(config)
+        client.invoke(cluster.broker("broker-b").address, change)
+    assert only_finding(cluster, "consume-disabled") == (
+        "warning",
+        "billing",
+        "it may not consume on broker-b, with 2 messages waiting",
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+    ],
+)
+@pytest.mark.parametrize("name", ["no-member", "subscriptions", "expired-messages"])
+def test_a_broker_that_does_not_tell_its_groups_leaves_them_unknown(shop, code, name):
+    """Without any group from another broker, there was nothing to find: all was ok."""
+    shop.faults.add(faults.answer(1, "no"), code=code)
+    status, subject, evidence = only_finding(shop, name)
+    assert (status, subject) == ("unknown", "broker-a")
+    assert evidence.endswith("answered SYSTEM_ERROR: no")
+
+
+def test_a_broker_that_does_not_show_its_topics_may_have_dead_letters(shop):
+    shop.faults.add(faults.answer(1, "no"), code=RequestCode.GET_ALL_TOPIC_CONFIG)
+    status, subject, evidence = only_finding(shop, "dead-letters")
+    assert (status, subject) == ("unknown", "broker-a")
+    assert evidence.startswith("it does not show its topics: ")
 
 
 def test_dead_letters_of_the_last_hour_are_found_and_older_ones_are_not(

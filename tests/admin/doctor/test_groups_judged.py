@@ -107,7 +107,9 @@ def held(client_id, queue_id):
     )
 
 
-def group(holdings, *, started_ms=NOW_MS - 5 * MINUTE_MS, failure=None, end=5):
+def group(
+    holdings, *, started_ms=NOW_MS - 5 * MINUTE_MS, failure=None, end=5, committed=0
+):
     """A group with a member for each entry of `holdings`, and two queues."""
     members = Members()
     members.add(
@@ -135,7 +137,7 @@ def group(holdings, *, started_ms=NOW_MS - 5 * MINUTE_MS, failure=None, end=5):
             topic="orders",
             broker_name="broker-a",
             queue_id=number,
-            committed=0,
+            committed=committed,
             min_offset=0,
             max_offset=end,
         )
@@ -167,11 +169,39 @@ def test_a_queue_that_two_members_hold_is_found():
         group({"one": [0, 1], "two": []}),  # more members than queues are no trouble
         group({"one": [0], "two": []}, end=0),  # an empty queue needs no owner
         group({"one": [0], "two": []}, started_ms=NOW_MS - 10_000),  # rebalancing
-        group({"one": [0], "two": []}, started_ms=None),
     ],
 )
 def test_queues_with_one_owner_or_without_need_of_one_are_no_finding(lag):
     assert findings("queue-owners", lag) == []
+
+
+def test_a_queue_without_a_commit_that_no_member_holds_is_found():
+    """Nobody ever consumed it, so that its lag is not known; 5 messages are there."""
+    lag = group({"one": [0], "two": []}, committed=None)
+    assert findings("queue-owners", lag) == [
+        ("warning", "no member holds 1 queue with messages: orders@broker-a:1")
+    ]
+    empty = group({"one": [0], "two": []}, committed=None, end=0)
+    assert findings("queue-owners", empty) == []
+
+
+@pytest.mark.parametrize(
+    ("started_ms", "reason"),
+    [
+        (None, "it is not known when these members started: one, two"),
+        (NOW_MS + 61 * MINUTE_MS, "the clocks of these members are ahead: one, two"),
+    ],
+)
+def test_members_whose_age_is_not_known_make_owners_unknown(started_ms, reason):
+    lag = group({"one": [0], "two": []}, started_ms=started_ms)
+    assert findings("queue-owners", lag) == [("unknown", reason)]
+
+
+def test_members_that_do_not_answer_may_have_queues_that_stand_still():
+    lag = group({"one": [0, 1]}, failure="timed out")
+    assert findings("member-queues", lag) == [
+        ("unknown", "no answer about its queues: one")
+    ]
 
 
 def test_members_that_do_not_tell_their_queues_make_owners_unknown():

@@ -289,12 +289,32 @@ def test_a_sync_master_alone_is_a_problem(rmq_cluster_factory, like):
     )
 
 
-def test_a_read_only_broker_is_a_warning(rmq_cluster):
-    plant_settings(rmq_cluster, brokerPermission="4")
+def test_a_master_that_does_not_tell_its_slaves_is_unknown(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.add_slave()
+    cluster.faults.add(faults.answer(1, "no"), code=RequestCode.GET_BROKER_HA_STATUS)
+    status, subject, evidence = only_finding(cluster, "slaves")
+    assert (status, subject) == ("unknown", "broker-a")
+    assert evidence.startswith("its slaves: ")
+    assert evidence.endswith("answered SYSTEM_ERROR: no")
+
+
+@pytest.mark.parametrize(
+    ("permission", "does"),
+    [
+        ("4", "is read only"),
+        ("2", "is written only"),
+        ("0", "is neither read nor written"),
+    ],
+)
+def test_a_broker_that_is_not_read_or_written_is_a_warning(
+    rmq_cluster, permission, does
+):
+    plant_settings(rmq_cluster, brokerPermission=permission)
     assert only_finding(rmq_cluster, "broker-permission") == (
         "warning",
         "broker-a",
-        "brokerPermission is 4: it is read only",
+        f"brokerPermission is {permission}: it {does}",
     )
 
 

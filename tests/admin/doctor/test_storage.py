@@ -36,6 +36,16 @@ def test_a_disk_that_is_filling_up_is_found(rmq_cluster, log, queues, expected):
     assert [str(f.status) for f in found] == ([] if expected is None else [expected])
 
 
+def test_a_commit_log_whose_disk_is_not_reported_is_unknown(rmq_cluster):
+    """It may be another disk than that of the consume queues, which has room."""
+    plant_runtime(rmq_cluster, commitLogDiskRatio="-1.0", consumeQueueDiskRatio="0.3")
+    assert only_finding(rmq_cluster, "disk") == (
+        "unknown",
+        "broker-a",
+        "it does not report the disk of its commit log",
+    )
+
+
 def test_the_lines_are_those_of_the_broker_s_settings(rmq_cluster):
     plant_runtime(rmq_cluster, commitLogDiskRatio="0.5")
     assert findings(rmq_cluster.namesrv, "disk") == []

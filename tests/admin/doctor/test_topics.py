@@ -89,6 +89,18 @@ def test_a_topic_that_nobody_can_send_to_is_found(pair):
     assert findings(pair.namesrv, "topic-writable") == []
 
 
+def test_a_topic_may_be_written_on_a_broker_that_does_not_show_it(pair):
+    create(pair, "orders", "broker-a", perm=4)
+    create(pair, "orders", "broker-b")
+    pair.faults.add(
+        faults.answer(1, "no"),
+        code=RequestCode.GET_ALL_TOPIC_CONFIG,
+        broker="broker-b",
+    )
+    (found,) = findings(pair.namesrv, "topic-writable")
+    assert (str(found.status), found.subject) == ("unknown", "broker-b")
+
+
 def test_topics_whose_settings_differ_are_found(pair):
     create(pair, "orders", "broker-a")
     create(pair, "orders", "broker-b", perm=4, attributes="+message.type=FIFO")

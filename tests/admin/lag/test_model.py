@@ -202,6 +202,8 @@ def test_a_broadcast_group_has_no_offsets_at_the_broker():
     online = members("c1", message_model="BROADCASTING")
     found = only_queue(queue(3, 0, 10), members=online)
     assert (found.state, found.lag, found.committed) == (LagState.BROADCAST, None, None)
+    # Nor has it lost what was deleted beyond an offset from before it was one.
+    assert only_queue(queue(3, 5, 10), members=online).expired is None
 
 
 @pytest.mark.parametrize(

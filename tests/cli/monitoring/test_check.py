@@ -12,8 +12,12 @@ from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
-from rmqcli.testing import ManualClock
-from tests.admin.doctor.planting import plant_settings
+from rmqcli.model import MessageQueue
+from rmqcli.testing import ManualClock, faults
+from rmqcli.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmqcli.wire.body import encode_body
+from rmqcli.wire.codes import RequestCode
+from tests.admin.doctor.planting import plant_runtime, plant_settings
 
 START_MS = 1_767_322_800_000
 
@@ -184,6 +188,52 @@ def test_a_topic_whose_producers_have_stopped_is_found(cluster, check):
         "TOPIC CRITICAL: empty: no message is stored | 'empty'=U;3600;\n",
     )
     assert check("topic nothing --warn 1h")[0] == 3
+
+
+def test_a_message_whose_store_time_is_not_told_is_not_no_message(cluster, check):
+    offsets = {
+        MessageQueue("orders", "broker-a", 0): TopicOffset(
+            min_offset=0, max_offset=2, last_update_timestamp=-1
+        )
+    }
+    body = encode_body(TopicStatsTable(offset_table=offsets))
+    cluster.faults.add(
+        faults.answer(0, body=body), code=RequestCode.GET_TOPIC_STATS_INFO
+    )
+    code, out = check("topic orders --warn 1h")
+    assert code == 3
+    assert "broker-a: it does not tell when a message was stored" in out
+
+
+def test_a_topic_that_only_a_slave_has_is_as_old_as_its_clock_says(
+    rmq_cluster_factory, capfd
+):
+    """Its clock, years behind ours, was taken for a master's only."""
+    cluster = rmq_cluster_factory(clock=ManualClock(now_ms=START_MS))
+    cluster.create_topic("orders", queues=1)
+    cluster.send("orders", ["x"])
+    cluster.add_slave()
+    cluster.fail_over()
+    cluster.advance(600_000)
+    assert run(["check", "topic", "orders", "--warn", "1h", "-n", cluster.namesrv]) == 0
+    assert "orders: 10m" in capfd.readouterr().out
+
+
+def test_a_broker_whose_commit_log_s_disk_is_not_reported_is_unknown(cluster, check):
+    plant_runtime(cluster, commitLogDiskRatio="-1.0", consumeQueueDiskRatio="0.3")
+    code, out = check("broker broker-a --warn 40")
+    assert code == 3
+    assert "at least 30 % full, it does not report the disk of its commit log" in out
+    assert check("broker broker-a --crit 30")[0] == 2
+
+
+def test_a_glob_without_a_group_names_the_broker_that_does_not_tell_them(
+    cluster, check
+):
+    cluster.faults.add(faults.answer(1, "no"), code=RequestCode.GET_ALL_CONSUMER_OFFSET)
+    code, out = check("lag '*' --warn 1")
+    assert code == 3
+    assert out.startswith("LAG UNKNOWN: broker-a: committed offsets of all groups: ")
 
 
 def test_brokers_answer_and_have_room(cluster, check):

@@ -10,6 +10,7 @@ from rmqcli import Admin
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import open_client, plant_runtime
 
 
@@ -75,9 +76,42 @@ def test_a_silent_broker_is_named_and_its_numbers_are_unknown(pair, capsys):
     assert found["status"] == "problem"
     assert found["findings"][0]["check"] == "broker-answers"
     assert (found["topics"], found["dead_letters"]) == (None, None)
-    assert sorted(found["reasons"]) == ["dead_letters", "lag", "topics"]
+    assert sorted(found["reasons"]) == [
+        "dead_letters",
+        "groups",
+        "lag",
+        "new_dead_letters",
+        "topics",
+    ]
     assert (found["lag"], found["known_lag"]) == (None, 3)
     assert found["errors"][0]["broker_name"] == "broker-b"
+
+
+def test_groups_that_the_only_broker_does_not_tell_are_not_none(rmq_cluster, capsys):
+    """It said "0; 0 messages wait", and that no check found anything."""
+    rmq_cluster.create_group("billing")
+    rmq_cluster.faults.add(
+        faults.answer(1, "no"), code=RequestCode.GET_ALL_CONSUMER_OFFSET
+    )
+    _, out, _ = show(capsys, rmq_cluster, "-o", "json")
+    found = json.loads(out)
+    assert (found["groups"], found["lag"]) == ({}, None)
+    for name in ("groups", "lag"):
+        assert found["reasons"][name].startswith("broker-a: ")
+    _, out, _ = show(capsys, rmq_cluster)
+    assert "groups        at least 0; at least 0 messages wait" in out.splitlines()
+
+
+def test_dead_letters_are_counted_where_it_is_not_known_how_many_are_new(pair, capsys):
+    pair.faults.add(faults.answer(1, "no"), code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    _, out, _ = show(capsys, pair, "-o", "json")
+    found = json.loads(out)
+    assert (found["dead_letters"], found["new_dead_letters"]) == (1, None)
+    reason = "a broker did not tell how many are new"
+    assert found["reasons"]["new_dead_letters"] == reason
+    _, out, _ = show(capsys, pair)
+    line = "dead letters  1 in 1 group, not known how many in the last hour"
+    assert line in out.splitlines()
 
 
 def test_the_library_has_the_same(pair):

@@ -10,9 +10,10 @@ from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.top.brokers import BrokersView
 from rmqcli.cli.top.feed import Feed
 from rmqcli.cli.top.groups import GroupsView
-from rmqcli.cli.top.topics import Rates
+from rmqcli.cli.top.topics import Rates, TopicsView
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RmqError
+from rmqcli.testing import ManualClock, faults
 from tests.cli.top.test_app import commit
 from tests.kit.waiting import PATIENCE_S
 
@@ -115,3 +116,39 @@ def test_a_rate_is_that_of_the_last_ten_seconds():
         )
     ]
     assert taken == [None, 10.0, 0.0, 0.0, None, None, None, 10.0]
+
+
+def numbers_of(view, client, clock):
+    """Read a view of topics two seconds later; return rate and messages of `orders`."""
+    clock.advance(2_000)
+    client.cluster_info(refresh=True)
+    view.take(view.read(client))
+    (row,) = [each for each in view.rows() if each["topic"] == "orders"]
+    return row["rate_in"], row["messages"]
+
+
+def test_what_a_broker_has_that_comes_back_was_not_sent_just_now(tmp_path):
+    """The sum of both brokers jumped: 500 messages per second that nobody sent."""
+    clock = ManualClock()
+    with EmbeddedCluster(brokers=2, store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["x"] * 10, broker="broker-a")
+        cluster.send("orders", ["x"] * 1_000, broker="broker-b")
+        view = TopicsView()
+        with Client(config_of(cluster), clock=clock) as client:
+            seen = [numbers_of(view, client, clock) for _ in range(2)]
+            cluster.broker("broker-b").kill()
+            seen.append(numbers_of(view, client, clock))
+            cluster.broker("broker-b").restart()
+            seen += [numbers_of(view, client, clock) for _ in range(2)]
+    assert seen == [(None, 1_010), (0.0, 1_010), (0.0, 10), (None, 1_010), (0.0, 1_010)]
+
+
+def test_the_messages_of_a_silent_broker_are_missing_from_no_sum():
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["x"] * 10, broker="broker-a")
+        cluster.faults.add(faults.disconnect(), broker="broker-b")
+        with Client(config_of(cluster)) as client:
+            numbers = numbers_of(TopicsView(), client, ManualClock())
+    assert numbers == (None, None)

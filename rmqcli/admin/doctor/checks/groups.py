@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.engine.queue_lag import QueueLag
 
 #: POP's messages are copied to the retry topic within seconds.
 _OVERDUE_MS: Final = 60_000
@@ -103,8 +104,23 @@ def _queue_owners(facts: Facts) -> Iterator[Finding]:
         if silent:
             yield unknown(lag.group, f"no answer about its queues: {named(silent)}")
             continue
-        started = [each.started_ms for each in clients.values()]
-        if any(ms is None or facts.at_ms - ms < _SETTLED_MS for ms in started):
+        untold = [i for i, each in clients.items() if each.started_ms is None]
+        # By a clock that is ahead, a member never becomes a minute old.
+        ahead = [
+            i
+            for i, each in clients.items()
+            if each.started_ms and each.started_ms > facts.at_ms + _SETTLED_MS
+        ]
+        if untold or ahead:
+            why = (
+                f"it is not known when these members started: {named(untold)}"
+                if untold
+                else f"the clocks of these members are ahead: {named(ahead)}"
+            )
+            yield unknown(lag.group, why)
+            continue
+        started = [each.started_ms or 0 for each in clients.values()]
+        if facts.at_ms - max(started) < _SETTLED_MS:
             continue  # queues are still being distributed, or perhaps are
         holders: dict[str, list[str]] = defaultdict(list)
         for client_id, client in clients.items():
@@ -127,7 +143,7 @@ def _queue_owners(facts: Facts) -> Iterator[Finding]:
             if each.client_id is None
             and each.queue_id is not None
             and each.topic in members.subscriptions
-            and each.lag
+            and _may_wait(each)
             and not each.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         ]
         if nobody:
@@ -140,10 +156,21 @@ def _queue_owners(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _may_wait(queue: QueueLag) -> bool:
+    """Whether messages wait in a queue, or may wait: one without a commit has some."""
+    if queue.state is LagState.NO_COMMIT:
+        return queue.lag is None or queue.lag > 0
+    return bool(queue.lag)
+
+
 def _member_queues(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
+        clients = lag.reading.clients or {}
+        silent = [i for i, each in clients.items() if each.failure is not None]
+        if silent:
+            yield unknown(lag.group, f"no answer about its queues: {named(silent)}")
         counts: Counter[tuple[str, str]] = Counter()
-        for client_id, client in (lag.reading.clients or {}).items():
+        for client_id, client in clients.items():
             for held in client.queues:
                 for flag in held.flags:
                     if flag in _FLAGS and not held.dropped:
@@ -197,13 +224,21 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
             for group, config in table.items():
                 if not config.consume_enable:
                     disabled[group].append(name)
-    waiting = {lag.group: lag.known_lag for lag in facts.lags}
+    lags = {lag.group: lag for lag in facts.lags}
     for group, names in sorted(disabled.items()):
-        if waiting.get(group):
+        waiting = [
+            queue
+            for queue in (lags[group].queues if group in lags else ())
+            if queue.broker_name in names and _may_wait(queue)
+        ]
+        if waiting:
+            count = sum(queue.lag or 0 for queue in waiting)
+            # Where it never committed, nobody knows from where on messages wait.
+            number = counted(count, "message") if count else "messages"
+            there = named(queue.broker_name for queue in waiting)
             yield warning(
                 group,
-                f"it may not consume on {named(names)}, with"
-                f" {counted(waiting[group], 'message')} waiting",
+                f"it may not consume on {there}, with {number} waiting",
                 "its members get nothing from there",
                 command_line("rmq", "group", "update", group, "--consume"),
             )
@@ -242,6 +277,10 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
         yield unknown("dead letters", facts.letters_error.message)
     if facts.letters is None:
         return
+    told = {*facts.silent(), *facts.departed}
+    for name, error in facts.letters.errors.items():
+        if name not in told:
+            yield unknown(name, f"it does not show its topics: {error.message}")
     for group in facts.letters.groups:
         new = facts.new_letters.get(group.group)
         if group.count is None or new is None:

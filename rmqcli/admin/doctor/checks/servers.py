@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import thread_pool_queue
+from rmqcli.admin.doctor.checks.security import parse_version
 from rmqcli.admin.doctor.facts import (
     NAMESRVS,
     ROUTES,
@@ -44,6 +45,8 @@ _MIB: Final = 1024 * 1024
 _BEHIND_BYTES_DEFAULT: Final = 256 * _MIB
 _DISPATCH_WARNING_BYTES: Final = 64 * _MIB
 _DISPATCH_PROBLEM_BYTES: Final = 1024 * _MIB
+#: The first version that tells which slaves copy from a broker.
+_SLAVES_TOLD: Final = (5, 0, 0)
 _QUEUE_WARNING: Final = 0.5
 _QUEUE_PROBLEM: Final = 0.8
 #: Thread pools, and the setting after which BrokerFastFailure refuses what waits.
@@ -295,6 +298,10 @@ def _slaves_of(facts: Facts, detail: BrokerDetail) -> Iterator[Finding]:
         # Before 5.0 only the ends of the logs tell, which slaves are compared by.
         if role == "SYNC_MASTER" and not registered:
             yield _alone(detail)
+        elif (
+            registered and (parse_version(row.version) or _SLAVES_TOLD) >= _SLAVES_TOLD
+        ):
+            yield unknown(process_name(detail), f"its slaves: {row.slaves_reason}")
         return
     if role == "SYNC_MASTER" and not row.slaves_in_sync:
         yield _alone(detail)
@@ -338,10 +345,12 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
         if perm is not None and perm & (PERM_READ | PERM_WRITE) != (
             PERM_READ | PERM_WRITE
         ):
-            does = "is read" if perm & PERM_READ else "is written"
+            does = {PERM_READ: "is read only", PERM_WRITE: "is written only"}.get(
+                perm & (PERM_READ | PERM_WRITE), "is neither read nor written"
+            )
             yield warning(
                 name,
-                f"brokerPermission is {perm}: it {does} only",
+                f"brokerPermission is {perm}: it {does}",
                 "clients leave it out; that is right while it is drained",
                 command_line("mqadmin", "updateBrokerConfig", "-b", detail.row.address)
                 + " -k brokerPermission -v 6",

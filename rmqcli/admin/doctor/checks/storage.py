@@ -48,6 +48,10 @@ def _disk(facts: Facts) -> Iterator[Finding]:
         if ratio is None:
             yield unknown(process_name(detail), "it does not report its disk")
             continue
+        if detail.row.commit_log_disk_ratio is None:
+            yield unknown(
+                process_name(detail), "it does not report the disk of its commit log"
+            )
         expired = setting_number(detail, "diskMaxUsedSpaceRatio") or _EXPIRED_DELETED
         forcibly = setting_number(detail, "diskSpaceCleanForciblyRatio") or _ALL_DELETED
         refused = setting_number(detail, "diskSpaceWarningLevelRatio") or _REFUSED

@@ -128,8 +128,8 @@ def _topic_brokers(facts: Facts) -> Iterator[Finding]:
 
 
 def _topic_writable(facts: Facts) -> Iterator[Finding]:
-    if facts.silent():
-        return  # the queues of a silent broker are not known
+    if facts.silent() or any(isinstance(t, RmqError) for t in facts.topics.values()):
+        return  # the queues of a broker that does not tell are not known
     for topic, configs in _by_topic(facts).items():
         if any(c.perm & PERM_WRITE and c.write_queue_nums for c in configs.values()):
             continue
