@@ -245,7 +245,8 @@ def runtime_table(broker: BrokerState, now: Now) -> dict[str, str]:
 
 
 def _about_broker(broker: BrokerState, now: Now) -> dict[str, str]:
-    lived_s = (now.monotonic_ms - broker.started.monotonic_ms) // 1000
+    # By the clock that people set, as in StoreStatsService.getFormatRuntime.
+    lived_s = max(0, now.epoch_ms - broker.started.epoch_ms) // 1000
     minutes, seconds = divmod(lived_s, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
