@@ -30,6 +30,7 @@ from rmqcli.api.calls.offset import (
 from rmqcli.api.calls.producer import get_producer_connection_list
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import MessageQueue
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,8 +155,8 @@ def _read_broker(
     found.transactions += _with_producers(client, address, queue, still_open)
     if until < end:
         raise PartialError(
-            f"{name} has {end - start:,} half messages to look at; the"
-            f" {end - until:,} newest were not read"
+            f"{name} has {counted(end - start, 'half message')} to look at; not"
+            f" read: the {end - until:,} newest"
         )
 
 
@@ -178,8 +179,8 @@ def _ended(client: Client, name: str, address: str, start: int) -> set[int]:
         return set()
     if end - start > SCANNED_MAX:
         raise PartialError(
-            f"{name} has {end - start:,} records of ended transactions, more than the"
-            f" {SCANNED_MAX:,} that are read: which ones are open is not known"
+            f"{name} has {counted(end - start, 'record')} of ended transactions, more"
+            f" than the {SCANNED_MAX:,} that are read: which ones are open is not known"
         )
     ended: set[int] = set()
     queue = MessageQueue(OP_TOPIC, name, 0)

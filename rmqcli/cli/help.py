@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _WIDTH_MAX = 100
 #: The greatest width of the left column; a longer entry has a line of its own.
 _LEFT_MAX = 28
+#: So many commands are named in place of one that does not exist.
+_WRITTEN_MAX = 3
 
 _BEGIN = (
     ("rmq demo", "a guided tour, which needs no cluster"),
@@ -375,6 +377,16 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
             return UsageError(
                 f"command {word} does not exist",
                 hint=f"write: rmq message show {shlex.quote(word)}",
+            )
+        deeper = [
+            f"rmq {each.path}"
+            for each in table
+            if each.path.startswith(f"{first} ") and each.path.endswith(f" {word}")
+        ]
+        if deeper:
+            return UsageError(
+                f"command {word} does not exist",
+                hint=f"write: {' or '.join(deeper[:_WRITTEN_MAX])}",
             )
         return unknown_name("command", word, below, help_command=f"rmq {first}")
     hint = hint_for_command(first)

@@ -200,7 +200,8 @@ class MetricsCollector:
                 lags.append(compute_lag(each))
             # From here on only the lags are needed, which saves memory.
             each.queues.clear()
-        found.groups = len(lags)
+        # Without an answer of any broker, they are those that are remembered.
+        found.groups = len(lags) if found.has_values else None
         then_ms, before = self._samples.baseline(at_ms=reading.at_ms)
         elapsed_ms = reading.at_ms - then_ms
         rows = _GroupRows(found.rows, brokers, at_ms=reading.at_ms)

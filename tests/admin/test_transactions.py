@@ -192,11 +192,11 @@ def test_no_more_half_messages_are_read_than_wanted(pair, monkeypatch):
         found = read(1)
         assert (found.count, found.scanned) == (1, 1)
         assert str(found.errors["broker-a"]) == (
-            "broker-a has 3 half messages to look at; the 2 newest were not read"
+            "broker-a has 3 half messages to look at; not read: the 2 newest"
         )
         monkeypatch.setattr(transactions, "SCANNED_MAX", 0)
         found = read(3)
         assert found.count == 0
         assert str(found.errors["broker-a"]).startswith(
-            "broker-a has 1 records of ended transactions, more than the 0"
+            "broker-a has 1 record of ended transactions, more than the 0"
         )

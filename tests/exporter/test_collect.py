@@ -275,6 +275,16 @@ def test_one_group_that_a_broker_refuses_is_not_known_and_others_are(cluster):
     assert values["rocketmq_exporter_last_collection_success",] == 0
 
 
+def test_groups_that_no_broker_tells_are_not_0(cluster):
+    cluster.faults.add(
+        faults.answer(1, remark="no"), code=RequestCode.GET_ALL_CONSUMER_OFFSET
+    )
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    assert ("rocketmq_exporter_groups",) not in values
+    assert values["rocketmq_exporter_last_collection_success",] == 0
+
+
 def test_members_tell_what_they_have_cached(rmq_cluster_factory):
     cluster = rmq_cluster_factory()
     cluster.create_topic("orders", queues=1)

@@ -8,6 +8,7 @@ UNKNOWN; only options that cannot be used end as with other commands (2).
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +44,15 @@ FIELDS = (
     Column("reason", "why the value is not known, or what is lost"),
     Column("verdict", "with --behaviour: OK, BEHIND, GROWING, STALLED, ..."),
 )
+
+#: Thresholds of examples.
+_EXAMPLES = {
+    "lag": "--warn 1000 --crit 10000",
+    "age": "--warn 30s --crit 5m",
+    "dlq": "--warn 1",
+    "retention": "--warn 24h --crit 6h",
+    "topic": "--warn 10m --crit 1h",
+}
 
 _GROUPS = argument(metavar="GROUP...", help="Groups, or globs such as 'pay*'.")
 _TOPICS = argument(metavar="TOPIC...", help="Topics, or globs such as 'pay*'.")
@@ -281,7 +291,11 @@ def _run(
     warn, crit = bounds
     if warn is None and crit is None and is_bounded:
         other = ", or --behaviour" if check == "lag" else ""
-        raise UsageError(f"--warn, --crit or both are needed{other}")
+        words = shlex.join(patterns)
+        hint = f"for example: rmq check {check} {words} {_EXAMPLES[check]}"
+        if other:
+            hint += f", or rmq check {check} {words} --behaviour"
+        raise UsageError(f"--warn, --crit or both are needed{other}", hint=hint)
     if (
         warn is not None
         and crit is not None

@@ -309,6 +309,20 @@ def test_the_error_names_the_command(capfd, typed, ours):
 
 
 @pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        ("acl list", "rmq acl user list or rmq acl rule list"),
+        ("nameserver list", "rmq nameserver kv list"),
+    ],
+)
+def test_a_command_that_is_one_level_deeper_is_named(capfd, typed, ours):
+    assert run([*typed.split(), "-n", "h:1"]) == 2
+    assert capfd.readouterr().err == (
+        f"error: command list does not exist\nhint: write: {ours}\n"
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "said"), [("b", "argument: b"), ("b c", "arguments: b c")]
 )
 def test_arguments_that_are_too_many_are_named(capfd, words, said):

@@ -337,6 +337,27 @@ def test_thresholds_that_make_no_sense_are_refused(capfd, line, words):
     assert words in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            "lag 'pay*'",
+            (
+                "for example: rmq check lag 'pay*' --warn 1000 --crit 10000,"
+                " or rmq check lag 'pay*' --behaviour"
+            ),
+        ),
+        ("age billing", "for example: rmq check age billing --warn 30s --crit 5m"),
+        ("dlq '*'", "for example: rmq check dlq '*' --warn 1"),
+        ("retention b", "for example: rmq check retention b --warn 24h --crit 6h"),
+        ("topic orders", "for example: rmq check topic orders --warn 10m --crit 1h"),
+    ],
+)
+def test_without_thresholds_the_hint_is_a_command_that_can_be_run(capfd, line, hint):
+    assert run(["check", *shlex.split(line), "-n", "127.0.0.1:9"]) == 2
+    assert capfd.readouterr().err.splitlines()[1:] == [f"hint: {hint}"]
+
+
 @pytest.fixture
 def look_before(cluster):
     """Add a sample to the histories, as a run of the check some minutes ago did."""
