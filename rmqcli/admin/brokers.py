@@ -101,9 +101,9 @@ class BrokerRow:
 
     `error` is set when the broker did not answer. `in_tps` and `out_tps` are messages
     stored and read per second, over the last 10 s. Ratios are between 0 and 1.
-    `boot_timestamp_ms` is by the broker's own clock, as is `earliest_message_ms`, the
-    store time of its oldest message. `page_cache_lock_ms` is how long a message is
-    being written to the page cache now.
+    `boot_timestamp_ms` is by the broker's own clock, as are `uptime_ms`, for how long
+    it runs, and `earliest_message_ms`, the store time of its oldest message.
+    `page_cache_lock_ms` is how long a message is being written to the page cache now.
 
     A master has `slaves` connected, of which `slaves_in_sync` are in sync; before 5.0 a
     broker does not report them, and `slaves_reason` says why they are not known. A
@@ -120,6 +120,7 @@ class BrokerRow:
     commit_log_disk_ratio: float | None = None
     consume_queue_disk_ratio: float | None = None
     boot_timestamp_ms: int | None = None
+    uptime_ms: int | None = None
     earliest_message_ms: int | None = None
     page_cache_lock_ms: int | None = None
     send_queue: ThreadPoolQueue | None = None
@@ -254,6 +255,8 @@ def _row(
     )
     if isinstance(answer, RmqError):
         return replace(row, error=answer)
+    from rmqcli.api.positions import uptime_ms  # which takes long to load
+
     return replace(
         row,
         version=_version(answer.get("brokerVersionDesc")),
@@ -265,6 +268,7 @@ def _row(
         commit_log_disk_ratio=_ratio(answer.get("commitLogDiskRatio")),
         consume_queue_disk_ratio=_ratio(answer.get("consumeQueueDiskRatio")),
         boot_timestamp_ms=_integer(answer, "bootTimestamp") or None,
+        uptime_ms=uptime_ms(answer),
         earliest_message_ms=_integer(answer, "earliestMessageTimeStamp") or None,
         page_cache_lock_ms=_integer(answer, "pageCacheLockTimeMills"),
         send_queue=thread_pool_queue(answer, "send"),

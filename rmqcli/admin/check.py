@@ -335,7 +335,7 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
     """Measure how full the disk of each broker process is, in per cent.
 
     A process that does not answer is lost, and so is one that has left the route within
-    the last week.
+    the last week, and a master in whose place name servers list only slaves.
     """
     info = client.cluster_info(refresh=True)
     departed = departed_brokers(client, info.brokers)
@@ -359,6 +359,16 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
         )
         for name in names
         if name in departed
+    ]
+    measured += [
+        Measurement(
+            subject=name,
+            value=None,
+            reason="no master is registered, only slaves",
+            is_lost=True,
+        )
+        for name in names
+        if name in info.brokers and info.brokers[name].master_address is None
     ]
     for detail in details:
         row = detail.row

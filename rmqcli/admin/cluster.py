@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.doctor.diagnose import CHECKS, judge, needs_of
-from rmqcli.admin.doctor.facts import LAGS, LETTERS, TOPICS, Facts, gather_facts
+from rmqcli.admin.doctor.facts import (
+    LAGS,
+    LETTERS,
+    NO_MASTER,
+    TOPICS,
+    Facts,
+    gather_facts,
+)
 from rmqcli.errors import RmqError
 from rmqcli.model import is_system_group
 
@@ -92,6 +99,8 @@ def _topics(facts: Facts, reasons: dict[str, str]) -> dict[str, int] | None:
             reasons["topics"] = f"{name}: {error.message}"
     for name, seen in facts.departed.items():
         reasons["topics"] = f"{name}: {seen.as_error(name).message}"
+    for name in facts.without_master():
+        reasons["topics"] = f"{name}: {NO_MASTER}"
     for name, table in facts.topics.items():
         if isinstance(table, RmqError):
             reasons["topics"] = f"{name}: {table.message}"

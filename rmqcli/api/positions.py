@@ -351,6 +351,18 @@ class RemoteQueue:
         return offsets.get(queue.queue_id)
 
 
+def uptime_ms(table: Mapping[str, str]) -> int | None:
+    """Return for how long a broker runs, to the second; None if it did not report it.
+
+    It is by the broker's own clock, as its other times.
+    """
+    match = _RUNTIME.search(table.get("runtime", ""))
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
+    return days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
+
+
 def broker_clock(
     table: Mapping[str, str], *, asked_ms: int, answered_ms: int
 ) -> BrokerClock:
@@ -360,13 +372,11 @@ def broker_clock(
     Otherwise the broker's time is used, because store times are measured with its
     clock. If the broker did not report its time, ours is used, with a note.
     """
-    match = _RUNTIME.search(table.get("runtime", ""))
+    up_ms = uptime_ms(table)
     boot = table.get("bootTimestamp", "")
-    if match is None or not boot.isdigit() or len(boot) > 15:
+    if up_ms is None or not boot.isdigit() or len(boot) > 15:
         note = "the broker did not report its time; using this machine's clock"
         return BrokerClock(answered_ms, note)
-    days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
-    up_ms = days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
     low_ms = int(boot) + up_ms
     if low_ms <= answered_ms and asked_ms < low_ms + SECOND_MS:
         return BrokerClock(answered_ms)

@@ -18,7 +18,7 @@ from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
+    from rmqcli.admin.brokers import BrokerDetail, ThreadPoolQueue
 
 
 def _pool_column(pool: str) -> Column:
@@ -117,13 +117,15 @@ COLUMNS = (
             else format_rfc3339(row.boot_timestamp_ms)
         ),
     ),
+    Column("uptime_ms", "time since it was started, by its own clock", title=None),
     Column(
-        "uptime_ms",
-        "time since it was started, by this machine's clock",
-        title=None,
-        value=lambda _row: None,
+        "uptime",
+        "the same as text, e.g. 3h",
+        value=lambda row: (
+            None if row.uptime_ms is None else format_duration(row.uptime_ms)
+        ),
+        priority=60,
     ),
-    Column("uptime", "the same as text, e.g. 3h", value=lambda _row: None, priority=60),
     Column(
         "error",
         "why it did not answer",
@@ -156,8 +158,7 @@ def brokers(common: Common) -> None:
 
     with common.open_client() as client:
         found = list_brokers(client)
-        now_ms = client.clock.epoch_ms()
-        rows = [broker_row(broker, now_ms) for broker in found]
+        rows = [row_of(COLUMNS, broker) for broker in found]
         write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
         warn_about_departed(common, client)
         errors = [broker.error for broker in found if broker.error is not None]
@@ -191,10 +192,9 @@ def show(
     is_table = common.output == "table"
     with common.open_client() as client:
         found = show_broker(client, name)
-        now_ms = client.clock.epoch_ms()
     rows = [
         {
-            **broker_row(each.row, now_ms),
+            **row_of(COLUMNS, each.row),
             "runtime": each.runtime,
             "settings": _shown_settings(each.settings),
             "settings_error": each.settings_error and each.settings_error.message,
@@ -242,15 +242,6 @@ def _shown_settings(settings: dict[str, str] | None) -> dict[str, str] | None:
         name: HIDDEN if is_secret(name, value) else value
         for name, value in settings.items()
     }
-
-
-def broker_row(broker: BrokerRow, now_ms: int) -> dict[str, object]:
-    """Return the row of a broker, with its uptime by this machine's clock."""
-    row = row_of(COLUMNS, broker)
-    if broker.boot_timestamp_ms is not None:
-        row["uptime_ms"] = uptime_ms = max(0, now_ms - broker.boot_timestamp_ms)
-        row["uptime"] = format_duration(uptime_ms)
-    return row
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -11,7 +11,8 @@ from rmqcli.admin.brokers import (
     list_brokers,
 )
 from rmqcli.api.client import Client
-from rmqcli.cli.broker import broker_row
+from rmqcli.cli.broker import COLUMNS
+from rmqcli.cli.ui.output import row_of
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError
 from rmqcli.model import BrokerData
@@ -104,13 +105,13 @@ def test_a_row(table, version, out_tps, disk):
 def test_the_fuller_disk_is_shown_as_a_percentage(log, queues, shown):
     table = {"commitLogDiskRatio": log, "consumeQueueDiskRatio": queues}
     master, slave = brokers_saying(table)
-    assert broker_row(master, 0)["disk"] == shown
-    assert broker_row(slave, 0)["disk"] is None
+    assert row_of(COLUMNS, master)["disk"] == shown
+    assert row_of(COLUMNS, slave)["disk"] is None
 
 
 def test_ratios_stay_numbers_for_programs():
     table = {"commitLogDiskRatio": "0.12345", "consumeQueueDiskRatio": "0.5"}
-    row = broker_row(brokers_saying(table)[0], 0)
+    row = row_of(COLUMNS, brokers_saying(table)[0])
     assert (row["commit_log_disk_ratio"], row["consume_queue_disk_ratio"]) == (
         0.123,
         0.5,

@@ -12,6 +12,7 @@ from rmqcli.admin.doctor.checks import groups, security, servers, storage, topic
 from rmqcli.admin.doctor.facts import (
     GROUPS,
     LAGS,
+    NO_MASTER,
     ROUTES,
     SETTINGS,
     TOPICS,
@@ -49,6 +50,22 @@ _OF_SILENCE = frozenset(
         "broker-answers",
         "broker-address",
         "broker-master",
+    )
+)
+
+
+#: Checks that slaves can be asked for, or that are about each process.
+_OF_SLAVES = frozenset(
+    (
+        "broker-version",
+        "clock-skew",
+        "slaves",
+        "flow-control",
+        "known-cves",
+        "access-control",
+        "encryption",
+        "disk",
+        "dead-letters",
     )
 )
 
@@ -123,6 +140,9 @@ def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
         yield unknown(name, f"it did not answer: {error.message}")
     for name, seen in facts.departed.items():
         yield unknown(name, seen.as_error(name).message)
+    if check.name not in _OF_SLAVES:
+        for name in facts.without_master():
+            yield unknown(name, NO_MASTER)
     if SETTINGS in check.needs:
         for detail in facts.brokers:
             if detail.settings is None and detail.row.error is None:
@@ -137,7 +157,8 @@ def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
     if LAGS in check.needs:
         if facts.lag_error is not None:
             yield unknown("groups", facts.lag_error.message)
-        told = {name.partition(":")[0] for name in facts.silent()} | set(facts.departed)
+        told = {name.partition(":")[0] for name in facts.silent()}
+        told.update(facts.departed, facts.without_master())
         for failure in facts.lag_failures:
             if failure.broker_name not in told:
                 yield unknown(failure.broker_name, failure.message)

@@ -59,6 +59,8 @@ LETTERS: Final = "letters"
 TRANSACTIONS: Final = "transactions"
 DELAYS: Final = "delays"
 
+#: Why what only a master tells is not known.
+NO_MASTER: Final = "no master is registered, only slaves"
 #: Routes of more topics than this are not compared.
 ROUTES_MAX: Final = 1_000
 #: Letters that are at most this old count as new.
@@ -143,6 +145,14 @@ class Facts:
         for detail in self.brokers:
             if detail.row.broker_id == MASTER_ID and detail.row.error is None:
                 yield detail
+
+    def without_master(self) -> list[str]:
+        """Return the brokers of which name servers list only slaves."""
+        return [
+            name
+            for name, broker in sorted(self.info.brokers.items())
+            if MASTER_ID not in broker.addresses
+        ]
 
     def silent(self) -> dict[str, RmqError]:
         """Return the processes that did not answer, by name or name and id."""

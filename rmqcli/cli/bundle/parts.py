@@ -168,11 +168,12 @@ def _of_cluster(client: Client) -> Iterator[BundlePart]:
 
 def _cluster(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.admin.cluster import summarize
-    from rmqcli.cli.broker import broker_row
+    from rmqcli.cli.broker import COLUMNS
     from rmqcli.cli.monitoring.cluster import summary_json
+    from rmqcli.cli.ui.output import row_of
 
     found = summarize(facts)
-    return summary_json(found, [broker_row(b, facts.at_ms) for b in found.brokers])
+    return summary_json(found, [row_of(COLUMNS, each) for each in found.brokers])
 
 
 def _doctor(facts: Facts, errors: dict[str, str]) -> Any:
@@ -184,7 +185,8 @@ def _doctor(facts: Facts, errors: dict[str, str]) -> Any:
 
 def _brokers(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.admin.doctor.facts import process_name
-    from rmqcli.cli.broker import broker_row
+    from rmqcli.cli.broker import COLUMNS
+    from rmqcli.cli.ui.output import row_of
 
     rows = []
     for each in facts.brokers:
@@ -192,7 +194,7 @@ def _brokers(facts: Facts, errors: dict[str, str]) -> Any:
             errors[process_name(each)] = each.settings_error.message
         rows.append(
             {
-                **broker_row(each.row, facts.at_ms),
+                **row_of(COLUMNS, each.row),
                 "runtime": each.runtime,
                 "settings": each.settings,
                 "settings_error": each.settings_error and each.settings_error.message,

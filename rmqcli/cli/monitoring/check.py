@@ -258,7 +258,8 @@ def broker(
 
     Example: rmq check broker '*' --warn 70 --crit 85
 
-    A broker or slave that does not answer is critical. Exit codes: see rmq check lag.
+    A broker or slave that does not answer is critical, and so is a broker without a
+    master. Exit codes: see rmq check lag.
     """
     from rmqcli.admin.check import measure_brokers
 

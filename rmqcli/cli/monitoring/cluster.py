@@ -6,13 +6,18 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.broker import COLUMNS as BROKER_COLUMNS
-from rmqcli.cli.broker import broker_row
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
 from rmqcli.cli.monitoring.doctor import STATUS_COLORS, finding_json
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_screen, screen_size
-from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    emit_json,
+    row_of,
+    write_rows,
+    write_table,
+)
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -88,8 +93,7 @@ def cluster(common: Common) -> None:
 
     with common.open_client() as client:
         found = read_cluster(client)
-        now_ms = client.clock.epoch_ms()
-    rows = [broker_row(each, now_ms) for each in found.brokers]
+    rows = [row_of(BROKER_COLUMNS, each) for each in found.brokers]
     if common.output == "json":
         emit_json(summary_json(found, rows))
     elif common.output == "table":

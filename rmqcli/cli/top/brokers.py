@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import BrokerRow, list_brokers, show_broker
 from rmqcli.admin.doctor.diagnose import diagnose
-from rmqcli.cli.broker import broker_row
+from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
 from rmqcli.cli.top.view import View, clock_time
-from rmqcli.cli.ui.output import Column
+from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class BrokersView(View):
         if self._found is None:
             return ()
         found = self._found
-        rows = [self._row(each, found.at_ms) for each in found.rows]
+        rows = [self._row(each) for each in found.rows]
         listed = {each.address for each in found.rows}
         return rows + [
             self._row_of_missing(broker, answered_ms)
@@ -74,8 +74,8 @@ class BrokersView(View):
             if address not in listed
         ]
 
-    def _row(self, broker: BrokerRow, at_ms: int) -> dict[str, Any]:
-        row = broker_row(broker, at_ms)
+    def _row(self, broker: BrokerRow) -> dict[str, Any]:
+        row = row_of(COLUMNS, broker)
         if broker.error is not None and broker.address in self._answered:
             since = clock_time(self._answered[broker.address][1])
             row["error"] = f"no answer since {since}: {broker.error.message}"
@@ -89,7 +89,7 @@ class BrokersView(View):
             broker_id=broker.broker_id,
             address=broker.address,
         )
-        row = broker_row(unknown, answered_ms)
+        row = row_of(COLUMNS, unknown)
         since = clock_time(answered_ms)
         row["error"] = f"not in the list of brokers any more; it answered at {since}"
         return row

@@ -175,6 +175,27 @@ def test_a_broker_name_without_a_master_is_a_problem(rmq_cluster_factory):
     )
 
 
+def test_what_only_a_master_tells_is_unknown_without_one(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_group("billing")
+    cluster.add_slave("broker-b")
+    cluster.fail_over("broker-b")
+    reason = ("unknown", "broker-b", "no master is registered, only slaves")
+    for name in (
+        "topic-brokers",
+        "topic-route",
+        "transactions",
+        "timer-backlog",
+        "delay-backlog",
+        "dispatch",
+        "no-member",
+        "consume-disabled",
+    ):
+        assert only_finding(cluster, name) == reason, name
+    for name in ("disk", "clock-skew", "dead-letters"):
+        assert findings(cluster.namesrv, name) == [], name
+
+
 def test_brokers_of_other_versions_are_found(rmq_cluster_factory):
     cluster = rmq_cluster_factory(brokers=2)
     plant_runtime(cluster, "broker-b", brokerVersionDesc="V5_3_3")

@@ -236,6 +236,17 @@ def test_a_glob_without_a_group_names_the_broker_that_does_not_tell_them(
     assert out.startswith("LAG UNKNOWN: broker-a: committed offsets of all groups: ")
 
 
+def test_a_master_that_left_only_slaves_behind_is_missed(rmq_cluster_factory, capfd):
+    """Two minutes after its death, only a slave answered for the name."""
+    cluster = rmq_cluster_factory()
+    cluster.add_slave()
+    cluster.fail_over()
+    assert run(["check", "broker", "*", "-n", cluster.namesrv]) == 2
+    assert capfd.readouterr().out.startswith(
+        "BROKER CRITICAL: broker-a: no master is registered, only slaves; 1 other ok |"
+    )
+
+
 def test_brokers_answer_and_have_room(cluster, check):
     code, out = check("broker '*' --warn 1 --crit 2")
     assert code == 0

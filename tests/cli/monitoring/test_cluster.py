@@ -9,7 +9,8 @@ import pytest
 from rmqcli import Admin
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.main import run
-from rmqcli.testing import faults
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import open_client, plant_runtime
 
@@ -112,6 +113,29 @@ def test_dead_letters_are_counted_where_it_is_not_known_how_many_are_new(pair, c
     _, out, _ = show(capsys, pair)
     line = "dead letters  1 in 1 group, not known how many in the last hour"
     assert line in out.splitlines()
+
+
+def test_topics_of_a_broker_without_a_master_are_not_left_out(pair, capsys):
+    pair.add_slave("broker-b")
+    pair.fail_over("broker-b")
+    _, out, _ = show(capsys, pair, "-o", "json")
+    found = json.loads(out)
+    assert found["topics"] is None
+    assert (
+        found["reasons"]["topics"] == "broker-b: no master is registered, only slaves"
+    )
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_an_hour_off_does_not_change_for_how_long_a_broker_runs(
+    rmq_cluster_factory, capsys, ahead_ms
+):
+    clock = ManualClock(now_ms=SYSTEM_CLOCK.epoch_ms() + ahead_ms)
+    cluster = rmq_cluster_factory(clock=clock)
+    cluster.advance(125_000)
+    _, out, _ = show(capsys, cluster, "-o", "json")
+    (row,) = json.loads(out)["brokers"]
+    assert (row["uptime_ms"], row["uptime"]) == (125_000, "2m5s")
 
 
 def test_the_library_has_the_same(pair):

@@ -191,15 +191,14 @@ def _broker_address(facts: Facts) -> Iterator[Finding]:
 
 
 def _broker_master(facts: Facts) -> Iterator[Finding]:
-    for name, broker in sorted(facts.info.brokers.items()):
-        if MASTER_ID not in broker.addresses:
-            ids = named(map(str, broker.addresses))
-            yield problem(
-                name,
-                f"no master is registered, only the slaves {ids}",
-                "nothing can be sent to it, and its groups cannot commit offsets",
-                command_line("rmq", "broker", "show", name),
-            )
+    for name in facts.without_master():
+        ids = named(map(str, facts.info.brokers[name].addresses))
+        yield problem(
+            name,
+            f"no master is registered, only the slaves {ids}",
+            "nothing can be sent to it, and its groups cannot commit offsets",
+            command_line("rmq", "broker", "show", name),
+        )
 
 
 def _broker_versions(facts: Facts) -> Iterator[Finding]:
