@@ -98,6 +98,19 @@ def test_groups_with_messages_and_without_members_are_found(shop):
         assert findings(shop.namesrv, "no-member") == []
 
 
+def test_a_group_whose_members_behind_proxies_are_not_told_may_have_some(shop):
+    shop.send("orders", ["a"], queue_id=0)
+    commit(shop, 0)
+    shop.faults.add(
+        faults.answer(16, "no permission"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="DefaultHeartBeatSyncerTopic",
+    )
+    status, subject, evidence = only_finding(shop, "no-member")
+    assert (status, subject) == ("unknown", "billing")
+    assert evidence.startswith("members behind proxies are not known: broker-a: ")
+
+
 def test_offsets_beyond_the_end_of_a_queue_are_a_problem(shop):
     shop.send("orders", ["a"], queue_id=0)
     commit(shop, 7)

@@ -82,10 +82,10 @@ def test_unread_messages_near_the_end_of_their_retention_are_counted(old):
     (found,) = findings(old.namesrv, "retention")
     assert (str(found.status), found.subject) == ("problem", "billing")
     assert found.evidence == (
-        "3 unread messages of orders are near the end of their retention of 72 h; the"
+        "3 unread messages of orders are near the end of the retention of 72 h; the"
         " oldest is 2d12h old"
     )
-    assert found.meaning.startswith("the broker deletes them unread from ")
+    assert found.meaning.startswith("the broker deletes what is unread from ")
     assert "in 12h" in found.meaning
 
 
@@ -97,14 +97,14 @@ def test_a_long_retention_endangers_nothing(old):
 def test_messages_beyond_their_retention_may_be_deleted_now(old):
     plant_settings(old, fileReservedTime="48")
     (found,) = findings(old.namesrv, "retention")
-    assert found.meaning == "the broker deletes them unread at any time now"
+    assert found.meaning == "the broker deletes what is unread at any time now"
 
 
 def test_a_count_that_the_broker_does_not_tell_is_not_made_up(old):
     plant_settings(old, fileReservedTime="72")
     old.faults.add(faults.answer(1, "no"), code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     (found,) = findings(old.namesrv, "retention")
-    assert found.evidence.startswith("at least 0 unread messages of orders")
+    assert found.evidence.startswith("at least 1 unread message of orders")
 
 
 def test_a_retention_that_is_not_shown_is_unknown_where_messages_wait(old):
@@ -142,6 +142,26 @@ def test_messages_that_were_deleted_unread_are_found(rmq_cluster):
             "2 messages of orders were deleted before the group read them; it has no"
             " member"
         ),
+    )
+
+
+def test_lost_messages_of_a_group_whose_members_are_not_known_are_a_problem(
+    rmq_cluster,
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["a", "b"])
+    commit(rmq_cluster, "billing", "orders", 0)
+    rmq_cluster.broker().trim("orders", 1)
+    rmq_cluster.faults.add(
+        faults.answer(16, "no permission"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="DefaultHeartBeatSyncerTopic",
+    )
+    assert only_finding(rmq_cluster, "expired-messages") == (
+        "problem",
+        "billing",
+        "1 message of orders was deleted before the group read it",
     )
 
 

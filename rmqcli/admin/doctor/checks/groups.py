@@ -188,9 +188,10 @@ def _member_queues(facts: Facts) -> Iterator[Finding]:
 def _no_member(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         reading = lag.reading
-        if reading.members is not None or reading.members_unknown or reading.failures:
+        if reading.members is not None or reading.failures or not lag.known_lag:
             continue
-        if not lag.known_lag:
+        if reading.members_unknown:
+            yield unknown(lag.group, reading.members_unknown)
             continue
         age = "" if lag.age_ms is None else f", for {format_duration(lag.age_ms)}"
         yield warning(

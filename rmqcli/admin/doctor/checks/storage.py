@@ -100,8 +100,11 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         counts = [each.count for each in items]
         known = [count for count in counts if count is not None]
         left_ms = min(each.reserved_ms - (each.queue.age_ms or 0) for each in items)
-        number = counted(sum(known), "unread message")
-        if len(known) < len(counts):
+        # Where a broker did not tell how many, there is at least the oldest one.
+        unknowns = len(counts) - len(known)
+        count = sum(known) + unknowns
+        number = counted(count, "unread message")
+        if unknowns:
             number = f"at least {number}"
         oldest_ms = max(each.queue.age_ms or 0 for each in items)
         when = "at any time now"
@@ -110,10 +113,10 @@ def _retention(facts: Facts) -> Iterator[Finding]:
             when = f"from {at} on, in {format_duration(left_ms)}"
         yield problem(
             group,
-            f"{number} of {topic} are near the end of their retention of"
-            f" {items[0].reserved_ms // HOUR_MS} h; the oldest is"
+            f"{number} of {topic} {'is' if count == 1 else 'are'} near the end of the"
+            f" retention of {items[0].reserved_ms // HOUR_MS} h; the oldest is"
             f" {format_duration(oldest_ms)} old",
-            f"the broker deletes them unread {when}",
+            f"the broker deletes what is unread {when}",
             command_line("rmq", "lag", group),
         )
 
@@ -125,12 +128,13 @@ def _expired(facts: Facts) -> Iterator[Finding]:
             if queue.expired:
                 lost[queue.topic or ""] += queue.expired
         for topic, count in sorted(lost.items()):
+            was, it = ("was", "it") if count == 1 else ("were", "them")
             evidence = (
-                f"{counted(count, 'message')} of {topic} were deleted before the group"
-                " read them"
+                f"{counted(count, 'message')} of {topic} {was} deleted before the group"
+                f" read {it}"
             )
             show = command_line("rmq", "lag", lag.group)
-            if lag.reading.members is None:
+            if lag.reading.members is None and not lag.reading.members_unknown:
                 yield warning(
                     lag.group,
                     f"{evidence}; it has no member",
