@@ -233,8 +233,11 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
     names.update(found)
     for name, error in listed.errors.items():
         reasons = reasons or f"{name}: {error.message}"
+    chosen = _chosen(names, patterns)
+    if not chosen and reasons:  # there may be groups
+        raise PartialError(reasons)
     measured = []
-    for group in _chosen(names, patterns):
+    for group in chosen:
         letters = found.get(group)
         if group not in names:
             reason = reasons or not_found("group", group).message

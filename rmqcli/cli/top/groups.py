@@ -109,9 +109,13 @@ def _by_group(row: Row) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class _Groups:
-    """What was read of groups. A full reading has all groups there are."""
+    """What was read of groups. A full reading has all groups there are.
+
+    `missing` are groups that were asked for and do not exist any more.
+    """
 
     rows: dict[str, dict[str, Any]]
+    missing: list[str]
     is_full: bool
     failures: list[str]
     full_ms: int
@@ -180,7 +184,13 @@ class GroupsView(View):
         failures = [
             f"{f.broker_name}: {with_flags(f.message)}" for f in reading.failures
         ]
-        return _Groups(rows=rows, is_full=is_full, failures=failures, full_ms=full_ms)
+        return _Groups(
+            rows=rows,
+            missing=reading.missing,
+            is_full=is_full,
+            failures=failures,
+            full_ms=full_ms,
+        )
 
     def _summaries(
         self, reading: LagReading, *, is_rare: bool
@@ -199,6 +209,8 @@ class GroupsView(View):
 
     def take(self, answer: _Groups) -> None:
         self._rows = answer.rows if answer.is_full else self._rows | answer.rows
+        for group in answer.missing:
+            self._rows.pop(group, None)
         self._failures = answer.failures
         self._full_ms = answer.full_ms
 

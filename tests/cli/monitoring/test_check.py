@@ -234,6 +234,12 @@ def test_a_glob_without_a_group_names_the_broker_that_does_not_tell_them(
     code, out = check("lag '*' --warn 1")
     assert code == 3
     assert out.startswith("LAG UNKNOWN: broker-a: committed offsets of all groups: ")
+    cluster.faults.add(
+        faults.answer(1, "no"), code=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    )
+    code, out = check("dlq '*' --warn 1")
+    assert code == 3
+    assert out.startswith("DLQ UNKNOWN: broker-a: ")
 
 
 def test_a_master_that_left_only_slaves_behind_is_missed(rmq_cluster_factory, capfd):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from typing import Any
 
+from rmqcli.api.calls.config import delete_subscription_group
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.top.brokers import BrokersView
@@ -98,6 +99,28 @@ def test_groups_on_the_screen_are_read_each_time_and_the_others_less_often():
         "billing": 0,
         "idle": 1,
     }
+
+
+def test_a_group_on_the_screen_that_is_deleted_vanishes_at_once():
+    """Its last numbers stayed until all groups were read again."""
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a"])
+        for group in ("billing", "idle"):
+            commit(cluster, group, "orders", 0)
+            cluster.create_group(group)
+        view = GroupsView()
+        view.interval_ms = 3_600_000
+        with Client(config_of(cluster)) as client:
+            view.take(view.read(client))
+            view.on_screen = ("billing", "idle")
+            client.invoke(
+                cluster.broker().address, delete_subscription_group("billing")
+            )
+            found = view.read(client)
+    assert not found.is_full
+    view.take(found)
+    assert [row["group"] for row in view.rows()] == ["idle"]
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds():
