@@ -141,7 +141,7 @@ def test_planted_trouble_is_found_and_brokers_that_are_silent_or_gone(
         )
 
         cluster.suspend_broker(1)
-        with open_client(cluster.namesrv, timeout_ms=2_000) as client:
+        with open_client(cluster.namesrv, timeout_ms=10_000) as client:
             diagnosis = diagnose(client)
         cluster.resume_broker(1)
         assert str(diagnosis.status) == "problem"
