@@ -29,7 +29,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rmqcli.admin.acl import AclDecision, AclEntries, AclEntry
     from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
-    from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
+    from rmqcli.admin.brokers import (
+        BrokerDetail,
+        BrokerRow,
+        Replica,
+        SyncState,
+        ThreadPoolQueue,
+    )
     from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
     from rmqcli.admin.definitions.apply import (
@@ -198,7 +204,13 @@ if TYPE_CHECKING:
 _NAMES = {
     "rmqcli.admin.acl": ("AclDecision", "AclEntries", "AclEntry"),
     "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
-    "rmqcli.admin.brokers": ("BrokerDetail", "BrokerRow", "ThreadPoolQueue"),
+    "rmqcli.admin.brokers": (
+        "BrokerDetail",
+        "BrokerRow",
+        "Replica",
+        "SyncState",
+        "ThreadPoolQueue",
+    ),
     "rmqcli.admin.clean": ("CleanStep",),
     "rmqcli.admin.cluster": ("ClusterSummary",),
     "rmqcli.admin.definitions.apply": (
@@ -502,6 +514,7 @@ __all__ = [
     "RedrivePlan",
     "RedriveReport",
     "RefusedError",
+    "Replica",
     "ResendPlan",
     "ResendResult",
     "ResetPlan",
@@ -528,6 +541,7 @@ __all__ = [
     "StoredState",
     "SubscriptionData",
     "SubscriptionGroupConfig",
+    "SyncState",
     "TextError",
     "ThreadPoolQueue",
     "TimeLimitError",

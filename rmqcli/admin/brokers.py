@@ -3,8 +3,8 @@
 `list_brokers` has a row for each broker process; `ask_each` and `ask_many` send calls
 to many brokers at once.
 
-Source: BrokerController.prepareRuntimeInfo, ClusterListSubCommand and
-DefaultHAService.getRuntimeInfo in apache/rocketmq.
+Source: BrokerController.prepareRuntimeInfo, ClusterListSubCommand,
+DefaultHAService.getRuntimeInfo and GetSyncStateSetSubCommand in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.model import BrokerData
-    from rmqcli.wire.bodies.ha import HARuntimeInfo
+    from rmqcli.wire.bodies.ha import HARuntimeInfo, ReplicaIdentity, ReplicasInfo
 
 
 K = TypeVar("K")
@@ -96,6 +96,43 @@ class ThreadPoolQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A process of a broker as its controller knows it.
+
+    `broker_id` stays the same when the process becomes master, which the name server
+    then lists as 0. `is_alive` is whether it sends heartbeats to the controller.
+    """
+
+    broker_id: int
+    address: str
+    is_alive: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncState:
+    """What the controller has decided about a broker's processes.
+
+    Those `in_sync`, the master among them, have each message that counts as stored; one
+    of them becomes master when it fails. Both lists are sorted by id.
+    """
+
+    master_epoch: int | None
+    sync_state_set_epoch: int | None
+    in_sync: tuple[Replica, ...]
+    not_in_sync: tuple[Replica, ...]
+
+    @property
+    def slaves(self) -> int:
+        """How many processes are not the master, with those that are gone."""
+        return max(0, len(self.in_sync) + len(self.not_in_sync) - 1)
+
+    @property
+    def slaves_in_sync(self) -> int:
+        """How many of them are in sync."""
+        return self.slaves - len(self.not_in_sync)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRow:
     """One broker process. Values that it did not report are None.
 
@@ -107,7 +144,8 @@ class BrokerRow:
 
     A master has `slaves` connected, of which `slaves_in_sync` are in sync; before 5.0 a
     broker does not report them, and `slaves_reason` says why they are not known. A
-    slave is `behind_bytes` behind its master.
+    slave is `behind_bytes` behind its master. If a controller elects the master, its
+    `sync_state` is the controller's; `sync_state_reason` says why it is not known.
     """
 
     cluster: str
@@ -129,6 +167,8 @@ class BrokerRow:
     slaves: int | None = None
     slaves_in_sync: int | None = None
     slaves_reason: str | None = None
+    sync_state: SyncState | None = None
+    sync_state_reason: str | None = None
     behind_bytes: int | None = None
     error: RmqError | None = None
 
@@ -176,7 +216,7 @@ def show_broker(client: Client, broker_name: str) -> list[BrokerDetail]:
 def list_brokers(client: Client) -> list[BrokerRow]:
     """List all brokers that the name server knows, sorted by cluster, name and id."""
     brokers = client.cluster_info().brokers.values()
-    found = read_brokers(client, brokers, with_settings=False)
+    found = read_brokers(client, brokers, with_settings=True)
     return [each.row for each in found]
 
 
@@ -186,7 +226,8 @@ def read_brokers(
     """Ask all processes of `brokers` about themselves, side by side.
 
     They are sorted by cluster, name and id. Slaves are asked about after masters have
-    answered, which tells the version.
+    answered, which tells the version; and so are controllers, whose addresses are among
+    the settings.
     """
     places = sorted(
         (broker.cluster, broker.broker_name, broker_id, address)
@@ -210,12 +251,25 @@ def read_brokers(
         for place, info in infos.items()
         if place[2] == MASTER_ID and not isinstance(info, RmqError)
     }
+    sync_states = _read_sync_states(
+        client,
+        {
+            place[1]: shown
+            for place, shown in settings.items()
+            if place[2] == MASTER_ID and not isinstance(infos[place], RmqError)
+        },
+    )
     found = []
     for place in places:
         info, shown = infos[place], settings.get(place)
         row = _row(place, info)
         if row.error is None and row.broker_id == MASTER_ID:
             row = _with_slaves(row, replication.get(place))
+            match sync_states.get(row.broker_name):
+                case SyncState() as state:
+                    row = replace(row, sync_state=state)
+                case str(reason):
+                    row = replace(row, sync_state_reason=reason)
         elif row.error is None:
             end, at = ends.get(place[:2]), _integer(info, "commitLogMaxOffset")
             behind = None if end is None or at is None else max(0, end - at)
@@ -243,6 +297,83 @@ def _with_slaves(row: BrokerRow, answer: HARuntimeInfo | RmqError | None) -> Bro
         row,
         slaves=len(answer.ha_connection_info),
         slaves_in_sync=max(0, answer.in_sync_slave_nums),
+    )
+
+
+def _read_sync_states(
+    client: Client, settings: Mapping[str, Mapping[str, str] | RmqError]
+) -> dict[str, SyncState | str]:
+    """Return what controllers say of brokers, or why they say nothing, by broker name.
+
+    `settings` are those of masters. A broker that has no controller is left out.
+    """
+    found: dict[str, SyncState | str] = {}
+    names: dict[str, list[str]] = {}  # by the addresses of their controllers
+    for name, shown in settings.items():
+        if isinstance(shown, RmqError):
+            found[name] = f"its settings were not shown: {shown.message}"
+        elif shown.get("enableControllerMode") == "true":
+            names.setdefault(shown.get("controllerAddr", ""), []).append(name)
+    if not names:
+        return found
+    from rmqcli.api.calls.controller import (  # few clusters have controllers
+        get_controller_metadata,
+        get_sync_state_data,
+    )
+
+    controllers = {
+        address: (address, get_controller_metadata())
+        for group in names
+        for address in _addresses(group)
+    }
+    told = ask_many(client, controllers)
+    leaders: dict[str, str] = {}
+    for group in names:
+        answers = [told[address] for address in _addresses(group)]
+        for answer in answers:
+            if not isinstance(answer, RmqError) and answer.controller_leader_address:
+                leaders[group] = answer.controller_leader_address
+        if group not in leaders:
+            errors = [each.message for each in answers if isinstance(each, RmqError)]
+            why = errors[0] if errors else "no controller leads"
+            found.update(dict.fromkeys(names[group], why))
+    questions = {
+        group: (leader, get_sync_state_data(names[group]))
+        for group, leader in leaders.items()
+    }
+    for group, state in ask_many(client, questions).items():
+        for name in names[group]:
+            if isinstance(state, RmqError):
+                found[name] = state.message
+            elif name in state.replicas_info_table:
+                found[name] = _sync_state(state.replicas_info_table[name])
+            else:
+                found[name] = f"the controller {leaders[group]} does not know it"
+    return found
+
+
+def _addresses(group: str) -> list[str]:
+    """The addresses in a broker's setting `controllerAddr`."""
+    return [each.strip() for each in group.split(";") if each.strip()]
+
+
+def _sync_state(info: ReplicasInfo) -> SyncState:
+    def replicas(identities: list[ReplicaIdentity]) -> tuple[Replica, ...]:
+        found = [
+            Replica(
+                broker_id=each.broker_id,
+                address=each.broker_address or "",
+                is_alive=each.alive,
+            )
+            for each in identities
+        ]
+        return tuple(sorted(found, key=lambda each: each.broker_id))
+
+    return SyncState(
+        master_epoch=info.master_epoch,
+        sync_state_set_epoch=info.sync_state_set_epoch,
+        in_sync=replicas(info.in_sync_replicas),
+        not_in_sync=replicas(info.not_in_sync_replicas),
     )
 
 

@@ -18,7 +18,12 @@ from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.brokers import BrokerDetail, ThreadPoolQueue
+    from rmqcli.admin.brokers import (
+        BrokerDetail,
+        BrokerRow,
+        SyncState,
+        ThreadPoolQueue,
+    )
 
 
 def _pool_column(pool: str) -> Column:
@@ -32,6 +37,10 @@ def _pool_column(pool: str) -> Column:
 
 def _pool(queue: ThreadPoolQueue | None) -> dict[str, int | None] | None:
     return None if queue is None else asdict(queue)
+
+
+def _in_sync(of: BrokerRow | SyncState) -> str | None:
+    return None if of.slaves is None else f"{of.slaves_in_sync}/{of.slaves}"
 
 
 COLUMNS = (
@@ -75,17 +84,28 @@ COLUMNS = (
     ),
     Column(
         "in_sync",
-        "slaves of a master that are in sync, of those that are connected",
+        "slaves of a master that are in sync, of those that are connected, or that its"
+        " controller knows",
         title="IN SYNC",
-        value=lambda row: (
-            None if row.slaves is None else f"{row.slaves_in_sync}/{row.slaves}"
-        ),
+        value=lambda row: _in_sync(row.sync_state or row),
         align="right",
         priority=55,
     ),
     Column("slaves", "slaves that are connected to a master", title=None),
     Column("slaves_in_sync", "how many of them are in sync", title=None),
     Column("slaves_reason", "why these are not known", title=None),
+    Column(
+        "sync_state",
+        "what the controller of a master says: master_epoch, sync_state_set_epoch, and"
+        " the replicas in_sync and not_in_sync, each with broker_id, address, is_alive",
+        title=None,
+        value=lambda row: row.sync_state and asdict(row.sync_state),
+    ),
+    Column(
+        "sync_state_reason",
+        "why it is not known; null for a master without a controller",
+        title=None,
+    ),
     Column("behind_bytes", "how far a slave's log is behind its master's", title=None),
     _pool_column("send"),
     _pool_column("pull"),

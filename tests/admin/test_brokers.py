@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli.admin.brokers import (
     BrokerRow,
+    Replica,
+    SyncState,
     ThreadPoolQueue,
     addresses_of_host,
     list_brokers,
 )
 from rmqcli.api.client import Client
+from rmqcli.broker.faults import answer
 from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.ui.output import row_of
 from rmqcli.config import ClientConfig
@@ -18,6 +23,7 @@ from rmqcli.errors import ConnectError
 from rmqcli.model import BrokerData
 from rmqcli.wire import fastjson
 from rmqcli.wire.codes import RequestCode
+from tests.admin.doctor.planting import plant_settings
 from tests.transport.peer import Peer, free_port
 
 
@@ -243,3 +249,107 @@ def test_the_host_of_an_offset_id_is_found_among_the_addresses_of_a_broker(
         cluster="c", broker_name="a", addresses=dict(enumerate(addresses))
     )
     assert addresses_of_host(broker, host) == found
+
+
+KNOWN = {
+    "replicasInfoTable": {
+        "broker-a": {
+            "masterBrokerId": 3,
+            "masterAddress": "10.0.0.3:10911",
+            "masterEpoch": 7,
+            "syncStateSetEpoch": 12,
+            "inSyncReplicas": [
+                {
+                    "brokerName": "broker-a",
+                    "brokerId": 3,
+                    "brokerAddress": "10.0.0.3:10911",
+                    "alive": True,
+                },
+                {"brokerName": "broker-a", "brokerId": 1},
+            ],
+            "notInSyncReplicas": [
+                {
+                    "brokerName": "broker-a",
+                    "brokerId": 2,
+                    "brokerAddress": "10.0.0.2:10911",
+                    "alive": False,
+                }
+            ],
+        }
+    }
+}
+
+
+def controlled(cluster, *, leader="", known=None, **settings):
+    """Return the row of a cluster whose name server plays a controller."""
+    plant_settings(
+        cluster,
+        **{
+            "enableControllerMode": "true",
+            "controllerAddr": f" 127.0.0.1:1; {cluster.namesrv};",
+            **settings,
+        },
+    )
+    led = {"controllerLeaderAddress": leader} if leader else {}
+    cluster.faults.add(answer(0, ext_fields={"isLeader": "true", **led}), code=1005)
+    body = json.dumps(KNOWN if known is None else known).encode()
+    cluster.faults.add(answer(0, body=body), code=1006)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=60_000)) as client:
+        (row,) = list_brokers(client)
+    return row
+
+
+def test_the_replicas_that_a_controller_knows_are_listed(rmq_cluster):
+    row = controlled(rmq_cluster, leader=rmq_cluster.namesrv)
+    assert row.sync_state == SyncState(
+        master_epoch=7,
+        sync_state_set_epoch=12,
+        in_sync=(
+            Replica(broker_id=1, address="", is_alive=None),
+            Replica(broker_id=3, address="10.0.0.3:10911", is_alive=True),
+        ),
+        not_in_sync=(Replica(broker_id=2, address="10.0.0.2:10911", is_alive=False),),
+    )
+    assert row.sync_state_reason is None
+    assert (row.slaves, row.slaves_in_sync) == (0, 0)
+    shown = row_of(COLUMNS, row)
+    assert shown["in_sync"] == "1/2"
+    assert shown["sync_state"]["not_in_sync"] == (
+        {"broker_id": 2, "address": "10.0.0.2:10911", "is_alive": False},
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"leader": ""}, "cannot connect to 127.0.0.1:1"),
+        ({"leader": "127.0.0.1:1"}, "cannot connect to 127.0.0.1:1"),
+        ({"leader": "no address"}, "'no address'"),
+        ({"known": {}, "leader": None}, "does not know it"),
+        ({"known": {"replicasInfoTable": 1}, "leader": None}, "replicasInfoTable"),
+        ({"controllerAddr": ""}, "no controller leads"),
+    ],
+)
+def test_why_a_controller_tells_nothing(rmq_cluster, told, reason):
+    if told.get("leader", "") is None:
+        told = {**told, "leader": rmq_cluster.namesrv}
+    row = controlled(rmq_cluster, **told)
+    assert row.sync_state is None
+    assert reason in row.sync_state_reason
+    assert row.error is None
+
+
+def test_a_broker_that_shows_no_settings_may_have_a_controller(rmq_cluster):
+    rmq_cluster.faults.add(answer(16, "no"), code=RequestCode.GET_BROKER_CONFIG)
+    with Client(
+        ClientConfig(namesrv=(rmq_cluster.namesrv,), timeout_ms=60_000)
+    ) as client:
+        (row,) = list_brokers(client)
+    assert row.sync_state_reason is not None
+    assert row.sync_state_reason.startswith("its settings were not shown: ")
+
+
+def test_a_broker_without_a_controller_needs_no_reason(rmq_cluster):
+    row = controlled(rmq_cluster, enableControllerMode="false")
+    assert (row.sync_state, row.sync_state_reason) == (None, None)
+    assert row_of(COLUMNS, row)["in_sync"] == "0/0"

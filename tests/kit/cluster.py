@@ -49,7 +49,9 @@ class RealCluster:
     kill the proxy. With `superuser` (5.3 or later) the broker and the proxy serve
     accounts only: this one, which may do everything, and those of `create_account`.
     `is_brief` suits a cluster that is closed after a few tests: Java compiles less
-    thoroughly, which costs less CPU at the start and more under load.
+    thoroughly, which costs less CPU at the start and more under load. With `controller`
+    (5.0 or later) the brokers are replicas of broker-a, of which a controller in the
+    name server elects the master.
     Raises RuntimeError with the end of the log when a server does not start.
     """
 
@@ -71,7 +73,6 @@ class RealCluster:
             raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
         self.version = version
         self._is_proxy = proxy
-        self._has_controller = controller
         self.is_brief = is_brief
         self.directory = directory
         self._class_path = class_path(version)
@@ -84,6 +85,13 @@ class RealCluster:
         self._namesrv: ServerProcess | None = None
         self._brokers: list[ServerProcess | None] = [None] * brokers
         self._ports = PortBlock()
+        self._controller: dict[str, str] = {}
+        if controller:
+            address = f"127.0.0.1:{self._ports.first + 1}"
+            self._conf |= configuration.replica(address)
+            self._controller = configuration.controller(
+                address, folder=directory / "controller"
+            )
         self._lay_out(log_level)
         try:
             self.start_namesrv()
@@ -299,6 +307,7 @@ class RealCluster:
             (conf / f"logback_{name}.xml").write_text(text)
         (conf / "namesrv.conf").write_text(
             f"listenPort={self._ports.first}\nbindAddress=127.0.0.1\n"
+            + "".join(f"{name}={each}\n" for name, each in self._controller.items())
         )
 
     def _broker_port(self, index: int) -> int:

@@ -82,6 +82,26 @@ def broker_properties(
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
+def controller(address: str, *, folder: Path) -> dict[str, str]:
+    """Return the settings of a namesrv.conf with which it is a controller, too."""
+    return {
+        "enableControllerInNamesrv": "true",
+        "controllerDLegerGroup": "controllers",
+        "controllerDLegerPeers": f"n0-{address}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(folder),
+    }
+
+
+def replica(controller_address: str) -> dict[str, str | int]:
+    """Return the settings of each replica of broker-a, which a controller numbers."""
+    return {
+        "brokerName": "broker-a",
+        "enableControllerMode": "true",
+        "controllerAddr": controller_address,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A user of a cluster with access control (5.3 or later)."""

@@ -76,8 +76,8 @@ def test_errors_of_a_connection_name_the_peer_and_say_what_came():
         not_remoting("h:1", b"SSH-2.0-OpenSSH_9.6p1", cause),
         not_remoting("h:1", b"\0\0\0\0", cause),
         lost_place("h:1", 2, cause),
-        ended("h:1", "closed the connection", answered=True, plaintext=True),
-        ended("h:1", "reset the connection", answered=False, plaintext=False),
+        ended("h:1", "closed the connection", answered=True, wants_tls=True),
+        ended("h:1", "reset the connection", answered=False, wants_tls=False),
     ]
     start = "h:1 does not speak RocketMQ's remoting protocol: its first bytes"
     assert [each.message for each in errors] == [

@@ -201,7 +201,6 @@ LEFT_OUT = {
     "GetBrokerClusterAclConfigResponseHeader",
     "GetBrokerConfigResponseHeader",
     "GetConsumerListByGroupResponseHeader",
-    "GetMetaDataResponseHeader",
     "GetNextBrokerIdResponseHeader",
     "GetReplicaInfoResponseHeader",
     "HeartbeatRequestHeader",

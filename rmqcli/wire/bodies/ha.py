@@ -1,6 +1,6 @@
-"""The body of a broker's answer about replication.
+"""The bodies of answers about replication, from brokers and from controllers.
 
-Source: HARuntimeInfo in apache/rocketmq.
+Source: HARuntimeInfo and BrokerReplicasInfo in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -51,3 +51,35 @@ class HARuntimeInfo(Body):
     in_sync_slave_nums: int = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     ha_client_runtime_info: HAClientRuntimeInfo | None = None
+
+
+@declared
+class ReplicaIdentity(Body):
+    """One process of a broker; `broker_id` stays the same when it becomes master."""
+
+    broker_name: str
+    broker_id: int
+    broker_address: str | None = None
+    alive: bool | None = None
+
+
+@declared
+class ReplicasInfo(Body):
+    """The master of a broker, and which of its processes are in its SyncStateSet.
+
+    Without a master, `master_broker_id` and `master_address` are None.
+    """
+
+    master_broker_id: int | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+    sync_state_set_epoch: int | None = None
+    in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+    not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+
+
+@declared
+class BrokerReplicasInfo(Body):
+    """The answer to CONTROLLER_GET_SYNC_STATE_DATA (1006), by broker name."""
+
+    replicas_info_table: dict[str, ReplicasInfo] = field(default_factory=dict)

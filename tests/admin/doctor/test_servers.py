@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -472,3 +473,46 @@ REPEATED = {
         RequestCode.GET_MAX_OFFSET,  # of the ends of transactions, twice
     )
 }
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({"inSyncReplicas": "1"}, "warning"),
+        ({"inSyncReplicas": "1", "minInSyncReplicas": "1"}, "warning"),
+        ({"inSyncReplicas": "2"}, "problem"),
+        ({"inSyncReplicas": "1", "minInSyncReplicas": "2"}, "problem"),
+    ],
+)
+def test_a_sync_master_alone_that_waits_for_no_slave_stores_on_one_disk(
+    rmq_cluster, settings, status
+):
+    """From 5.0 on it waits for inSyncReplicas - 1 slaves, which is none by default."""
+    plant_settings(rmq_cluster, brokerRole="SYNC_MASTER", **settings)
+    (found,) = findings(rmq_cluster.namesrv, "slaves")
+    assert str(found.status) == status
+    assert ("SEND_OK" in found.meaning) == (status == "warning")
+
+
+def test_a_replica_out_of_the_sync_state_set_is_named(rmq_cluster):
+    address = rmq_cluster.namesrv
+    plant_settings(rmq_cluster, enableControllerMode="true", controllerAddr=address)
+    replicas = [
+        {"brokerName": "b", "brokerId": 2, "brokerAddress": "h:1"},
+        {
+            "brokerName": "broker-a",
+            "brokerId": 3,
+            "brokerAddress": "h:2",
+            "alive": True,
+        },
+    ]
+    table = {"broker-a": {"inSyncReplicas": [], "notInSyncReplicas": replicas}}
+    body = json.dumps({"replicasInfoTable": table}).encode()
+    fields = {"controllerLeaderAddress": address}
+    rmq_cluster.faults.add(faults.answer(0, ext_fields=fields), code=1005)
+    rmq_cluster.faults.add(faults.answer(0, body=body), code=1006)
+    assert only_finding(rmq_cluster, "slaves") == (
+        "warning",
+        "broker-a",
+        "replicas that are not in its SyncStateSet: 2 (h:1, gone), 3 (h:2)",
+    )

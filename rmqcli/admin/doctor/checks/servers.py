@@ -302,6 +302,17 @@ def _slaves_of(facts: Facts, detail: BrokerDetail) -> Iterator[Finding]:
         ):
             yield unknown(process_name(detail), f"its slaves: {row.slaves_reason}")
         return
+    if row.sync_state is not None and row.sync_state.not_in_sync:
+        gone = ", ".join(
+            f"{each.broker_id} ({each.address}{'' if each.is_alive else ', gone'})"
+            for each in row.sync_state.not_in_sync
+        )
+        yield warning(
+            process_name(detail),
+            f"replicas that are not in its SyncStateSet: {gone}",
+            "if the master fails, none of them takes its place without losing messages",
+            "rmq brokers -o json",
+        )
     if role == "SYNC_MASTER" and not row.slaves_in_sync:
         yield _alone(detail)
     elif row.slaves < registered:
@@ -321,10 +332,21 @@ def _slaves_of(facts: Facts, detail: BrokerDetail) -> Iterator[Finding]:
 
 
 def _alone(detail: BrokerDetail) -> Finding:
+    acks = setting_number(detail, "inSyncReplicas")
+    at_least = setting_number(detail, "minInSyncReplicas")
+    if acks is not None and max(acks, at_least or 1) <= 1:  # from 5.0 on
+        return warning(
+            process_name(detail),
+            "it is a SYNC_MASTER, and no slave is in sync",
+            "inSyncReplicas is 1: producers get SEND_OK for each message, which one"
+            " disk stores",
+            "rmq brokers",
+        )
     return problem(
         process_name(detail),
         "it is a SYNC_MASTER, and no slave is in sync",
-        "producers get SLAVE_NOT_AVAILABLE for each message, which one disk stores",
+        "producers get SLAVE_NOT_AVAILABLE, or no success, for each message, which one"
+        " disk stores",
         "rmq brokers",
     )
 
