@@ -112,6 +112,12 @@ def test_precisions_and_scales_from_the_least_to_the_greatest_are_decimals():
         assert ddl_of(kind) == f"`price` decimal({precision},{scale})"
 
 
+def test_a_decimal_without_a_scale_is_a_whole_number():
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 4}
+    kind = decoder(record(("price", price)))._body.value_type
+    assert ddl_of(kind) == "`price` decimal(4,0)"
+
+
 def test_a_precision_makes_no_decimal_of_another_type():
     schema = record(("n", {"type": "long", "precision": 5, "scale": 0}))
     assert ddl_of(decoder(schema)._body.value_type) == "`n` bigint"

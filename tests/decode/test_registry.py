@@ -71,7 +71,15 @@ class Answers:
 def decoder(answers, url=URL):
     """Return the decoder, and the registry that it asks."""
     registry = Answers(answers)
-    return parse_decode(f"registry:{url}", lambda _: registry), registry
+    opened = []
+
+    def open_registry(address):
+        opened.append(address)
+        return registry
+
+    decode = parse_decode(f"registry:{url}", open_registry)
+    assert opened == [url.rstrip("/")]
+    return decode, registry
 
 
 def error_of(answers, body, url=URL):

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rmqcli.decode.schema import ddl_of, parse_schema, simple_string
+from rmqcli.decode.schema import ddl_of, ddl_type, parse_schema, simple_string
 from rmqcli.errors import UsageError
 
 DDL = (
@@ -56,6 +56,8 @@ STRUCT = StructType(
 def test_ddl_is_read_and_written():
     assert ddl_of(parse_schema(DDL)) == SHOWN
     assert parse_schema(SHOWN) == parse_schema(DDL)
+    kind = pa.struct([("a b", pa.list_(pa.string()))])
+    assert ddl_type(kind) == "struct<`a b`:array<string>>"
 
 
 def test_the_json_of_a_struct_type_is_parsed():

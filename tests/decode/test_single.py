@@ -189,6 +189,8 @@ def test_messagepack_bodies_become_values():
         '{"id":1,"raw":"/w==","at":"2026-01-02T03:04:05.678Z","7":[null,true,1.5]}'
     )
     assert decode(b"\xd4\x05\x01") == '{"ext_type":5,"data":"AQ=="}'
+    within = '{"a":[{"ext_type":5,"data":"AQ=="}]}'
+    assert decode(b"\x81\xa1a\x91\xd4\x05\x01") == within
     assert decode.format == "msgpack"
 
 
