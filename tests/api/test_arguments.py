@@ -149,6 +149,8 @@ get_consumer_connection_list; 203; any; 0 206; members of group one
 get_consumer_list_by_group; 38; any; 0; client ids of group one
 get_consumer_running_info; 307; any; 0; running info of one
 query_topics_by_consumer; 343; 5.0.0; 0; topics of group one
+get_controller_metadata; 1005; any; 0; controllers
+get_sync_state_data; 1006; any; 0; SyncStateSet of brokers
 add_write_perm_of_broker; 327; 4.9.2; 0; giving one the write permission
 delete_kv_config; 102; any; 0; removal of one in one
 delete_topic_in_namesrv; 216; any; 0; deletion of topic one

@@ -16,7 +16,7 @@ from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.controller import GetMetaDataResponseHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from rmqcli.api.call import Call
 
@@ -30,7 +30,7 @@ def get_controller_metadata() -> Call[GetMetaDataResponseHeader]:
     )
 
 
-def get_sync_state_data(broker_names: Iterable[str]) -> Call[BrokerReplicasInfo]:
+def get_sync_state_data(broker_names: Collection[str]) -> Call[BrokerReplicasInfo]:
     """The SyncStateSet of each of the brokers. At least one name is needed."""
     return make_call(
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
