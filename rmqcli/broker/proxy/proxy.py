@@ -130,7 +130,7 @@ class Proxy:
         self._failure: BaseException | None = None
         self._activities: _Activities | None = None
         self._is_ticking = False
-        #: a tick came during the last one, which may have passed what is due by now
+        #: whether another tick came while the work of the last one still ran
         self._is_due_again = False
         self._thread = threading.Thread(
             target=self._run, name="rmq-broker-grpc", daemon=True
