@@ -42,16 +42,16 @@ _PATIENCE_S = 120
 CONSUMED = {"a": ["a1", "a2", "a3"], "b": ["b1", "b2"], "c": []}
 
 
-def consumed_by_python(lite: Lite, directory: Path) -> dict[str, list[str]]:
-    """What the official Python client consumes of two lite topics, before and after it
-    is restarted. Raises UnavailableError if it cannot be fetched.
+def consumed_by(who: str, lite: Lite, directory: Path) -> dict[str, list[str]]:
+    """What an official client, "java" or "python", consumes of two lite topics, before
+    and after it is restarted. Raises UnavailableError if it cannot be fetched.
     """
     found: dict[str, list[str]] = {"a": [], "b": [], "c": []}
     for round_, bodies in enumerate((("a1", "c1", "b1", "a2"), ("b2", "c2", "a3"))):
         folder = directory / str(round_)
         folder.mkdir()
         member = GrpcMember(
-            *("python", "lite"),
+            *(who, "lite"),
             endpoints=lite.endpoints,
             group=lite.group,
             topic=lite.topic,

@@ -49,10 +49,10 @@ class GrpcMember:
     """A member of a group in its own process; the constructor waits until it is one.
 
     `who` is "ours", "java" or "python", and `kind` "simple", "push" or "orderly";
-    official clients get the consume order from the group. "python" may also be "lite",
-    with the lite topics to subscribe. `lease_s` is the invisible duration of the
-    messages that a simple consumer receives. Raises UnavailableError if
-    an official client cannot be fetched.
+    official clients get the consume order from the group. They may also be "lite", with
+    the lite topics to subscribe. `lease_s` is the invisible duration of the messages
+    that a simple consumer receives. Raises UnavailableError if an official client
+    cannot be fetched.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.broker.proxy.java.test_official import or_skip
-from tests.broker.proxy.lite import CASES, CONSUMED, Lite, consumed_by_python
+from tests.broker.proxy.lite import CASES, CONSUMED, Lite, consumed_by
 from tests.kit.proxy.real import RealProxy
 
 pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
@@ -48,5 +48,6 @@ def test_real_proxy(lite, name):
     assert CASES[name].act(lite) == CASES[name].real
 
 
-def test_the_official_python_client(lite, tmp_path):
-    assert or_skip(consumed_by_python, lite, tmp_path) == CONSUMED
+@pytest.mark.parametrize("who", ["java", "python"])
+def test_the_official_clients(who, lite, tmp_path):
+    assert or_skip(consumed_by, who, lite, tmp_path) == CONSUMED

@@ -8,7 +8,7 @@ import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
-from tests.broker.proxy.lite import CONSUMED, Lite, consumed_by_python
+from tests.broker.proxy.lite import CONSUMED, Lite, consumed_by
 from tests.kit.artefacts import UnavailableError
 from tests.kit.clients.official import run_java_tour, run_node_client, run_python_client
 
@@ -65,7 +65,8 @@ def test_python(cluster, tmp_path):
     }
 
 
-def test_python_with_lite_topics(cluster, tmp_path):
+@pytest.mark.parametrize("who", ["java", "python"])
+def test_lite_topics(who, cluster, tmp_path):
     lite = Lite(
         cluster.endpoints,
         lambda name, kind: cluster.create_topic(
@@ -75,7 +76,7 @@ def test_python_with_lite_topics(cluster, tmp_path):
         lambda receive: receive(),
     )
     try:
-        assert or_skip(consumed_by_python, lite, tmp_path) == CONSUMED
+        assert or_skip(consumed_by, who, lite, tmp_path) == CONSUMED
     finally:
         lite.close()
 

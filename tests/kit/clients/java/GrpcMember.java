@@ -3,6 +3,7 @@ import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.concurrent.CountDownLatch;
@@ -10,13 +11,15 @@ import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
  * The official client as a member of a group; see tests/kit/clients/member.py for what it says and
- * is told. Arguments: simple or push, endpoints, group, topic, seconds of a simple consumer's lease.
+ * is told. Arguments: simple, push or lite, endpoints, group, topic, seconds of a simple consumer's
+ * lease, and the lite topics of a lite consumer.
  */
 public class GrpcMember {
     static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
@@ -33,6 +36,8 @@ public class GrpcMember {
             orders.start();
             if (args[0].equals("simple")) {
                 simple(configuration, args[2], args[3], Duration.ofSeconds(Long.parseLong(args[4])));
+            } else if (args[0].equals("lite")) {
+                lite(configuration, args[2], args[3], Arrays.copyOfRange(args, 5, args.length));
             } else {
                 push(configuration, args[2], args[3]);
             }
@@ -70,14 +75,29 @@ public class GrpcMember {
             .setSubscriptionExpressions(
                 Collections.singletonMap(topic, FilterExpression.SUB_ALL))
             .setConsumptionThreadCount(4)
-            .setMessageListener(view -> {
-                begin(view);
-                say("done", text(view));
-                return ConsumeResult.SUCCESS;
-            }).build();
+            .setMessageListener(GrpcMember::consume).build();
         say("started", "");
         STOPPED.await();
         consumer.close();
+    }
+
+    static void lite(ClientConfiguration configuration, String group, String topic,
+        String[] liteTopics) throws Exception {
+        LitePushConsumer consumer = PROVIDER.newLitePushConsumerBuilder()
+            .setClientConfiguration(configuration).setConsumerGroup(group).bindTopic(topic)
+            .setMessageListener(GrpcMember::consume).build();
+        for (String each : liteTopics) {
+            consumer.subscribeLite(each);
+        }
+        say("started", "");
+        STOPPED.await();
+        consumer.close();
+    }
+
+    static ConsumeResult consume(MessageView view) {
+        begin(view);
+        say("done", text(view));
+        return ConsumeResult.SUCCESS;
     }
 
     static void begin(MessageView view) {
