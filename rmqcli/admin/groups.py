@@ -20,7 +20,7 @@ from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
 from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
-from rmqcli.admin.topics import delete_topic
+from rmqcli.admin.topics import about_attribute, delete_topic
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_subscription_group,
@@ -35,6 +35,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_fields
 from rmqcli.errors import (
+    ConfigError,
     NotFoundError,
     PartialError,
     RefusedError,
@@ -52,10 +53,10 @@ from rmqcli.model import (
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.properties import lite_topic_of
-from rmqcli.wire.version import V4_9_0, V5_0_0, version_name
+from rmqcli.wire.version import V4_9_0, V5_0_0, V5_1_3, version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
@@ -492,6 +493,10 @@ class GroupSettings(TypedDict, total=False):
     broker_id: int | None
     which_broker_when_consume_slowly: int | None
     notify_consumer_ids_changed_enable: bool | None
+    #: Attributes to set (RocketMQ 5.1.3 and later), such as `lite.bind.topic`.
+    attributes: Mapping[str, str] | None
+    #: Attributes to remove; a broker then behaves as without them.
+    remove_attributes: Collection[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,15 +512,35 @@ class GroupChange:
     broker_id: int | None = None
     which_broker_when_consume_slowly: int | None = None
     notify_consumer_ids_changed_enable: bool | None = None
+    attributes: Mapping[str, str] | None = field(default=None, hash=False)
+    remove_attributes: Collection[str] = ()
 
     def __post_init__(self) -> None:
         """Raise TypeError or ConfigError for a value that is not possible."""
         check_fields(self, ranges=_RANGES)
+        both = sorted({*(self.attributes or {})} & {*self.remove_attributes})
+        if both:
+            raise ConfigError(f"{both[0]} is among attributes and remove_attributes")
 
-    def given(self) -> dict[str, bool | int]:
-        """Return the settings that are not None, by name."""
+    def __bool__(self) -> bool:
+        """Return whether there is a setting to change."""
+        return self != GroupChange()
+
+    def applied_to(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """Return `config` with the settings of this change."""
+        apart = ("attributes", "remove_attributes")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        given = {
+            name: value
+            for name, value in values.items()
+            if value is not None and name not in apart
+        }
+        attributes = {
+            name: value
+            for name, value in (config.attributes | dict(self.attributes or {})).items()
+            if name not in self.remove_attributes
+        }
+        return replace(config, **given, attributes=attributes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -545,15 +570,15 @@ def create_group(
     with other settings, the result is `failed`. Raises UnsupportedError, before
     anything is changed, for a setting that a broker does not support.
     """
-    config = replace(SubscriptionGroupConfig(group_name=group), **change.given())  # type: ignore[arg-type]  # by name
+    new = SubscriptionGroupConfig(group_name=group)
     results: dict[str, GroupResult] = {}
     wanted: dict[str, SubscriptionGroupConfig] = {}
     for name, known in _configs(client, group, masters, change).items():
         if isinstance(known, RmqError):
             results[name] = _failed(group, name, masters, known)
         elif known is None:
-            wanted[name] = config
-        elif replace(known, **change.given()) == known:  # type: ignore[arg-type]  # by name
+            wanted[name] = _written(new, change)
+        elif change.applied_to(known) == known:
             results[name] = _result(group, name, masters, "unchanged", known)
         else:
             error = RefusedError(
@@ -587,12 +612,10 @@ def update_group(
             results[name] = _failed(group, name, masters, missing)
         elif isinstance(known, RmqError):
             results[name] = _failed(group, name, masters, known)
+        elif change.applied_to(known) == known:
+            results[name] = _result(group, name, masters, "unchanged", known)
         else:
-            config = replace(known, **change.given())  # type: ignore[arg-type]  # by name
-            if config == known:
-                results[name] = _result(group, name, masters, "unchanged", known)
-            else:
-                wanted[name] = config
+            wanted[name] = _written(known, change)
     results |= _write(client, group, masters, wanted, change, done="changed")
     return [results[name] for name in masters]
 
@@ -731,7 +754,29 @@ def _configs(
                 f" {version_name(version)}; the request needs"
                 f" {version_name(V5_0_0)} or later"
             )
+        if (change.attributes or change.remove_attributes) and version < V5_1_3:
+            raise UnsupportedError(
+                f"attributes of groups: {name} runs RocketMQ {version_name(version)};"
+                f" they need {version_name(V5_1_3)} or later"
+            )
     return found
+
+
+def _written(
+    known: SubscriptionGroupConfig, change: GroupChange
+) -> SubscriptionGroupConfig:
+    """Return the settings to write: attributes are changes, the others all are there.
+
+    A broker sets `+name`, removes `-name`, and keeps the attributes that are not named.
+    """
+    config = change.applied_to(known)
+    changed = dict(config.attributes.items() - known.attributes.items())
+    removed = known.attributes.keys() - config.attributes.keys()
+    return replace(
+        config,
+        attributes={f"+{name}": value for name, value in changed.items()}
+        | {f"-{name}": "" for name in removed},
+    )
 
 
 def _write(
@@ -744,9 +789,8 @@ def _write(
     done: str,
 ) -> dict[str, GroupResult]:
     """Write the settings `wanted`, and read back those of `change`."""
-    # A broker takes changes of attributes (`+name`, `-name`), and keeps those it has.
     calls = {
-        name: update_and_create_subscription_group(replace(config, attributes={}))
+        name: update_and_create_subscription_group(config)
         for name, config in wanted.items()
     }
     answers = ask_many(
@@ -759,6 +803,9 @@ def _write(
     )
     results = {}
     for name, error in answers.items():
+        if error is not None:
+            attributes = dict(change.attributes or {})
+            error = about_attribute(client, masters, name, "group", attributes, error)
         table = read.get(name, {})
         if error is None and isinstance(table, RmqError):
             error = PartialError(
@@ -766,9 +813,7 @@ def _write(
                 f" afterwards: {table.message}"
             )
         found = None if isinstance(table, RmqError) else table.get(group)
-        if error is None and (
-            found is None or replace(found, **change.given()) != found  # type: ignore[arg-type]  # by name
-        ):
+        if error is None and (found is None or change.applied_to(found) != found):
             error = PartialError(
                 f"{name} confirmed the settings of group {group}, but has others"
             )

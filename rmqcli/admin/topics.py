@@ -11,8 +11,9 @@ DefaultMQAdminExtImpl.createOrUpdateOrderConf in apache/rocketmq.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.api.broker_errors import not_found
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rmqcli.api.client import Client
+    from rmqcli.errors import NameKind
     from rmqcli.model import QueueData, TopicRoute
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo
@@ -93,6 +95,8 @@ REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 #: TopicAttributes.TOPIC_MESSAGE_TYPE_ATTRIBUTE
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
 _LITE = "LITE"
+#: What a broker answers that caught an exception: its name, its text, and where.
+_JAVA_EXCEPTION: Final = re.compile(r"\A[\w.]+Exception: (.*), [^ ,]+\Z", re.DOTALL)
 QUEUE_NUMS_DEFAULT = 8
 PERM_DEFAULT = 6
 QUEUE_NUMS_MAX = 65_535
@@ -715,7 +719,10 @@ def _write(
     read = topic_configs(client, topic, written)
     for name, answer in answers.items():
         if isinstance(answer, RmqError):
-            failed[name] = _about_attribute(client, masters, name, wanted[name], answer)
+            attributes = wanted[name].attributes
+            failed[name] = about_attribute(
+                client, masters, name, "topic", attributes, answer
+            )
             continue
         found = read[name]
         knows_order = client.broker_version(masters[name]) >= V5_0_0
@@ -942,18 +949,21 @@ def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
             )
 
 
-def _about_attribute(
+def about_attribute(
     client: Client,
     masters: Mapping[str, str],
     name: str,
-    wanted: TopicConfig,
+    kind: NameKind,
+    attributes: Mapping[str, str],
     answer: RmqError,
 ) -> RmqError:
     """Return a broker's refusal with the attribute that it does not accept, if any.
 
-    Source: AttributeUtil.validateAlter, Attribute.verify.
+    Source: AttributeUtil.validateAlter, Attribute.verify. The text is alone for a
+    topic, and between the names of an exception and of a method for a group.
     """
     remark = answer.remark if isinstance(answer, BrokerError) else ""
+    remark = _JAVA_EXCEPTION.sub(r"\1", remark)
     what, _, attribute = remark.rpartition("key: ")
     if what == "unsupported ":
         version = version_name(client.broker_version(masters[name]))
@@ -964,12 +974,12 @@ def _about_attribute(
     if what == "attempt to update an unchangeable attribute. ":
         return UnsupportedError(
             f"{name} does not allow changes of the attribute {attribute} of an"
-            " existing topic",
-            hint="delete the topic and create it again, or create another one",
+            f" existing {kind}",
+            hint=f"delete the {kind} and create it again, or create another one",
         )
     refusals = ("value is not in", "attribute format", "For input string")
     if any(each in remark for each in refusals):
-        given = ", ".join(f"{k}={v}" for k, v in sorted(wanted.attributes.items()))
+        given = ", ".join(f"{k}={v}" for k, v in sorted(attributes.items()))
         return UnsupportedError(f"{name} does not accept {given}: {remark}")
     return answer
 

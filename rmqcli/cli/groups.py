@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from rmqcli.cli.by_broker import (
     RESULT_COLUMN,
@@ -32,6 +32,7 @@ from rmqcli.cli.options import (
     command_options,
     option,
 )
+from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import PartialError, UsageError
@@ -161,6 +162,11 @@ STACK_COLUMNS = (
     Column("frames", "the calls, the innermost first"),
     Column("error", "why the stacks of the client are not known"),
 )
+#: Sections of the help of `group create` and `group update`.
+_WHERE: Final = "Where"
+_CONSUMING: Final = "Consuming"
+_RETRIES: Final = "Retries"
+_ATTRIBUTES: Final = "Attributes"
 #: Settings of a group, under the same names as in `group show`.
 _SETTINGS = (
     _setting("consume_enable", "whether the group may consume", "CONSUME", priority=5),
@@ -212,6 +218,7 @@ RESULT_COLUMNS = (
     Column("address", "its address", priority=40),
     RESULT_COLUMN,
     *_SETTINGS,
+    _setting("attributes", "its attributes (RocketMQ 5)"),
     Column(
         "error",
         "why it failed",
@@ -226,12 +233,13 @@ class GroupSettingsOptions:
     """The options of `rmq group create` and `rmq group update`."""
 
     group: Annotated[str, argument(metavar="GROUP", help="Name of the group.")]
-    cluster: Annotated[str | None, cluster_option()] = None
-    broker: Annotated[list[str] | None, brokers_option()] = None
+    cluster: Annotated[str | None, cluster_option(_WHERE)] = None
+    broker: Annotated[list[str] | None, brokers_option(_WHERE)] = None
     consume_enable: Annotated[
         bool | None,
         option(
             "--consume/--no-consume",
+            section=_CONSUMING,
             aliases=("--consume-enable/--no-consume-enable",),
             help="Whether members may consume.",
             show_default=False,
@@ -241,6 +249,7 @@ class GroupSettingsOptions:
         bool | None,
         option(
             "--from-min-offset/--no-from-min-offset",
+            section=_CONSUMING,
             aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
             help="Whether a new group may start at the min offset.",
             show_default=False,
@@ -250,6 +259,7 @@ class GroupSettingsOptions:
         bool | None,
         option(
             "--broadcast/--no-broadcast",
+            section=_CONSUMING,
             aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
             help="Whether members may consume all messages (broadcast).",
             show_default=False,
@@ -259,6 +269,7 @@ class GroupSettingsOptions:
         bool | None,
         option(
             "--orderly/--no-orderly",
+            section=_CONSUMING,
             aliases=("--consume-message-orderly/--no-consume-message-orderly",),
             help="Whether gRPC clients get messages in order (RocketMQ 5).",
             show_default=False,
@@ -269,6 +280,7 @@ class GroupSettingsOptions:
         int | None,
         option(
             "--retry-queues",
+            section=_RETRIES,
             aliases=("--retry-queue-nums",),
             min=1,
             max=65_535,
@@ -280,6 +292,7 @@ class GroupSettingsOptions:
         int | None,
         option(
             "--max-retries",
+            section=_RETRIES,
             aliases=("--retry-max-times",),
             min=0,
             metavar="N",
@@ -290,6 +303,7 @@ class GroupSettingsOptions:
         int | None,
         option(
             "--pull-from",
+            section=_CONSUMING,
             aliases=("--broker-id",),
             min=0,
             metavar="ID",
@@ -300,6 +314,7 @@ class GroupSettingsOptions:
         int | None,
         option(
             "--pull-from-when-slow",
+            section=_CONSUMING,
             aliases=("--which-broker-when-consume-slowly",),
             min=0,
             metavar="ID",
@@ -310,9 +325,19 @@ class GroupSettingsOptions:
         bool | None,
         option(
             "--notify-members/--no-notify-members",
+            section=_CONSUMING,
             aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
             help="Whether members are told when others join or leave.",
             show_default=False,
+        ),
+    ] = None
+    attribute: Annotated[
+        list[Any] | None,
+        option(
+            section=_ATTRIBUTES,
+            parser=parse_attribute,
+            metavar="+NAME=VALUE",
+            help="Attribute (RocketMQ 5), e.g. +lite.bind.topic=chats; repeatable.",
         ),
     ] = None
 
@@ -330,7 +355,26 @@ class GroupSettingsOptions:
             broker_id=self.broker_id,
             which_broker_when_consume_slowly=self.which_broker_when_consume_slowly,
             notify_consumer_ids_changed_enable=self.notify_consumer_ids_changed,
+            attributes=dict(self.attribute) if self.attribute else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupUpdateOptions(GroupSettingsOptions):
+    """The options of `rmq group update`."""
+
+    remove_attribute: Annotated[
+        list[str] | None,
+        option(
+            section=_ATTRIBUTES, metavar="NAME", help="Attribute to remove; repeatable."
+        ),
+    ] = None
+
+    def change(self) -> GroupChange:
+        """The settings that were given."""
+        removed = tuple(self.remove_attribute or ())
+        # Without arguments, super() does not work in a class with slots.
+        return replace(GroupSettingsOptions.change(self), remove_attributes=removed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,8 +598,8 @@ def create(common: Common, options: GroupSettingsOptions) -> None:
     _write_settings(common, options, create_group)
 
 
-@command_options(GroupSettingsOptions, fields=RESULT_COLUMNS)
-def update(common: Common, options: GroupSettingsOptions) -> None:
+@command_options(GroupUpdateOptions, fields=RESULT_COLUMNS)
+def update(common: Common, options: GroupUpdateOptions) -> None:
     """Change settings of a consumer group.
 
     Example: rmq group update billing --no-consume
@@ -564,7 +608,7 @@ def update(common: Common, options: GroupSettingsOptions) -> None:
     """
     from rmqcli.admin.groups import update_group
 
-    if not options.change().given():
+    if not options.change():
         raise UsageError("nothing to change", hint="see: rmq group update --help")
     _write_settings(common, options, update_group)
 

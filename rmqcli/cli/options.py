@@ -406,18 +406,24 @@ def queue_option(*, section: str = "") -> Declaration:
     )
 
 
-def cluster_option() -> Declaration:
+def cluster_option(section: str = "") -> Declaration:
     """`--cluster`, for changes that go to some brokers only."""
     return option(
         "--cluster",
+        section=section,
         metavar="CLUSTER",
         help="Only on the master brokers of this cluster.",
     )
 
 
-def brokers_option() -> Declaration:
+def brokers_option(section: str = "") -> Declaration:
     """`--broker`, repeatable, for changes that go to some brokers only."""
-    return option("--broker", metavar="BROKER", help="Only on this broker; repeatable.")
+    return option(
+        "--broker",
+        section=section,
+        metavar="BROKER",
+        help="Only on this broker; repeatable.",
+    )
 
 
 def endpoints_option() -> Declaration:

@@ -140,7 +140,7 @@ get_subscription_group_names; 201; any; 0; settings of all groups
 get_subscription_groups; 201; any; 0; settings of all groups
 get_topic_config; 351; 5.0.0; 0; settings of topic one
 put_topic; 17; any; 0; settings of topic one
-update_and_create_subscription_group; 200; any; 0; creation of group one
+update_and_create_subscription_group; 200; any; 0; settings of group one
 update_and_create_topic; 17; any; 0; settings of topic one
 update_broker_config; 25; any; 0; change of broker settings
 check_client_config; 46; any; 0; check of TAG for topic one

@@ -12,12 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.api.calls.config import update_and_create_subscription_group
-from rmqcli.api.client import Client
 from rmqcli.cli.main import run
-from rmqcli.config import ClientConfig
 from rmqcli.testing import faults
-from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import FakeMember
 from tests.consumer.collecting import committed
@@ -93,6 +89,7 @@ def test_a_group_is_created_on_all_masters_with_what_is_given(start, like):
             "address": cluster.broker(name).address,
             "result": "created",
             **expected,
+            "attributes": {},
             "error": None,
         }
         for name in ("broker-a", "broker-b")
@@ -148,6 +145,66 @@ def test_only_what_is_given_is_changed(start):
         ("broker-a", "unchanged"),
         ("broker-b", "changed"),
     ]
+
+
+def test_attributes_are_set_changed_and_removed(start):
+    _, rmq = start()
+    bound = "+lite.bind.topic=chats"
+    priority = "+priority.factor=40"
+    assert rmq.rows("create", "G", "--attribute", bound, "--attribute", priority) == [
+        ("broker-a", "created")
+    ]
+    assert rmq.rows("create", "G", "--attribute", bound) == [("broker-a", "unchanged")]
+    assert rmq.rows("update", "G", "--attribute", priority) == [
+        ("broker-a", "unchanged")
+    ]
+    assert rmq.rows(
+        *("update", "G", "--attribute", "+priority.factor=41"),
+        *("--remove-attribute", "lite.bind.topic"),
+    ) == [("broker-a", "changed")]
+    assert rmq.settings("G")["broker-a"]["attributes"] == {"priority.factor": "41"}
+    assert rmq.rows("update", "G", "--remove-attribute", "lite.bind.topic") == [
+        ("broker-a", "unchanged")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["update", "G", "--attribute", "+colour=red"],
+            "broker-a, which runs RocketMQ 5.5.0, does not know the attribute colour",
+        ),
+        (
+            ["create", "H", "--attribute", "+priority.factor=high"],
+            "broker-a does not accept priority.factor=high: ",
+        ),
+    ],
+)
+def test_a_refused_attribute_is_named_with_the_broker(start, words, said):
+    _, rmq = start()
+    assert rmq.rows("create", "G") == [("broker-a", "created")]
+    code, _, err = rmq(*words)
+    assert code == 1
+    assert said in err
+    assert "SYSTEM_ERROR" not in err
+
+
+def test_attributes_of_groups_need_5_1_3(start):
+    """Older brokers would take them without a word, and drop them."""
+    _, rmq = start(like="4.9.7")
+    code, _, err = rmq("create", "G", "--attribute", "+lite.bind.topic=chats")
+    assert code == 1
+    assert "broker-a runs RocketMQ 4.9.7; they need 5.1.3 or later" in err
+    assert rmq.settings("G") is None
+
+
+def test_an_attribute_cannot_be_both_set_and_removed(start):
+    _, rmq = start()
+    words = ("--attribute", "+priority.factor=1", "--remove-attribute")
+    code, _, err = rmq("update", "G", *words, "priority.factor")
+    assert code == 2
+    assert "priority.factor is among attributes and remove_attributes" in err
 
 
 def test_attributes_that_this_version_of_rmq_does_not_know_are_kept(start):
@@ -414,18 +471,29 @@ def test_real_brokers_take_all_of_it(real_cluster, rmq_version, capsys):
 
 @pytest.mark.java
 @pytest.mark.rmq_versions("5.5.0")
-def test_an_update_keeps_the_attributes_of_a_group(real_cluster, capsys):
+def test_attributes_of_a_group_on_a_real_broker(real_cluster, capsys):
     """A broker takes changes of attributes only, and refuses the values themselves."""
     rmq = Shell(capsys, real_cluster.namesrv)
     group = f"G-{uuid.uuid4().hex[:12]}"
-    with Client(ClientConfig(namesrv=(real_cluster.namesrv,))) as client:
-        config = SubscriptionGroupConfig(
-            group_name=group, attributes={"+priority.factor": "40"}
-        )
-        call = update_and_create_subscription_group(config)
-        client.invoke(client.masters()["broker-a"], call)
+    create = ("create", group, "--attribute", "+priority.factor=40")
+    assert rmq.rows(*create) == [("broker-a", "created")]
     update = ("update", group, "--retry-max-times", "7")
     assert rmq.rows(*update) == [("broker-a", "changed")]
     settings = rmq.settings(group)["broker-a"]
     assert settings["retry_max_times"] == 7
     assert settings["attributes"] == {"priority.factor": "40"}
+    update = ("update", group, "--attribute", "+priority.factor=41")
+    assert rmq.rows(*update) == [("broker-a", "changed")]
+    remove = ("update", group, "--remove-attribute", "priority.factor")
+    assert rmq.rows(*remove) == [("broker-a", "changed")]
+    assert rmq.rows(*remove) == [("broker-a", "unchanged")]
+    assert rmq.settings(group)["broker-a"]["attributes"] == {}
+    for given, said in (
+        ("+colour=red", "RocketMQ 5.5.0, does not know the attribute colour"),
+        ("+priority.factor=high", '=high: For input string: \\"high\\"'),
+        ("+lite.sub.model=No", "lite.sub.model=No: value is not in set: [Shared, Ex"),
+    ):
+        code, _, err = rmq("update", group, "--attribute", given)
+        assert code == 1
+        assert said in err
+        assert "java" not in err

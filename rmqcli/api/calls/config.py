@@ -182,7 +182,7 @@ def update_and_create_subscription_group(
     return make_call(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         nothing,
-        what=f"creation of group {config.group_name}",
+        what=f"settings of group {config.group_name}",
         body=encode_body(config),
     )
 
