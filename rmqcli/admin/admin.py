@@ -1386,7 +1386,8 @@ class Admin:
         of each broker the newest `messages_max` are returned. Raises the error of a
         broker that does not answer, and UnsupportedError for one whose index does not
         even find the newest message of the topic, or that stores batches as one record,
-        and PartialError for one that has more than it tells.
+        and PartialError for one that has more than it tells, or records that cannot be
+        read.
         """
         from rmqcli.admin.message.find import find_by_index
 
@@ -1405,6 +1406,8 @@ class Admin:
                 f"{', '.join(found.without_index)} cannot find messages by key: the"
                 " index is off, or of another kind"
             )
+        if found.damaged:
+            raise PartialError(f"{found.damage}: each may be a message of {key}")
         told = Counter(each.broker_name for each in found.messages)
         for name in found.more_on:
             if told[name] < messages_max:

@@ -35,6 +35,7 @@ class BrokerSettings:
     enable_mixed_message_type: bool = False
     max_message_size: int = 4 * 1024 * 1024
     #: limits of one answer to a pull, and of the entries that one filter reads
+    max_msgs_num_batch: int = 64
     max_transfer_count_on_message_in_memory: int = 32
     max_transfer_bytes_on_message_in_memory: int = 256 * 1024
     max_transfer_count_on_message_in_disk: int = 8

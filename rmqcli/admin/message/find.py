@@ -2,8 +2,8 @@
 
 Ids and keys are looked up in the index of each broker, all brokers side by side. The
 index holds hashes and whole seconds, so that topic, key and time of each answer are
-compared again. A broker returns the newest 64 entries at most; older ones are asked for
-until there are none.
+compared again. A broker returns the newest 64 entries at most, or fewer if its setting
+maxMsgsNumBatch says so; older ones are asked for until there are none.
 
 A broker whose index is switched off, or of a kind that does not answer this request,
 answers "not found", just like one that has no such message. So where nothing was found
@@ -26,6 +26,7 @@ from rmqcli.admin.delayed import TIMER_TOPIC
 from rmqcli.admin.lag.memory import departed_brokers, departed_brokers_of
 from rmqcli.admin.message.records import (
     count_records,
+    decode_all,
     decode_found,
     has_key,
     waits_for,
@@ -38,6 +39,7 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
     QUERY_MESSAGE_MAX,
     query_message,
+    query_message_max,
     view_message_by_id,
 )
 from rmqcli.api.runner import run_tasks
@@ -124,19 +126,22 @@ class FoundMessages:
     or one of the time at which an id was made, or has no keys of what they store, as of
     batches that are one record. `by_time` is what was read there to find an id by that
     time, None if nothing was. `more_on` are brokers that have, or may have, more
-    messages of the key than are here.
+    messages of the key than are here. `damaged` counts the records that could not be
+    read, by broker: each may be a message of the key.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
     errors: dict[str, RmqError] = field(default_factory=dict)
     without_index: list[str] = field(default_factory=list)
     more_on: list[str] = field(default_factory=list)
+    damaged: dict[str, int] = field(default_factory=dict)
     by_time: TimeSearch | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether every broker was searched to the end."""
-        return not (self.errors or self.without_index or self.more_on)
+        gaps = (self.errors, self.without_index, self.more_on, self.damaged)
+        return not any(gaps)
 
     @property
     def unsearched(self) -> str | None:
@@ -147,6 +152,8 @@ class FoundMessages:
         """
         if self.more_on:
             return f"{', '.join(self.more_on)} did not tell all messages"
+        if self.damaged:
+            return self.damage
         if not self.without_index:
             return None
         if self.by_time is None:
@@ -154,6 +161,20 @@ class FoundMessages:
         if self.by_time.is_cut or self.by_time.unread:
             return f"by its time, this was read: {self.by_time}"
         return None
+
+    @property
+    def damage(self) -> str:
+        """Say how many records could not be read, and where; empty if none."""
+        parts = [
+            f"{counted(count, 'record')} on {name} cannot be read"
+            for name, count in self.damaged.items()
+        ]
+        return ", ".join(parts)
+
+    def note_damaged(self, broker_name: str, count: int) -> None:
+        """Count records of a broker that could not be read."""
+        if count:
+            self.damaged[broker_name] = self.damaged.get(broker_name, 0) + count
 
 
 def missing_message(found: FoundMessages, ref: str) -> RmqError:
@@ -164,6 +185,8 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
         parts.append(f"{', '.join(found.errors)} did not answer: {error.message}")
     if found.without_index:
         parts.append(_LACKING.format(", ".join(found.without_index)))
+    if found.damaged:
+        parts.append(found.damage)
     if found.by_time is not None:
         parts.append(f"it is not in what was read by its time: {found.by_time}")
     if parts:
@@ -248,6 +271,8 @@ def find_messages(
         found.errors |= by_index.errors
         found.without_index = by_index.without_index
         found.more_on += by_index.more_on
+        for name, count in by_index.damaged.items():
+            found.note_damaged(name, count)
     if pending and not (found.messages and is_id(ref)):
         _add_pending(client, topics, ref, found)
     if topic is not None and is_id(ref) and not found.messages:
@@ -364,6 +389,7 @@ def _add_pending(
             if isinstance(outcome, RmqError):
                 found.errors[name] = outcome
                 continue
+            found.note_damaged(name, len(outcome.damaged))
             if outcome.has_more and name not in found.more_on:
                 found.more_on.append(name)
             if outcome.is_without_index and name not in found.without_index:
@@ -538,6 +564,7 @@ def find_by_index(
             continue
         answered[broker_name] = address
         found.messages += outcome.messages
+        found.note_damaged(broker_name, len(outcome.damaged))
         if outcome.has_more and broker_name not in found.more_on:
             found.more_on.append(broker_name)
         if outcome.is_without_index and broker_name not in found.without_index:
@@ -581,6 +608,8 @@ class _Searched:
     messages: list[PulledMessage]
     has_more: bool = False
     is_without_index: bool = False
+    #: the bytes of each record that could not be read
+    damaged: set[bytes] = field(default_factory=set)
     #: whether the index knows no entry at all with the hash of the key
     is_empty: bool = False
 
@@ -611,6 +640,8 @@ class _Search:
         seen: dict[tuple[int, int], PulledMessage] = {}
         until_ms = end_ms
         searched = _Searched([])
+        page_max: int | None = None
+        first = 0
         while True:
             call = query_message(
                 self.topic,
@@ -620,16 +651,22 @@ class _Search:
                 max_num=QUERY_MESSAGE_MAX,
             )
             body = yield Request(self.address, call)
-            page = decode_found(body, self.broker_name)
+            page, failures = decode_all(body, self.broker_name)
+            searched.damaged |= {each.raw for each in failures}
+            count = count_records(body)
+            if not first:
+                first = count
+                page_max = yield from self._page_max(count)
             # The messages of a batch may have one place in the commit log.
             places = {(m.commit_log_offset, m.queue_offset): m for m in page}
             fresh = places.keys() - seen.keys()
             seen |= places
             wanted = [m for m in seen.values() if self._is_wanted(m, begin_ms, end_ms)]
             # A message with the same key twice is in a page twice.
-            if count_records(body) < QUERY_MESSAGE_MAX:
+            if count < (page_max or first) or len(wanted) > self.found_max:
                 break
-            if len(wanted) > self.found_max:
+            if not page:  # without a time to go on from
+                searched.has_more = count > 0
                 break
             times_ms = [m.store_timestamp_ms for m in page]
             if min(times_ms, default=0) > until_ms + _INDEX_ROUNDS_MS:
@@ -638,6 +675,8 @@ class _Search:
                 break
             until_ms = min([until_ms, *times_ms])
             if not fresh:
+                if page_max is None:
+                    break
                 # More entries of one second than a page holds: the rest is not told.
                 searched.has_more = True
                 until_ms -= _INDEX_ROUNDS_MS
@@ -645,8 +684,22 @@ class _Search:
         if len(wanted) > self.found_max:
             searched.has_more = True
         searched.messages = wanted[-self.found_max :]
-        searched.is_empty = not seen
+        searched.is_empty = not (seen or searched.damaged)
         return searched
+
+    def _page_max(self, count: int) -> Task[int | None]:
+        """Return how many messages the broker tells at a time; its first page has some.
+
+        None if it does not show its settings: then a page that is shorter than the
+        first one, or has nothing new, is taken for the last.
+        """
+        if count in (0, QUERY_MESSAGE_MAX):
+            return QUERY_MESSAGE_MAX
+        try:
+            settings = yield Request(self.address, get_broker_config())
+        except BrokerError:
+            return None
+        return query_message_max(settings)
 
     def _is_wanted(self, message: PulledMessage, begin_ms: int, end_ms: int) -> bool:
         return (

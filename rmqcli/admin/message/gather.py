@@ -42,7 +42,7 @@ from rmqcli.admin.message.pending import (
     level_delays_ms,
     level_due_ms,
 )
-from rmqcli.admin.message.records import count_records, decode_found
+from rmqcli.admin.message.records import count_records, decode_all, decode_found
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import (
@@ -58,7 +58,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
-from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
+from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message, query_message_max
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.engine.message import RETRY_TOPIC
@@ -74,7 +74,7 @@ from rmqcli.model import (
     retry_topic,
 )
 from rmqcli.tasks import Request
-from rmqcli.units import DAY_MS
+from rmqcli.units import DAY_MS, counted
 from rmqcli.wire.subscription import SQL92
 from rmqcli.wire.version import V5_0_0
 
@@ -158,6 +158,8 @@ class _Reading:
         )
         self._address = self._brokers.get(self._queue.broker_name)
         self._levels: dict[str, tuple[int, ...]] = {}
+        #: broker name -> messages that it tells at a time of its index
+        self._told_max: dict[str, int] = {}
         #: of the message's broker; empty if it does not show them
         self._settings: dict[str, str] = {}
         #: broker name -> bytes of its log that are not in the index yet
@@ -259,6 +261,7 @@ class _Reading:
                 self._levels[name] = level_delays_ms(
                     answer.get("messageDelayLevel", "")
                 )
+                self._told_max[name] = query_message_max(answer) or QUERY_MESSAGE_MAX
                 if is_own:
                     self._settings = answer
                 continue
@@ -561,15 +564,20 @@ class _Reading:
         originals: list[PulledMessage] = []
         copies: list[tuple[str, MessageCopy]] = []
         full: list[str] = []
+        damaged: dict[str, int] = {}
         failed: dict[str, RmqError] = {}
         for (broker_name, each), body in answers.items():
             if isinstance(body, RmqError):
                 failed[broker_name] = body
                 continue
             # Of a group's own topic, the newest are enough.
-            if each == SCHEDULE_TOPIC and count_records(body) >= QUERY_MESSAGE_MAX:
+            told_max = self._told_max.get(broker_name, QUERY_MESSAGE_MAX)
+            if each == SCHEDULE_TOPIC and count_records(body) >= told_max:
                 full.append(broker_name)
-            for found in decode_found(body, broker_name):
+            records, failures = decode_all(body, broker_name)
+            if failures:
+                damaged[broker_name] = damaged.get(broker_name, 0) + len(failures)
+            for found in records:
                 stored = found.message_queue.topic
                 if found.msg_id != msg_id or stored != each:
                     continue
@@ -594,7 +602,7 @@ class _Reading:
                 )
                 copies.append((name, copy))
         self._outcome.errors |= failed
-        self._take(evidence, originals, copies, failed, full)
+        self._take(evidence, originals, copies, failed, full, damaged)
         return bool(copies)
 
     def _take(
@@ -604,6 +612,7 @@ class _Reading:
         copies: Iterable[tuple[str, MessageCopy]],
         failed: Mapping[str, RmqError],
         full: Sequence[str],
+        damaged: Mapping[str, int],
     ) -> None:
         message = self._message
         why = None
@@ -611,9 +620,16 @@ class _Reading:
             names = ", ".join(failed)
             why = f"retries may be on {names}, which did not answer"
         elif full:
+            told_max = self._told_max.get(full[0], QUERY_MESSAGE_MAX)
             why = (
                 f"of the delayed retries of it, {full[0]} tells only the newest"
-                f" {QUERY_MESSAGE_MAX}"
+                f" {told_max}"
+            )
+        elif damaged:
+            why = "; ".join(
+                f"{counted(count, 'record')} on {name} cannot be read, and may be"
+                " retries"
+                for name, count in damaged.items()
             )
         elif self._late_indexes:
             why = "; ".join(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -45,14 +45,23 @@ def count_records(body: bytes) -> int:
 
 def decode_found(body: bytes, broker_name: str) -> list[PulledMessage]:
     """Decode records of any queues of a broker; unreadable ones are left out."""
+    return decode_all(body, broker_name)[0]
+
+
+def decode_all(
+    body: bytes, broker_name: str
+) -> tuple[list[PulledMessage], list[DecodeFailure]]:
+    """Decode records of any queues of a broker; the unreadable ones come second."""
     found: list[PulledMessage] = []
+    unreadable: list[DecodeFailure] = []
     plain = decode_messages(body)
     pulled = decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
     for stored, message in zip(plain, pulled, strict=True):
         if not isinstance(stored, StoredMessage):
+            unreadable.append(stored)
             continue
         assert isinstance(message, PulledRecord | PulledItem)  # noqa: S101
         queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
         message.origin = Origin(queue, 0, 0)
         found.append(message)
-    return found
+    return found, unreadable

@@ -269,6 +269,8 @@ class _Lookup:
             trace.missing.append(
                 TraceGap(part="traces", reason=f"{names} has more; the newest are here")
             )
+        if found.damaged:
+            trace.missing.append(TraceGap(part="traces", reason=found.damage))
         if not trace.messages:
             trace.topic = trace.topic or _topic_of(reports)
             self._find_message(trace)
@@ -305,7 +307,7 @@ class _Lookup:
             trace.topic = topic or found.messages[0].topic
             return
         reason = "no broker has it any more, or it never was stored"
-        if found.without_index or found.errors:
+        if found.without_index or found.errors or found.damaged:
             reason = missing_message(found, msg_id).message
         trace.missing.append(TraceGap(part="message", reason=reason))
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _DEFAULT_QUERY_MAX_NUM: Final = 32
-_MAX_MSGS_NUM_BATCH: Final = 64
 _BODY_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024  # clients refuse larger frames
 
 
@@ -50,7 +49,7 @@ def view_message(broker: BrokerState, request: BrokerRequest) -> Reply:
 def query_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The messages with a key (12)."""
     header = request.header(QueryMessageRequestHeader)
-    count_max = min(header.max_num, _MAX_MSGS_NUM_BATCH)
+    count_max = min(header.max_num, broker.settings.max_msgs_num_batch)
     if request.command.ext_fields.get(_UNIQUE_KEY_QUERY) == "true":
         count_max = _DEFAULT_QUERY_MAX_NUM
     offsets: list[int] = []

@@ -39,6 +39,7 @@ _CHANGEABLE: Final = {
     "slaveReadEnable": "slave_read_enable",
     "offsetCheckInSlave": "offset_check_in_slave",
     "maxMessageSize": "max_message_size",
+    "maxMsgsNumBatch": "max_msgs_num_batch",
     "maxTransferCountOnMessageInMemory": "max_transfer_count_on_message_in_memory",
     "maxTransferBytesOnMessageInMemory": "max_transfer_bytes_on_message_in_memory",
     "maxTransferCountOnMessageInDisk": "max_transfer_count_on_message_in_disk",

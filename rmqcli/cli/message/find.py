@@ -209,6 +209,11 @@ def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
         words += f"; {', '.join(found.more_on)} has more than it tells"
     common.messages.info(words)
     raise_if_silent(found.errors)
+    if found.damaged:
+        raise PartialError(
+            f"{found.damage}: each may be a message of the key",
+            hint="read the topic with --scan, which shows damaged messages in place",
+        )
     if found.more_on:
         raise PartialError(
             f"{counted(len(found.more_on), 'broker')} did not tell all messages of the"

@@ -134,6 +134,61 @@ def test_more_messages_than_a_broker_tells_at_a_time_are_found(cluster, admin):
         assert sorted(map(int, bodies(found))) == list(range(150))
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_broker_that_tells_few_messages_at_a_time_is_asked_for_the_rest(
+    rmq_cluster_factory, is_shown
+):
+    """Also where the account may not read its setting maxMsgsNumBatch."""
+    clock = ManualClock(now_ms=1_700_000_000_000)
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    for n in range(25):
+        cluster.send("orders", [Seed(body=b"%d" % n, keys=["k"])])
+        clock.advance(1_000)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        plan = admin.plan_broker_settings(
+            {"maxMsgsNumBatch": "10"}, brokers=["broker-a"]
+        )
+        admin.apply_settings(plan)
+        if not is_shown:
+            deny = faults.answer(16, "no permission")
+            cluster.faults.add(deny, code=RequestCode.GET_BROKER_CONFIG)
+        found = admin.find_messages("k", topic="orders")
+    assert bodies(found) == [str(n) for n in range(25)]
+    assert found.is_complete
+
+
+def test_more_messages_of_a_second_than_such_a_broker_tells_are_not_all_of_a_key(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(queues=1, clock=ManualClock(now_ms=1_700_000_000_000))
+    cluster.create_topic("orders")
+    cluster.send("orders", [Seed(body=b"%d" % n, keys=["k"]) for n in range(5)])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        plan = admin.plan_broker_settings(
+            {"maxMsgsNumBatch": "3"}, brokers=["broker-a"]
+        )
+        admin.apply_settings(plan)
+        found = admin.find_messages("k", topic="orders")
+        assert (bodies(found), found.more_on) == (["2", "3", "4"], ["broker-a"])
+
+
+def test_records_that_cannot_be_read_are_counted_by_broker(cluster, admin):
+    put(cluster, "orders", "a", keys=["k"])
+    damaged = faults.answer(0, body=bytes([0, 0, 0, 8, 1, 2, 3, 4]))
+    cluster.faults.add(damaged, code=RequestCode.QUERY_MESSAGE, broker="broker-a")
+    found = admin.find_messages("k", topic="orders")
+    assert (bodies(found), found.damaged) == (["a"], {"broker-a": 1})
+    assert not found.is_complete
+    assert found.unsearched == "1 record on broker-a cannot be read"
+    assert (
+        missing_message(found, "k").message
+        == "k was not found: 1 record on broker-a cannot be read"
+    )
+    with pytest.raises(PartialError, match="1 record on broker-a cannot be read"):
+        admin.messages_by_key("orders", "k")
+
+
 def test_the_newest_are_kept_and_the_broker_with_more_is_named(cluster):
     for n in range(5):
         put(cluster, "orders", str(n), keys=["k"])

@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
 from tests.conftest import start_cluster
 from tests.kit.waiting import wait_until
 
@@ -90,6 +91,33 @@ def test_the_index_finds_what_reading_finds(cluster):
     with Admin(namesrv=cluster.namesrv) as admin:
         wait_until(lambda: len(admin.find_messages("BBBB", topic=topic).messages) == 1)
     compare(cluster, topic, msg_id)
+
+
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_a_broker_that_tells_few_messages_at_a_time_is_asked_for_the_rest(cluster):
+    """Its setting maxMsgsNumBatch is changed while it runs."""
+    topic = cluster.create_topic("few-find", queues=2)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for n in range(4):
+            producer.send(ProducerMessage(topic, b"%d" % n, keys=["few"]))
+        later_ms = SYSTEM_CLOCK.epoch_ms() + 2_000  # the index has whole seconds
+        wait_until(lambda: SYSTEM_CLOCK.epoch_ms() > later_ms)
+        for n in range(4, 8):
+            producer.send(ProducerMessage(topic, b"%d" % n, keys=["few"]))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        wait_until(lambda: len(admin.find_messages("few", topic=topic).messages) == 8)
+        plan = admin.plan_broker_settings(
+            {"maxMsgsNumBatch": "5"}, brokers=[cluster.broker_name()]
+        )
+        admin.apply_settings(plan)
+        try:
+            code, found, err = looked_up(cluster, topic, "few")
+        finally:
+            plan = admin.plan_broker_settings(
+                {"maxMsgsNumBatch": "64"}, brokers=[cluster.broker_name()]
+            )
+            admin.apply_settings(plan)
+    assert (code, found) == (0, [str(n) for n in range(8)]), err
 
 
 @pytest.mark.rmq_versions("5.5.0")

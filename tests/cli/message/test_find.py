@@ -88,6 +88,14 @@ def test_a_silent_broker_is_named_and_what_others_have_is_shown(cluster, capsys)
     assert "broker-b did not answer" in err
 
 
+def test_records_that_cannot_be_read_are_counted_and_not_left_out(cluster, capsys):
+    damaged = faults.answer(0, body=bytes([0, 0, 0, 8, 1, 2, 3, 4]))
+    cluster.faults.add(damaged, code=RequestCode.QUERY_MESSAGE, broker="broker-b")
+    code, found, err = find(cluster, capsys, "--key", "k1")
+    assert (code, found) == (6, [4])
+    assert "1 record on broker-b cannot be read: each may be a message of the" in err
+
+
 def test_a_search_for_nothing_is_refused(cluster, capsys):
     code, _, err = find(cluster, capsys)
     assert code == 2
