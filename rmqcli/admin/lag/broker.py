@@ -485,8 +485,34 @@ def _read_waiting(
             part.dead_letters[group] = sum(high - low for low, high in ends.values())
     if zeros:
         yield from _resolve_zeros(part, zeros, version())
+        yield from _drop_retries_of_others(part)
         # Max offsets are read after committed offsets, as everywhere.
         yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
+
+
+def _drop_retries_of_others(part: BrokerPart) -> Task[None]:
+    """Drop retry topics that another group has under the older of POP's two names.
+
+    `%RETRY%billing_orders` is what POP calls the retry topic of `billing` for `orders`,
+    and also that of a group `billing_orders`. POP commits in it for its own group.
+    """
+    from rmqcli.api.calls.config import get_subscription_group_names
+
+    unsure = {
+        pair: pair[1].removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        for pair, offsets in part.committed.items()
+        if not offsets and pair[1].startswith(f"{retry_topic(pair[0])}_")
+    }
+    if not unsure:
+        return
+    (names,) = yield _all(part, get_subscription_group_names())
+    if isinstance(names, TransportError):
+        raise names
+    if isinstance(names, RmqError):
+        return
+    for pair, other in unsure.items():
+        if other in names:
+            del part.committed[pair]
 
 
 def _retries_left_out(

@@ -337,3 +337,23 @@ def test_an_explanation_tells_what_is_handed_out_from_what_nobody_received(
         "19 messages are handed out and not acknowledged; the first is delivered again"
         " in "
     )
+
+
+def test_the_retries_of_another_group_are_not_those_of_pop_by_their_name(
+    rmq_cluster, lag
+):
+    """POP's older name for a retry topic is also that of the group billing_orders."""
+    rmq_cluster.create_topic("orders", queues=1)
+    for group in ("billing", "billing_orders", "audit"):
+        rmq_cluster.create_group(group)
+    rmq_cluster.create_topic("%RETRY%billing_orders", queues=1)
+    rmq_cluster.send("orders", ["x"] * 3)
+    for _ in range(5):
+        rmq_cluster.send("%RETRY%billing_orders", ["y"])
+    commit(rmq_cluster, "billing", "orders", {0: 1})
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    with SimpleConsumer("audit", "orders", client=config) as consumer:
+        receive(consumer, 1)  # some group consumes by POP here
+    assert lag(rmq_cluster, "billing")[0]["billing"]["total_lag"] == 2
+    assert lag(rmq_cluster)[0]["billing"]["total_lag"] == 2
+    assert lag(rmq_cluster, "billing_orders")[0]["billing_orders"]["total_lag"] == 5
