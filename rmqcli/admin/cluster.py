@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.diagnose import CHECKS, judge, needs_of
 from rmqcli.admin.doctor.facts import (
@@ -23,9 +23,20 @@ from rmqcli.errors import RmqError
 from rmqcli.model import is_system_group
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqcli.admin.brokers import BrokerRow
     from rmqcli.admin.doctor.model import Diagnosis
     from rmqcli.api.client import Client
+
+
+#: What the numbers of a summary count.
+_WORDS: Final = {
+    "topics": "topics",
+    "groups": "groups",
+    "dead_letters": "dead letters",
+    "new_dead_letters": "new dead letters",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +49,8 @@ class ClusterSummary:
     the last hour, in `groups_with_letters` groups. A number that is not known is None;
     `reasons` says why, by the name of the number, and for `groups` why there may be
     more. `diagnosis` has the findings of all checks, and `errors` the brokers that did
-    not answer or have left the route.
+    not answer or have left the route. `refused` says what is not known beside that,
+    such as the offsets of one group, and why.
     """
 
     at_ms: int
@@ -52,6 +64,7 @@ class ClusterSummary:
     groups_with_letters: int | None
     reasons: dict[str, str] = field(hash=False)
     errors: dict[str, RmqError] = field(hash=False)
+    refused: tuple[str, ...]
     diagnosis: Diagnosis
 
 
@@ -88,8 +101,19 @@ def summarize(facts: Facts) -> ClusterSummary:
             **facts.silent(),
             **{name: seen.as_error(name) for name, seen in facts.departed.items()},
         },
+        refused=tuple(_refused(facts, reasons)),
         diagnosis=judge(CHECKS, facts),
     )
+
+
+def _refused(facts: Facts, reasons: dict[str, str]) -> Iterator[str]:
+    """Yield what is not known, apart from the lag of groups that have no offset."""
+    for name, reason in reasons.items():
+        if name != "lag":
+            yield f"{_WORDS[name]}: {reason}"
+    for lag in facts.lags:
+        if lag.is_partial and not is_system_group(lag.group):
+            yield f"group {lag.group}: {lag.reason}"
 
 
 def _topics(facts: Facts, reasons: dict[str, str]) -> dict[str, int] | None:

@@ -448,9 +448,13 @@ def _is_known(group: str, parts: Iterable[BrokerPart]) -> bool:
 
 
 def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
+    """Raise the error of the first broker if each of them denies every group."""
     for part in parts:
-        errors = [part.failure, *part.group_failures.values()]
-        if not any(isinstance(error, DeniedError) for error in errors):
+        if isinstance(part.failure, DeniedError):
+            continue
+        groups = part.known_groups.union(part.connections, part.group_failures)
+        failures = [part.group_failures.get(group) for group in groups]
+        if not (failures and all(isinstance(e, DeniedError) for e in failures)):
             return
     for error in (parts[0].failure, *parts[0].group_failures.values()):
         if isinstance(error, DeniedError):

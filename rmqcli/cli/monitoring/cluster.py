@@ -18,6 +18,7 @@ from rmqcli.cli.ui.output import (
     write_rows,
     write_table,
 )
+from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ def cluster(common: Common) -> None:
     else:
         write_rows(rows, columns=BROKER_COLUMNS, fmt=common.output)
     raise_if_silent(found.errors)
+    if found.refused:
+        more = f" (and {len(found.refused) - 1} more)" if found.refused[1:] else ""
+        raise PartialError(
+            f"not everything is known: {found.refused[0]}{more}",
+            hint="see what could not be checked with: rmq doctor",
+        )
 
 
 def summary_json(found: ClusterSummary, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -121,6 +128,7 @@ def summary_json(found: ClusterSummary, rows: list[dict[str, Any]]) -> dict[str,
         "new_dead_letters": found.new_dead_letters,
         "groups_with_letters": found.groups_with_letters,
         "reasons": found.reasons,
+        "refused": list(found.refused),
         "errors": errors_json(found.errors),
     }
 

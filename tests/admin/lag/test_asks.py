@@ -333,6 +333,24 @@ def test_who_may_ask_no_broker_is_denied(rmq_cluster, lag):
         assert lag(rmq_cluster, *named) == ({}, 4)
 
 
+@pytest.mark.parametrize("named", [["audit", "billing"], []])
+def test_who_may_ask_for_some_groups_is_told_about_these(rmq_cluster, lag, named):
+    """One denied group hid all the others behind exit code 4."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ["x", "y"])
+    for group in ("audit", "billing"):
+        rmq_cluster.create_group(group)
+        commit(rmq_cluster, group, "orders", {0: 1})
+    for code in (203, 208):
+        denied = faults.answer(16, "no permission for billing")
+        rmq_cluster.faults.add(denied, code=code, group="billing")
+    found, code = lag(rmq_cluster, *named)
+    assert pick(found["audit"], "state", "total_lag") == ("STOPPED", 1)
+    assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
+    assert "no permission for billing" in found["billing"]["reason"]
+    assert code == 6
+
+
 def test_a_denied_retry_topic_is_reported(rmq_cluster, lag):
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.create_group("billing")

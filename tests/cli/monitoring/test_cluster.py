@@ -94,8 +94,10 @@ def test_groups_that_the_only_broker_does_not_tell_are_not_none(rmq_cluster, cap
     rmq_cluster.faults.add(
         faults.answer(1, "no"), code=RequestCode.GET_ALL_CONSUMER_OFFSET
     )
-    _, out, _ = show(capsys, rmq_cluster, "-o", "json")
+    code, out, err = show(capsys, rmq_cluster, "-o", "json")
     found = json.loads(out)
+    assert code == 6
+    assert "not everything is known: groups: broker-a: " in err
     assert (found["groups"], found["lag"]) == ({}, None)
     for name in ("groups", "lag"):
         assert found["reasons"][name].startswith("broker-a: ")
@@ -103,11 +105,32 @@ def test_groups_that_the_only_broker_does_not_tell_are_not_none(rmq_cluster, cap
     assert "groups        at least 0; at least 0 messages wait" in out.splitlines()
 
 
+def test_the_offsets_of_one_group_that_a_broker_refuses_are_missed(pair, capsys):
+    for n in range(9):
+        pair.create_group(f"audit-{n}")
+    denied = faults.answer(16, "no permission for billing")
+    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    pair.faults.add(denied, code=code, group="billing")
+    code, out, err = show(capsys, pair, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["lag"]) == (6, None)
+    assert len(found["refused"]) == 1
+    assert found["refused"][0].startswith("group billing: ")
+    assert "not everything is known: group billing: " in err
+
+
+def test_a_group_that_has_not_committed_refuses_nothing(pair, capsys):
+    pair.create_group("audit")
+    code, out, _ = show(capsys, pair, "-o", "json")
+    assert (code, json.loads(out)["refused"]) == (0, [])
+
+
 def test_dead_letters_are_counted_where_it_is_not_known_how_many_are_new(pair, capsys):
     pair.faults.add(faults.answer(1, "no"), code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
-    _, out, _ = show(capsys, pair, "-o", "json")
+    code, out, err = show(capsys, pair, "-o", "json")
     found = json.loads(out)
-    assert (found["dead_letters"], found["new_dead_letters"]) == (1, None)
+    assert (code, found["dead_letters"], found["new_dead_letters"]) == (6, 1, None)
+    assert "new dead letters: a broker did not tell how many are new" in err
     reason = "a broker did not tell how many are new"
     assert found["reasons"]["new_dead_letters"] == reason
     _, out, _ = show(capsys, pair)
