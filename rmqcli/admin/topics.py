@@ -108,8 +108,8 @@ _ROUTE_POLL_MS = 50
 class TopicRow:
     """One topic in a list. Queue counts are sums over `brokers`.
 
-    They come from the brokers' settings, or from the route of a topic that no answering
-    broker has; None when that is not known either.
+    They come from the brokers' settings, and for brokers that did not answer from the
+    topic's route; None when that is not known either.
     """
 
     topic: str
@@ -193,13 +193,16 @@ def list_topics(client: Client) -> TopicList:
         for topic, config in answer.items():
             configs.setdefault(topic, {})[broker_name] = config
     client.raise_if_none_answers(errors.values())
-    rows = [
-        _row_of_configs(topic, by_broker, info) for topic, by_broker in configs.items()
-    ]
+    names = set(configs)
+    routes: Mapping[str, TopicRoute | RmqError] = {}
     if errors:
-        rest = [topic for topic in _known_names(client) if topic not in configs]
-        rows += [_row_of_route(client, topic, info) for topic in rest]
-    return TopicList(sorted(rows, key=lambda row: row.topic), errors)
+        names.update(_known_names(client))
+        routes = client.routes(names)
+    rows = [
+        _row(topic, configs.get(topic, {}), info, routes.get(topic), errors)
+        for topic in sorted(names)
+    ]
+    return TopicList(rows, errors)
 
 
 def _known_names(client: Client) -> list[str]:
@@ -209,36 +212,32 @@ def _known_names(client: Client) -> list[str]:
         return []
 
 
-def _row_of_configs(
-    topic: str, configs: dict[str, TopicConfig], info: ClusterInfo
+def _row(
+    topic: str,
+    configs: Mapping[str, TopicConfig],
+    info: ClusterInfo,
+    route: TopicRoute | RmqError | None,
+    silent: Collection[str],
 ) -> TopicRow:
-    values = configs.values()
+    """Return the row of a topic; `route` has its queues on brokers that are silent.
+
+    Without a route, as of a topic that is kept out of it, the silent brokers may have
+    any number of its queues.
+    """
+    queues: list[QueueData] = []
+    if not isinstance(route, RmqError | None):
+        queues = [each for each in route.queues if each.broker_name in silent]
+    values: list[TopicConfig | QueueData] = [*configs.values(), *queues]
+    is_known = bool(values) and not isinstance(route, RmqError)
     return TopicRow(
         topic=topic,
         kind=topic_kind(topic, info),
-        message_type=message_type(values),
-        perm=perm_text(config.perm for config in values),
-        read_queue_nums=sum(config.read_queue_nums for config in values),
-        write_queue_nums=sum(config.write_queue_nums for config in values),
-        order=any(config.order for config in values),
-        brokers=tuple(sorted(configs)),
-    )
-
-
-def _row_of_route(client: Client, topic: str, info: ClusterInfo) -> TopicRow:
-    try:
-        queues: tuple[QueueData, ...] = client.route(topic).queues
-    except RmqError:  # it was deleted between two requests
-        queues = ()
-    return TopicRow(
-        topic=topic,
-        kind=topic_kind(topic, info),
-        message_type=None,
-        perm=perm_text(queue.perm for queue in queues),
-        read_queue_nums=sum(q.read_queue_nums for q in queues) if queues else None,
-        write_queue_nums=sum(q.write_queue_nums for q in queues) if queues else None,
-        order=None,
-        brokers=tuple(sorted(queue.broker_name for queue in queues)),
+        message_type=message_type(configs.values()),
+        perm=perm_text(each.perm for each in values),
+        read_queue_nums=sum(e.read_queue_nums for e in values) if is_known else None,
+        write_queue_nums=sum(e.write_queue_nums for e in values) if is_known else None,
+        order=any(each.order for each in configs.values()) if configs else None,
+        brokers=tuple(sorted({*configs, *(each.broker_name for each in queues)})),
     )
 
 

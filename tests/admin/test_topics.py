@@ -148,12 +148,14 @@ def test_a_list_adds_the_queues_of_all_brokers(admin):
     )
 
 
-def test_topics_that_no_answering_broker_has_are_known_by_their_routes(pair, admin):
+def test_the_queues_of_a_broker_that_does_not_tell_are_known_by_the_route(pair, admin):
+    """They were left out, and the sum looked like that of all brokers."""
     pair.faults.add(REFUSED, code=RequestCode.GET_ALL_TOPIC_CONFIG, broker="broker-b")
     orders, alone, errors = rows_of(admin)
     assert [str(each) for each in errors] == ["broker-b"]
     assert isinstance(errors["broker-b"], DeniedError)
-    assert (orders.read_queue_nums, orders.brokers) == (3, ("broker-a",))
+    assert (orders.read_queue_nums, orders.write_queue_nums) == (5, 5)
+    assert (orders.perm, orders.brokers) == ("r/rw", ("broker-a", "broker-b"))
     assert alone == TopicRow(
         topic="alone",
         kind="normal",
@@ -164,6 +166,15 @@ def test_topics_that_no_answering_broker_has_are_known_by_their_routes(pair, adm
         order=None,
         brokers=("broker-b",),
     )
+
+
+def test_without_a_route_the_sum_of_the_queues_is_not_known(pair, admin):
+    pair.faults.add(REFUSED, code=RequestCode.GET_ALL_TOPIC_CONFIG, broker="broker-b")
+    gone = faults.answer(17, "no route")
+    pair.faults.add(gone, code=RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+    orders, _, _ = rows_of(admin)
+    assert (orders.read_queue_nums, orders.write_queue_nums) == (None, None)
+    assert (orders.perm, orders.brokers) == ("rw", ("broker-a",))
 
 
 def test_topics_whose_route_is_gone_are_listed_with_nothing_else(pair, admin):
