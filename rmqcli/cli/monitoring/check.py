@@ -304,6 +304,10 @@ def _run(
     ):
         side = "above" if is_low_bad else "below"
         raise UsageError(f"--warn has to be {side} --crit")
+    for name, bound in (("--warn", warn), ("--crit", crit)):
+        if bound == 0 and not is_low_bad:
+            # Every value reaches it: of a group that is up to date, too.
+            raise UsageError(f"{name} must be greater than zero")
     thresholds = Thresholds(warning=warn, critical=crit, is_low_bad=is_low_bad)
     reason = ""
     measured: list[Measurement] = []

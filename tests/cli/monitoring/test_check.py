@@ -375,6 +375,17 @@ def test_without_thresholds_the_hint_is_a_command_that_can_be_run(capfd, line, h
     assert capfd.readouterr().err.splitlines()[1:] == [f"hint: {hint}"]
 
 
+@pytest.mark.parametrize("line", ["age idle --warn 0s", "topic orders --crit 0ms"])
+def test_a_threshold_that_every_age_reaches_is_refused(capfd, line):
+    """A group that was up to date ended with a warning."""
+    assert run(["check", *shlex.split(line), "-n", "127.0.0.1:9"]) == 2
+    assert f"{line.split()[2]} must be greater than zero" in capfd.readouterr().err
+
+
+def test_no_time_left_is_a_threshold(check):
+    assert check("retention idle --crit 0s")[0] == 0
+
+
 @pytest.fixture
 def look_before(cluster):
     """Add a sample to the histories, as a run of the check some minutes ago did."""
