@@ -265,7 +265,11 @@ def _delivered(runtime: Mapping[str, str]) -> dict[int, int]:
     found: dict[int, int] = {}
     for name, text in runtime.items():
         level, start = name.removeprefix(_LEVEL_KEY), text.partition(",")[0]
-        if name.startswith(_LEVEL_KEY) and level.isdigit() and start.isdigit():
+        is_number = all(
+            each.isascii() and each.isdigit() and len(each) < 20
+            for each in (level, start)
+        )
+        if name.startswith(_LEVEL_KEY) and is_number:
             found[int(level)] = int(start)
     return found
 

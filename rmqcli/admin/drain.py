@@ -300,7 +300,9 @@ def _expected(
     """Return the permissions that the broker registers, and its own for all topics."""
     shown = ask_each(client, {address: address}, get_broker_config())[address]
     text = "" if isinstance(shown, RmqError) else shown.get(_PERMISSION, "")
-    permission = int(text) if text.isdecimal() else _RW
+    permission = _integer(text)
+    if permission is None:
+        permission = _RW
     perms = {name: each.perm & permission & _RW for name, each in configs.items()}
     return perms, permission
 
@@ -560,4 +562,6 @@ def _delayed(runtime: Mapping[str, str]) -> int | None:
 
 
 def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdecimal() else None
+    digits = (text or "").strip()
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 20
+    return int(digits) if is_number else None

@@ -374,7 +374,8 @@ def broker_clock(
     """
     up_ms = uptime_ms(table)
     boot = table.get("bootTimestamp", "")
-    if up_ms is None or not boot.isdigit() or len(boot) > 15:
+    is_time = boot.isascii() and boot.isdigit() and len(boot) <= 15
+    if up_ms is None or not is_time:
         note = "the broker did not report its time; using this machine's clock"
         return BrokerClock(answered_ms, note)
     low_ms = int(boot) + up_ms

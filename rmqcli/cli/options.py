@@ -367,12 +367,11 @@ def parse_timeout_ms(text: str) -> int:
 
 def read_int(text: str, least: int | None, most: int | None) -> int:
     """Read an integer between two bounds, which may be None. Raises TextError."""
-    try:
-        number = int(text)
-    except ValueError:
-        raise TextError(
-            text, "not a whole number", start=0, end=max(1, len(text))
-        ) from None
+    digits = text.removeprefix("-")
+    # int() would also take `1_0`, blanks, and digits of other scripts.
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 400):
+        raise TextError(text, "not a whole number", start=0, end=max(1, len(text)))
+    number = int(text)
     if (least is None or number >= least) and (most is None or number <= most):
         return number
     if most is None:

@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 _INT64_MAX = (1 << 63) - 1
 _SHOWN_MAX = 40
+#: Java writes at most 24 characters.
+_FLOAT_LENGTH_MAX = 400
 _NO_DEFAULT = object()
 #: Class -> its plan, made when the class is first read or written.
 _PLANS: dict[type, _Plan] = {}
@@ -169,7 +171,7 @@ def to_int(value: JsonValue, name: str) -> int:
         number = value
     elif isinstance(value, float) and value.is_integer():
         number = int(value)
-    elif isinstance(value, str) and len(value) <= 20 and value.isascii():
+    elif isinstance(value, str) and len(value) <= 20 and _is_plain(value):
         with suppress(ValueError):
             number = int(value)
     if number is None or not -_INT64_MAX - 1 <= number <= _INT64_MAX:
@@ -180,15 +182,19 @@ def to_int(value: JsonValue, name: str) -> int:
 def to_float(value: JsonValue, name: str) -> float:
     """Return `value` as a float; the number may also be text."""
     if isinstance(value, str):
-        try:
-            return float(value[:_SHOWN_MAX])
-        except ValueError:
-            pass
+        if len(value) <= _FLOAT_LENGTH_MAX and _is_plain(value):
+            with suppress(ValueError):
+                return float(value)
     elif isinstance(value, float):
         return value
     elif isinstance(value, int) and abs(value) <= _INT64_MAX:
         return float(value)
     raise BodyError(f"{name} is not a number: {_shown(value)}")
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a number in it is one for Java, too: int() and float() take `1_0`."""
+    return text.isascii() and "_" not in text
 
 
 def to_text(value: JsonValue, name: str) -> str:

@@ -5,12 +5,43 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.cli.main import run
-from rmqcli.cli.options import Common, command_options
+from rmqcli.cli.options import Common, command_options, read_int
+from rmqcli.cli.tail.command import parse_rate
 from rmqcli.config import ClientConfig, parse_namesrv
 from rmqcli.errors import TextError
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
 from tests.cli.sample_command import TABLE
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", " 10", "+1", "\uff11\uff10", "10\n", "", "-", "1.0"]
+)
+def test_a_whole_number_has_only_plain_digits(capfd, text):
+    """`1_0` was read as 10, and so were digits of other scripts."""
+    with pytest.raises(TextError, match="not a whole number"):
+        read_int(text, None, None)
+    assert run(["tail", "orders", f"--last={text}", "-n", "127.0.0.1:9"]) == 2
+    assert "cannot connect" not in capfd.readouterr().err
+
+
+def test_a_whole_number_is_read_between_its_bounds():
+    assert (read_int("10", 1, 10), read_int("-5", None, None)) == (10, -5)
+    with pytest.raises(TextError, match="must be from 1 to 10"):
+        read_int("9" * 400, 1, 10)
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0/s", "\uff11\uff10/s", " 10/s", "nan/s", "inf/s", "1__0"]
+)
+def test_a_rate_has_only_plain_digits(text):
+    with pytest.raises(TextError, match="not a rate"):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize(("text", "rate"), [("0.5/s", 0.5), ("1e3", 1000), ("7/s", 7)])
+def test_a_rate_may_have_a_fraction(text, rate):
+    assert parse_rate(text) == rate
 
 
 @pytest.fixture

@@ -465,4 +465,4 @@ def _all(tasks: list[Task[None]]) -> Task[None]:
 
 def _number(record: StoredMessage, name: str) -> int | None:
     text = record.properties.get(name, "")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None

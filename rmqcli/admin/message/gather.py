@@ -266,7 +266,8 @@ class _Reading:
                     self._settings = answer
                 continue
             behind = answer.get("dispatchBehindBytes", "")
-            if behind.isdigit() and int(behind) > _INDEX_BEHIND_BYTES_MAX:
+            is_count = behind.isascii() and behind.isdigit() and len(behind) < 20
+            if is_count and int(behind) > _INDEX_BEHIND_BYTES_MAX:
                 self._late_indexes[name] = int(behind)
             if is_own:
                 clock = broker_clock(answer, asked_ms=asked_ms, answered_ms=answered_ms)

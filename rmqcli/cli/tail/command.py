@@ -98,11 +98,17 @@ _NOT_WITH_GROUP = (
 )
 
 
+_RATE_CHARACTERS = frozenset("0123456789.e+-")
+_RATE_LENGTH_MAX = 40
+
+
 def parse_rate(text: str) -> float:
     """Read `100/s` or `0.5/s`. Raises TextError."""
     number = text.removesuffix("/s")
+    # float() would also take `1_0`, blanks, and digits of other scripts.
+    is_number = len(number) <= _RATE_LENGTH_MAX and not set(number) - _RATE_CHARACTERS
     try:
-        rate = float(number)
+        rate = float(number) if is_number else 0.0
     except ValueError:
         rate = 0.0
     if not 0 < rate <= _PER_SECOND_MAX:
