@@ -317,13 +317,15 @@ def _key_of(queue: MessageQueue) -> QueueKey:
 class CopyReport:
     """What a run has done. `left_out` are messages that cannot be copied, by reason.
 
-    `copied` counts the messages that are stored, `scanned` those that were read, and
+    `copied` counts the messages that are stored, `scanned` those that were read,
+    `expired` those that were deleted after the last run, before they were copied, and
     `missing` offsets that brokers no longer have. `named` are the first messages that
     were left out. `unknown` are spans without an answer: the next run sends them again.
     """
 
     copied: int = 0
     scanned: int = 0
+    expired: int = 0
     missing: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
@@ -338,6 +340,7 @@ class CopyReport:
             self.given_up
             or self.unread
             or self.left_out
+            or self.expired
             or self.missing
             or self.unknown
         )
@@ -380,7 +383,7 @@ class CopyRun:
         retry_for_ms: int = RETRY_FOR_MS,
         around_batch: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.report = CopyReport()
+        self.report = CopyReport(expired=plan.expired)
         self._source = source
         self._target = target
         self._plan = plan

@@ -280,3 +280,15 @@ def test_queues_whose_copied_messages_are_deleted_are_named(copy, source):
     assert code == 0
     assert found["unproven"] == ["src@broker-a:0", "src@broker-a:1"]
     assert "warning: the messages by which the log could recognize these queues" in err
+
+
+def test_messages_that_were_deleted_before_they_were_copied_are_a_loss(copy, source):
+    """It was a warning, and the exit code was 0."""
+    assert copy("--execute", "--yes")[0] == 0
+    source.send("src", [b"%02d" % number for number in range(10, 20)])
+    source.broker().trim("src", 7)
+    code, found, err = copy("--execute", "--yes")
+    assert (code, found["expired"], found["copied"]) == (6, 4, 6)
+    assert "warning: 4 messages were deleted before they were copied" in err
+    code, found, _ = copy("--execute", "--yes")
+    assert (code, found["expired"], found["copied"]) == (0, 0, 0)
