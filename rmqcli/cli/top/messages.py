@@ -328,6 +328,14 @@ def _origin_of(row: Row) -> View:
     return MessageView(row["origin_msg_id"], row["origin_topic"])
 
 
+@dataclass(frozen=True, slots=True)
+class _FoundMessage:
+    """What became of a message, and why there may be others of its name."""
+
+    outcome: MessageOutcome
+    others: tuple[str, ...]
+
+
 class MessageView(View):
     """One message: what became of it in each group of its topic, and its text."""
 
@@ -349,6 +357,7 @@ class MessageView(View):
         self._ref = ref
         self._topic = topic
         self._found: MessageOutcome | None = None
+        self._others: tuple[str, ...] = ()
         self._pretty: list[str] = []
 
     @property
@@ -370,15 +379,21 @@ class MessageView(View):
     def key_of(self, row: Row) -> Any:
         return row["at"] if self.part else row["group"]
 
-    def read(self, client: Client) -> MessageOutcome:
+    def read(self, client: Client) -> _FoundMessage:
         found = find_messages(client, self._ref, self._topic, pending=True)
         if not found.messages:
             raise missing_message(found, self._ref)
-        return outcome_of(client, found.messages[-1], backups=known_backups())
+        outcome = outcome_of(client, found.messages[-1], backups=known_backups())
+        others = [f"{name}: {error.message}" for name, error in found.errors.items()]
+        if (count := len(found.messages)) > 1:
+            others.append(f"{count:,} messages have this name; the newest is shown")
+        if found.unsearched is not None:
+            others.append(f"there may be others of this name: {found.unsearched}")
+        return _FoundMessage(outcome, tuple(others))
 
-    def take(self, answer: MessageOutcome) -> None:
-        self._found = answer
-        message = answer.message
+    def take(self, answer: _FoundMessage) -> None:
+        self._found, self._others = answer.outcome, answer.others
+        message = answer.outcome.message
         blocks = Pretty(color=False).blocks(message.message_queue, [message])
         self._pretty = blocks[0].split("\n")
 
@@ -398,4 +413,5 @@ class MessageView(View):
         if self._found is None:
             return ()
         errors = self._found.errors.items()
-        return [f"{name}: {error.message}" for name, error in errors]
+        notes = [*self._others, *(f"{name}: {each.message}" for name, each in errors)]
+        return list(dict.fromkeys(notes))

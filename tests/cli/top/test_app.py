@@ -9,6 +9,8 @@ import pytest
 from rmqcli import Admin, Consumer
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.cli.top.messages import MessageView
 from tests.admin.dlq.letters import client_of, make_letters
 from tests.cli.top.screen import on_screen
 
@@ -90,6 +92,20 @@ def test_from_a_group_to_a_queue_to_a_message_and_its_verdicts(cluster):
         await screen.until("billing has 8 messages to read")
 
     on_screen(cluster.namesrv, story)
+
+
+def test_that_several_messages_have_one_name_is_said(cluster):
+    """The newest was shown, as if there were no other."""
+    (first,) = cluster.send("quiet", ["first"])
+    again = Seed(body=b"again", properties={"UNIQ_KEY": first.msg_id})
+    cluster.send("quiet", [again])
+    view = MessageView(first.msg_id, "quiet")
+    with client_of(cluster) as client:
+        view.take(view.read(client))
+        assert view.notes() == ["2 messages have this name; the newest is shown"]
+        view = MessageView("quiet@broker-a:0:0")
+        view.take(view.read(client))
+        assert view.notes() == []
 
 
 def test_members_and_what_they_have_cached(cluster):
