@@ -96,6 +96,8 @@ NAMED_MAX: Final = BATCH_MAX
 #: Consumers set their own limit when they fail; up to 4.9 a send without one has none.
 _RECONSUME_TIMES_MAX: Final = 16
 _ROUTES_KEPT_MAX: Final = 10_000
+#: A wait ends so soon after a stop.
+_STOP_MS: Final = 200
 #: Up to this size of a letter's properties, those that a redrive adds always fit.
 _SURE_BYTES: Final = 30_000
 
@@ -484,7 +486,9 @@ class RedriveRun:
 
     When the iteration is left between two batches, every letter is accounted for. After
     the iteration `unread` has the queues that were not read to their ends, and
-    `given_up` why sending stopped early; None if it did not.
+    `given_up` why sending stopped early; None if it did not. Once `is_stopped` says so,
+    no further batch is begun: a condition on bodies may take long, and so may a low
+    rate.
     """
 
     def __init__(
@@ -495,8 +499,10 @@ class RedriveRun:
         *,
         rate_per_s: float | None = None,
         batch_max: int = BATCH_MAX,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
+        self._is_stopped = is_stopped
         self._batch_max = batch_max
         self._plan = plan
         self._log = log
@@ -523,6 +529,8 @@ class RedriveRun:
         batch = next(collected, None)
         while batch is not None:
             self._wait()
+            if self._is_stopped():
+                break
             log.intend([e.place for e in batch], at_ms=client.clock.epoch_ms())
             finish = self._begin(batch)
             count = len(batch)
@@ -542,7 +550,9 @@ class RedriveRun:
     def _collected(self) -> Iterator[list[Letter]]:
         plan, states = self._plan, self._log.states
         wanted = replace(plan.request.filter, where=None)  # `choose` evaluates it
-        reader = LetterReader(self._client, plan.ranges, wanted)
+        reader = LetterReader(
+            self._client, plan.ranges, wanted, is_stopped=self._is_stopped
+        )
         limit = self._batch_max
         if self._rate is not None:
             limit = max(1, min(limit, int(self._rate)))
@@ -557,6 +567,8 @@ class RedriveRun:
             prefix = place_of(queue, "")
             state_of = states.of(broker_name, queue_id)
             for letter in letters:
+                if self._is_stopped():
+                    return
                 chosen = targets.choose(queue, letter, state_of(letter))
                 if (
                     chosen is None
@@ -589,7 +601,9 @@ class RedriveRun:
         clock = self._client.clock
         never = threading.Event()
         while (wait_ms := self._next_ms - clock.monotonic_ms()) >= 1:
-            clock.wait_ms(never, int(wait_ms))
+            if self._is_stopped():
+                return
+            clock.wait_ms(never, min(int(wait_ms), _STOP_MS))
 
     def _begin(self, batch: list[Letter]) -> Callable[[], list[LetterResult]]:
         """Begin to send a batch; return a function that waits for the results."""

@@ -132,6 +132,31 @@ def test_a_batch_ends_when_its_bodies_have_the_size_of_a_batch(redrive, monkeypa
     assert [len(each) for each in batches] == [2, 2, 2, 2, 1]
 
 
+def test_no_batch_begins_after_a_stop_and_what_was_begun_is_noted(redrive):
+    """An interrupt waited until the letters of the next batch were found."""
+    asked = []
+
+    def is_stopped():
+        asked.append(1)
+        return len(asked) > 6
+
+    run, batches, _ = redrive(batch_max=2, is_stopped=is_stopped)
+    sent = sum(map(len, batches))
+    assert 0 < sent < 9
+    assert run.given_up is None
+    _, again, _ = redrive(batch_max=2)
+    assert sum(map(len, again)) == 9 - sent
+
+
+def test_a_stop_ends_the_wait_for_the_next_batch(redrive):
+    clock = SkippingClock()
+    _, batches, _ = redrive(
+        clock=clock, rate_per_s=0.001, is_stopped=lambda: clock.skipped_ms > 0
+    )
+    assert [len(each) for each in batches] == [1]
+    assert clock.skipped_ms < 1_000
+
+
 def test_without_a_rate_nothing_waits(redrive):
     clock = SkippingClock()
     _, batches, _ = redrive(clock=clock)

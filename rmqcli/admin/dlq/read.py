@@ -213,7 +213,8 @@ class LetterReader:
 
     After the iteration `abandoned` has the queues that were not read to their ends and
     `missing` the offsets that brokers did not have. Letters that cannot be decoded are
-    DecodeFailures, which no filter leaves out. It can be iterated once.
+    DecodeFailures, which no filter leaves out. It can be iterated once, and ends early
+    when `is_stopped` says so, which is asked before each letter.
     """
 
     def __init__(
@@ -223,9 +224,11 @@ class LetterReader:
         wanted: TailFilter,
         *,
         decode: Callable[[bytes], Letters] = decode_messages,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._decode = decode
+        self._is_stopped = is_stopped
         self._found = found
         self.filter = wanted
         self.scanned = 0
@@ -241,6 +244,8 @@ class LetterReader:
         )
         for chunk in reader:
             yield from self._letters_of(chunk)
+            if self._is_stopped():
+                return
         self.abandoned.update(reader.abandoned)
         for each in found.ranges:
             if each.queue in found.write_only:
@@ -270,6 +275,8 @@ class LetterReader:
             self.scanned += len(chosen)
             letters = []
         for letter in letters:
+            if self._is_stopped():
+                return
             if isinstance(letter, StoredMessage):
                 if not start <= letter.queue_offset < end:
                     continue
@@ -287,7 +294,7 @@ class LetterReader:
         queue, at = wanted.queue, wanted.start
         try:
             address = self._client.reader_of(queue)
-            while at < wanted.end:
+            while at < wanted.end and not self._is_stopped():
                 count = min(_VIEWED_AT_ONCE, wanted.end - at)
                 letters, reached = self._view(queue, address, at, count)
                 yield from self._chosen(queue, letters, at, reached)

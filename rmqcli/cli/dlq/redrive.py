@@ -220,7 +220,7 @@ def _execute(
     rate: float | None,
 ) -> int:
     from rmqcli.cli.confirm import confirm_by_name
-    from rmqcli.cli.ui.interrupts import deferred
+    from rmqcli.cli.ui.interrupts import deferred, pending_since_ms
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.redrive.library import RedriveReport, refuse_unread
     from rmqcli.redrive.redrive import RedriveRun
@@ -244,7 +244,13 @@ def _execute(
     confirm_by_name(
         common, f"This sends {letters} of group {group} again: {topics}.", name=group
     )
-    run = RedriveRun(client, plan, log, rate_per_s=rate)
+    run = RedriveRun(
+        client,
+        plan,
+        log,
+        rate_per_s=rate,
+        is_stopped=lambda: pending_since_ms() is not None,
+    )
     batches = run.batches()
     try:
         with Progress(common.messages, "sent", total=plan.count) as progress:
