@@ -159,7 +159,7 @@ class LagGatherer:
         readings = [assembler.assemble(group) for group in groups]
         for reading in readings:
             reading.notes += doubts.get(reading.group, ())
-        self._remember(parts, readings, at_ms)
+        self._remember(parts, readings, missing, at_ms)
         gone = {q.broker_name for group in groups for q in lost.get(group, ())}
         return LagReading(
             at_ms=at_ms,
@@ -261,7 +261,11 @@ class LagGatherer:
         )
 
     def _remember(
-        self, parts: list[BrokerPart], readings: list[GroupReading], now_ms: int
+        self,
+        parts: list[BrokerPart],
+        readings: list[GroupReading],
+        missing: list[str],
+        now_ms: int,
     ) -> None:
         memory, query = self._memory, self._query
         if memory is None:
@@ -279,6 +283,8 @@ class LagGatherer:
                         reading.queues,
                         topics=query.topics,
                     )
+        for group in missing:  # deleted while a broker was silent, say
+            memory.forget_group(group, {part.broker_name for part in complete})
         if not query.groups and not query.topics:
             memory.keep_groups(
                 {reading.group for reading in readings},

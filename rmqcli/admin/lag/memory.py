@@ -326,12 +326,17 @@ class LagMemory:
 
     def keep_groups(self, groups: Collection[str], brokers: Collection[str]) -> None:
         """Forget all other groups than `groups` on these brokers."""
-        for group, on in list(self._groups.items()):
+        for group in list(self._groups):
             if group not in groups:
-                for name in brokers:
-                    on.pop(name, None)
-            if not on:
-                del self._groups[group]
+                self.forget_group(group, brokers)
+
+    def forget_group(self, group: str, brokers: Collection[str]) -> None:
+        """Forget what a group had on these brokers."""
+        on = self._groups.get(group, {})
+        for name in brokers:
+            on.pop(name, None)
+        if not on:
+            self._groups.pop(group, None)
 
     def save(self, *, now_ms: int) -> None:
         """Write the record to its file, unless that was done less than 10 s ago."""

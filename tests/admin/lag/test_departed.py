@@ -233,15 +233,37 @@ def test_a_run_for_one_group_does_not_forget_the_others(pair, lag):
     assert lag(pair, "billing")[1] == 6
 
 
-def test_a_group_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag):
-    lag(pair)
-    for broker in pair.brokers:
+def delete_group(cluster, group):
+    for broker in cluster.brokers:
         core = broker.state
-        pair.call(lambda core=core: core.offsets.delete_group("billing"))
-        pair.call(lambda core=core: core.groups.delete("billing"))
+        cluster.call(lambda core=core: core.offsets.delete_group(group))
+        cluster.call(lambda core=core: core.groups.delete(group))
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_group_that_was_deleted_while_the_broker_lived_is_not_missed(
+    pair, lag, named
+):
     lag(pair)
+    delete_group(pair, "billing")
+    assert lag(pair, *named) == ({}, 3 if named else 0)
     pair.broker("broker-b").kill()
     assert lag(pair) == ({}, 0)
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_group_that_was_deleted_while_a_broker_hung_is_not_shown_afterwards(
+    pair, lag, named
+):
+    lag(pair)
+    pair.broker("broker-b").hang()
+    delete_group(pair, "billing")
+    found, code = lag(pair, *named, "--timeout", "500ms")
+    assert (found["billing"]["state"], code) == ("UNKNOWN", 6)
+    pair.broker("broker-b").resume()
+    assert lag(pair, *named) == ({}, 3 if named else 0)
+    pair.broker("broker-b").hang()
+    assert lag(pair, "--timeout", "500ms") == ({}, 6)
 
 
 def test_a_name_server_that_is_gone_does_not_matter(pair, lag):
