@@ -69,6 +69,7 @@ from rmqcli.model import (
     SCHEDULE_TOPIC,
     MessageQueue,
     dlq_topic,
+    is_pop_retry,
     is_system_group,
     pop_retry_topics,
     retry_topic,
@@ -591,7 +592,7 @@ class _Reading:
                     continue  # what made this retry
                 is_delay = stored == SCHEDULE_TOPIC
                 real = found.properties.get(REAL_TOPIC, "") if is_delay else stored
-                name, is_pop = _owner(real, found, topic)
+                name, is_pop = _owner(real, found, topic, evidence)
                 if name not in evidence:
                     continue
                 kind = "dead" if real == dlq_topic(name) else "retry"
@@ -769,8 +770,12 @@ class _Reading:
         return found
 
 
-def _owner(stored: str, copy: PulledMessage, topic: str) -> tuple[str, bool]:
+def _owner(
+    stored: str, copy: PulledMessage, topic: str, groups: Iterable[str]
+) -> tuple[str, bool]:
     """Return the group of a copy by its topic, and whether POP made it.
+
+    The copies of what is in a retry topic of POP are in the same topic.
 
     The older of POP's two names is also that of the retries of another group: of
     `billing_orders`, if `billing` consumes `orders`. What POP revives tells when it was
@@ -786,6 +791,9 @@ def _owner(stored: str, copy: PulledMessage, topic: str) -> tuple[str, bool]:
         for suffix in (f"+{topic}", f"_{topic}"):
             if name.endswith(suffix):
                 return name.removesuffix(suffix), True
+        for group in groups:
+            if stored == topic and is_pop_retry(topic, group):
+                return group, True
     return name, False
 
 

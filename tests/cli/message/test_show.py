@@ -343,6 +343,31 @@ def test_a_retry_of_pop_is_followed_from_delivery_to_delivery(
         assert (found["verdict"], found["attempt"]) == ("consumed", 2)
 
 
+def test_a_retry_of_pop_that_is_named_by_its_place_is_followed_to_the_next(
+    rmq_cluster_factory, show
+):
+    """The next copy is in the same topic; it was taken for that of another group."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    send(cluster)
+    first = "%RETRY%billing_orders@broker-a:0:0"
+    with pop(cluster, 1_000) as consumer:
+        receive(consumer, 1)
+        wait_until(lambda: show(cluster, first)[0] == 0)
+        receive(consumer, 1)
+    wait_until(lambda: verdict(show(cluster, first))["verdict"] == "in_retry")
+    found = verdict(show(cluster, first))
+    assert (found["attempt"], found["where"]) == (
+        3,
+        "%RETRY%billing_orders@broker-a:0:1",
+    )
+    with pop(cluster, 3_600_000) as consumer:
+        consumer.ack(receive(consumer, 1))
+    found = verdict(show(cluster, first))
+    assert (found["verdict"], found["attempt"]) == ("consumed", 3)
+
+
 def test_an_acknowledged_message_to_which_a_group_was_moved_back_is_not_consumed(
     rmq_cluster_factory, show
 ):
