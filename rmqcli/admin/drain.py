@@ -297,10 +297,13 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
 def _expected(
     client: Client, address: str, configs: Mapping[str, TopicConfig]
 ) -> tuple[dict[str, int], int]:
-    """Return the permissions that the broker registers, and its own for all topics."""
-    shown = ask_each(client, {address: address}, get_broker_config())[address]
-    text = "" if isinstance(shown, RmqError) else shown.get(_PERMISSION, "")
-    permission = _integer(text)
+    """Return the permissions that the broker registers, and its own for all topics.
+
+    Raises the error of a broker that does not tell: its own permission may be written
+    back.
+    """
+    shown = client.invoke(address, get_broker_config())
+    permission = _integer(shown.get(_PERMISSION))
     if permission is None:
         permission = _RW
     perms = {name: each.perm & permission & _RW for name, each in configs.items()}

@@ -249,6 +249,17 @@ def test_a_read_only_topic_is_read_only_after_the_undrain(rmq, cluster):
     assert perms(cluster, "archive")[0] & PERM_WRITE == 0
 
 
+def test_permissions_that_the_broker_does_not_tell_are_not_written_back(rmq, cluster):
+    """It was taken to be writable, and its own permission was then set so."""
+    rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
+    cluster.faults.add(faults.answer(16, "no permission"), code=26)
+    written = cluster.faults.observe(code=SET_CONFIG)
+    code, found, err = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (code, found, len(written.requests)) == (4, None, 0)
+    assert "no permission" in err
+    assert perms(cluster, "orders") == [4]
+
+
 def test_a_name_server_without_request_327_is_undrained_through_the_broker(
     rmq_cluster_factory, capsys
 ):
