@@ -91,6 +91,8 @@ class BrokerPart:
     dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    #: retry topics of which the broker did not tell what waits there, and why
+    unread_retries: dict[GroupTopic, str] = field(default_factory=dict)
     cluster: str = ""
     #: what POP has handed out; None if it never handed out anything
     handed_out: HandedOut | None = None
@@ -190,6 +192,16 @@ class Assembler:
                 reading.failures.append(_failure(part, refusal))
             for topic in own:
                 _add_topic(reading, part, topic, refusal)
+            reading.queues += [
+                QueueReading(
+                    topic=topic,
+                    broker_name=part.broker_name,
+                    queue_id=None,
+                    failure=reason,
+                )
+                for (of, topic), reason in part.unread_retries.items()
+                if of == group
+            ]
             if group in part.lite_topics:
                 reading.queues.append(_lite_topics(part, part.lite_topics[group]))
             if refusal is not None and not own:

@@ -33,7 +33,7 @@ from rmqcli.api.calls.stats import (
     get_topic_stats_info,
     query_consume_time_span,
 )
-from rmqcli.errors import NotFoundError, RmqError, TransportError
+from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
 from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
     MessageQueue,
@@ -471,6 +471,9 @@ def _read_waiting(
     outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     zeros: list[tuple[str, MessageQueue]] = []
     for (group, topic), outcome in zip(retries, outcomes, strict=False):
+        if isinstance(outcome, BrokerError) and not isinstance(outcome, NotFoundError):
+            part.unread_retries[group, topic] = outcome.message
+            continue
         ends = _ends_of(part, group, outcome)
         if ends and any(low < high for low, high in ends.values()):
             part.committed[group, topic] = {}

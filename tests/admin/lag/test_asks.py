@@ -356,15 +356,24 @@ def test_a_denied_retry_topic_is_reported(rmq_cluster, lag):
     rmq_cluster.create_group("billing")
     commit(rmq_cluster, "billing", "orders", {0: 0})
     denied = faults.answer(16, "no permission")
-    rmq_cluster.faults.add(denied, code=202, topic="%RETRY%billing")
     rmq_cluster.faults.add(denied, code=202, topic="%DLQ%billing")
     found, code = lag(rmq_cluster, "billing")
     (note,) = found["billing"]["notes"]
     assert note.startswith("broker-a: ")
-    assert "%RETRY%billing" in note
     assert "%DLQ%billing" in note
     assert pick(found["billing"], "dead_letters", "total_lag") == (None, 0)
     assert code == 0
+    rmq_cluster.faults.add(denied, code=202, topic="%RETRY%billing")
+    found, code = lag(rmq_cluster, "billing")
+    assert pick(found["billing"], "state", "total_lag", "known_lag") == (
+        "UNKNOWN",
+        None,
+        0,
+    )
+    row = found["billing"]["queues"][0]
+    assert pick(row, "topic", "queue_id", "lag") == ("%RETRY%billing", None, None)
+    assert "no permission" in row["reason"]
+    assert code == 6
 
 
 def queue(queue_id, committed, high, *, low=0, topic="T"):
