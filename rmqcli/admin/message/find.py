@@ -47,6 +47,8 @@ from rmqcli.errors import (
     BrokerError,
     ConfigError,
     DecodeError,
+    DisconnectedError,
+    FrameError,
     NotFoundError,
     PartialError,
     RmqError,
@@ -603,6 +605,16 @@ def _note_batches(
             found.without_index.append(name)
 
 
+def _may_be_too_large(error: BrokerError | DisconnectedError) -> bool:
+    """Whether an answer with fewer messages may do.
+
+    Brokers do not bound the bytes of an answer, and a frame over 16 MiB is not read.
+    """
+    if isinstance(error, BrokerError):
+        return error.code == ResponseCode.SYSTEM_ERROR
+    return isinstance(error.__cause__, FrameError)
+
+
 @dataclass(slots=True)
 class _Searched:
     messages: list[PulledMessage]
@@ -640,6 +652,7 @@ class _Search:
         seen: dict[tuple[int, int], PulledMessage] = {}
         until_ms = end_ms
         searched = _Searched([])
+        max_num = QUERY_MESSAGE_MAX
         page_max: int | None = None
         first = 0
         while True:
@@ -648,22 +661,29 @@ class _Search:
                 word,
                 begin_ms=max(_BEGIN_MS, begin_ms - _INDEX_ROUNDS_MS),
                 end_ms=until_ms,
-                max_num=QUERY_MESSAGE_MAX,
+                max_num=max_num,
             )
-            body = yield Request(self.address, call)
+            try:
+                body = yield Request(self.address, call)
+            except (BrokerError, DisconnectedError) as error:
+                if max_num == 1 or not _may_be_too_large(error):
+                    raise
+                max_num //= 4
+                continue
             page, failures = decode_all(body, self.broker_name)
             searched.damaged |= {each.raw for each in failures}
             count = count_records(body)
             if not first:
                 first = count
-                page_max = yield from self._page_max(count)
+                page_max = yield from self._page_max(count, max_num)
+            told_max = min(page_max or first, max_num)
             # The messages of a batch may have one place in the commit log.
             places = {(m.commit_log_offset, m.queue_offset): m for m in page}
             fresh = places.keys() - seen.keys()
             seen |= places
             wanted = [m for m in seen.values() if self._is_wanted(m, begin_ms, end_ms)]
             # A message with the same key twice is in a page twice.
-            if count < (page_max or first) or len(wanted) > self.found_max:
+            if count < told_max or len(wanted) > self.found_max:
                 break
             if not page:  # without a time to go on from
                 searched.has_more = count > 0
@@ -687,14 +707,14 @@ class _Search:
         searched.is_empty = not (seen or searched.damaged)
         return searched
 
-    def _page_max(self, count: int) -> Task[int | None]:
+    def _page_max(self, count: int, max_num: int) -> Task[int | None]:
         """Return how many messages the broker tells at a time; its first page has some.
 
         None if it does not show its settings: then a page that is shorter than the
         first one, or has nothing new, is taken for the last.
         """
-        if count in (0, QUERY_MESSAGE_MAX):
-            return QUERY_MESSAGE_MAX
+        if count in (0, max_num):
+            return max_num
         try:
             settings = yield Request(self.address, get_broker_config())
         except BrokerError:

@@ -2,10 +2,9 @@
 
 Imitated: the bytes at an offset are returned unchecked; keys are looked up in the hash
 index, so that messages with another key of the same hash may be among the results
-(clients compare the keys); the newest messages are returned, sorted from old to new, as
-far as they fit into the answer.
+(clients compare the keys); the newest messages are returned, sorted from old to new.
 Not imitated: the place of the last update of the index; the answer has the end of the
-log instead.
+log instead. Answers over 16 MiB, which clients do not read, are refused.
 
 Source: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` in apache/rocketmq.
 """
@@ -69,8 +68,14 @@ def query_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     body = bytearray()
     for offset in sorted(offsets):
         record = broker.store.message_at(offset)
-        if record is not None and len(body) + len(record) <= _BODY_BYTES_MAX:
+        if record is not None:
             body += record
+        if len(body) > _BODY_BYTES_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"{len(offsets)} messages with the key do not fit into one answer",
+                header=header_found,
+            )
     if not body:
         raise Refusal(
             ResponseCode.QUERY_NOT_FOUND,

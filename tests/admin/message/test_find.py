@@ -173,6 +173,30 @@ def test_more_messages_of_a_second_than_such_a_broker_tells_are_not_all_of_a_key
         assert (bodies(found), found.more_on) == (["2", "3", "4"], ["broker-a"])
 
 
+def test_messages_that_do_not_fit_into_one_answer_are_asked_for_in_more(
+    rmq_cluster_factory,
+):
+    """The newest were left out, without a word."""
+    clock = ManualClock(now_ms=1_700_000_000_000)
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    for n in range(6):
+        body = b"%d" % n + bytes(3_500_000)
+        cluster.send("orders", [Seed(body=body, keys=["k"])])
+        clock.advance(1_000)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.find_messages("k", topic="orders")
+    assert [message.body[:1] for message in found.messages] == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+        b"4",
+        b"5",
+    ]
+    assert found.is_complete
+
+
 def test_records_that_cannot_be_read_are_counted_by_broker(cluster, admin):
     put(cluster, "orders", "a", keys=["k"])
     damaged = faults.answer(0, body=bytes([0, 0, 0, 8, 1, 2, 3, 4]))
