@@ -30,8 +30,8 @@ from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import topics_without_tag_filter
+from rmqcli.admin.witness import Noted, Witness, compare, read_witnesses
 from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
-from rmqcli.copy.witness import Noted, Witness, compare, read_witnesses
 from rmqcli.errors import (
     ConfigError,
     DecodeError,
@@ -83,8 +83,9 @@ RETRY_FOR_MS: Final = 10_000
 _RETRY_EVERY_MS: Final = 500
 
 #: What the log has done with queues of the source and of the target, in errors.
-_READ: Final = "read"
-_WRITTEN: Final = "written"
+_READ: Final = "the log has read"
+_WRITTEN: Final = "the log has written"
+_ANEW: Final = "name another file for the log to begin anew"
 
 #: Why a message is not copied that `where` cannot judge.
 UNDECODED: Final = "its body could not be decoded for the condition"
@@ -256,7 +257,9 @@ def plan_copy(
             )
         )
     source.raise_if_none_answers(unread.values())
-    compared = compare(source, _noted(state, bounds_of), bounds_of, what=_READ)
+    compared = compare(
+        source, _noted(state, bounds_of), bounds_of, done=_READ, anew=_ANEW
+    )
     unread |= compared.errors | _unwritten(target, targets, state)
     departed = departed_brokers_of(source, [request.source_topic])
     for name, seen in departed.items():
@@ -306,7 +309,7 @@ def _unwritten(
         queue: Noted(witnesses[queue].queue_offset + 1, witnesses[queue])
         for queue in bounds
     }
-    return errors | compare(client, noted, bounds, what=_WRITTEN).errors
+    return errors | compare(client, noted, bounds, done=_WRITTEN, anew=_ANEW).errors
 
 
 def _key_of(queue: MessageQueue) -> QueueKey:
@@ -462,7 +465,7 @@ class CopyRun:
                 moved[queue] = low, high
                 ranges.append(OffsetRange(queue, start, max(start, high)))
         noted = _noted(self._log.state, moved)
-        unread |= compare(self._source, noted, moved, what=_READ).errors
+        unread |= compare(self._source, noted, moved, done=_READ, anew=_ANEW).errors
         return [each for each in ranges if each.queue not in unread]
 
     def _copy(

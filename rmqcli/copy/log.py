@@ -21,7 +21,7 @@ from rmqcli.admin.reset.cluster_identity import (
     is_same_cluster,
     parse_identity,
 )
-from rmqcli.copy.witness import Witness
+from rmqcli.admin.witness import Witness
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import state_folder
 from rmqcli.redrive.log import LockedFile

@@ -30,12 +30,26 @@ class QueueExtent:
     max_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class NotedMessage:
+    """A message that was in a queue, by which the queue can be recognized later.
+
+    `msg_id` and `store_timestamp_ms` are None when they are unknown.
+    """
+
+    queue_offset: int
+    msg_id: str | None
+    store_timestamp_ms: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRange:
     """Offsets `start <= o < end` of one queue, and the part of the range that is gone.
 
     `trimmed` is the half-open part of the requested range that lies below the queue's
     `min_offset`; None when there is none. `start == end` when there is nothing to read.
+    `last` is the message before `end` when the range was planned; None when the queue
+    had none there.
     """
 
     broker_name: str
@@ -45,6 +59,7 @@ class QueueRange:
     min_offset: int
     max_offset: int
     trimmed: tuple[int, int] | None = None
+    last: NotedMessage | None = None
 
 
 def extent_of(found: ResolvedRange) -> QueueExtent:
@@ -111,7 +126,8 @@ def continued(
             if extent.max_offset < end:
                 raise RefusedError(
                     f"{queue} ends at offset {extent.max_offset}, but was exported up "
-                    f"to {end}: the topic was deleted and created again",
+                    f"to {end}: the topic was deleted and created again, or its broker"
+                    " has lost messages",
                     hint=f"export the new topic {instead}",
                 )
             # An end before the start only means that nothing is left to export.

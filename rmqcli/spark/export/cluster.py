@@ -7,25 +7,26 @@ pickles to the workers with the client's configuration, pulls the records there.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import RmqError
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.position import Earliest
+from rmqcli.position import Earliest, Latest
 from rmqcli.spark.export.export import SINCE_LAST
-from rmqcli.spark.extent import extent_of
+from rmqcli.spark.extent import NotedMessage, extent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rmqcli.admin.read.body import Chunk
+    from rmqcli.admin.witness import Witness
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
     from rmqcli.position import Position
     from rmqcli.spark.export.part import ChunkReader
     from rmqcli.spark.export.plan import ExportPlan, ExportRequest
-    from rmqcli.spark.extent import QueueExtent
+    from rmqcli.spark.extent import QueueExtent, QueueRange
 
 #: A part fails after this long without an answer. It is tried once more after all other
 #: parts, so a broker has longer than this to come back.
@@ -33,6 +34,7 @@ _RETRY_FOR_MS: Final = 10_000
 
 _SAMPLED_QUEUES: Final = 16
 _SAMPLED_MESSAGES: Final = 16
+_QUEUES_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,88 @@ class BrokerCluster:
                     self.note(f"{queue}: {note}")
         return [extent_of(found) for _, found in sorted(ranges.items())]
 
+    def last_messages(
+        self, topic: str, queues: Iterable[QueueRange]
+    ) -> tuple[QueueRange, ...]:
+        """Return the ranges with the message before the end of each.
+
+        Raises the error of the first queue that cannot be read.
+        """
+        from rmqcli.admin.witness import read_witnesses
+        from rmqcli.api.client import Client
+
+        queues = tuple(queues)
+        places = {
+            MessageQueue(topic, each.broker_name, each.queue_id): each.end - 1
+            for each in queues
+            if each.end > each.min_offset
+        }
+        with Client(self.config) as client:
+            found = read_witnesses(client, places) if places else {}
+        return tuple(
+            replace(
+                each,
+                last=_noted(
+                    found.get(MessageQueue(topic, each.broker_name, each.queue_id))
+                ),
+            )
+            for each in queues
+        )
+
+    def check_same(
+        self,
+        topic: str,
+        ends: Mapping[tuple[str, int], int],
+        noted: Mapping[tuple[str, int], NotedMessage],
+        *,
+        done: str,
+        anew: str,
+    ) -> None:
+        """Raise RefusedError unless the queues are those that were read before.
+
+        `ends` are the offsets up to which they were read, and `noted` their messages.
+        Queues that are no longer in the route are not compared. A note names those of
+        which nothing shows that they are the same.
+        """
+        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.admin.witness import Noted, Witness, compare
+        from rmqcli.api.client import Client
+
+        with Client(self.config) as client:
+            queues = {
+                (queue.broker_name, queue.queue_id): queue
+                for queue in client.route(topic).read_queues()
+            }
+            keys = [key for key, end in ends.items() if end and key in queues]
+            if not keys:
+                return
+            ranges = resolve_ranges(
+                client, [queues[key] for key in keys], Earliest(), Latest()
+            )
+            known = {
+                queues[key]: Noted(ends[key], Witness(*astuple(noted[key])))
+                if key in noted
+                else Noted(ends[key], None)
+                for key in keys
+            }
+            bounds = {
+                queue: (found.offsets.start, found.offsets.end)
+                for queue, found in ranges.items()
+            }
+            compared = compare(
+                client, known, bounds, done=done, anew=anew, refuse_unnoted=False
+            )
+        for error in compared.errors.values():
+            raise error
+        if compared.unproven:
+            some = ", ".join(map(str, sorted(compared.unproven)[:_QUEUES_NAMED]))
+            more = len(compared.unproven) - _QUEUES_NAMED
+            self.note(
+                "nothing shows that these queues are still the same, because no message"
+                " that was read before is known and still stored:"
+                f" {some}{f' and {more} more' if more > 0 else ''}"
+            )
+
     def message_bytes(self, plan: ExportPlan) -> int | None:
         """Return the average size of a stored message, from a sample of the ranges.
 
@@ -165,3 +249,17 @@ class BrokerCluster:
                 size += len(chunk.body)
                 messages += chunk.end - chunk.start
         return size // messages if size and messages else None
+
+
+def _noted(found: Witness | RmqError | None) -> NotedMessage | None:
+    """Return a message to note. Raises `found` if it is an error."""
+    if isinstance(found, RmqError):
+        raise found
+    if found is None:
+        return None
+    msg_id = found.msg_id or ""
+    # An ID of another client may be anything, also what no manifest can hold.
+    is_plain = msg_id.isascii() and msg_id.isprintable()
+    return NotedMessage(
+        found.queue_offset, msg_id if is_plain else None, found.store_timestamp_ms
+    )

@@ -32,7 +32,7 @@ from rmqcli.spark.export.plan import ExportPlan, rows_per_part
 from rmqcli.spark.extent import QueueExtent, continued, plan_queue, refuse_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from rmqcli.clock import Clock
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
     from rmqcli.spark.export.storage import Storage
-    from rmqcli.spark.extent import QueueRange
+    from rmqcli.spark.extent import NotedMessage, QueueRange
 
 #: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"
@@ -59,6 +59,22 @@ class ExportCluster(Protocol):
 
         When `from_position` is `SINCE_LAST`, each queue starts at its min offset.
         """
+
+    def last_messages(
+        self, topic: str, queues: Iterable[QueueRange]
+    ) -> tuple[QueueRange, ...]:
+        """Return the ranges with the message before the end of each."""
+
+    def check_same(
+        self,
+        topic: str,
+        ends: Mapping[tuple[str, int], int],
+        noted: Mapping[tuple[str, int], NotedMessage],
+        *,
+        done: str,
+        anew: str,
+    ) -> None:
+        """Raise RefusedError unless the queues are those that were read before."""
 
     def message_bytes(self, plan: ExportPlan) -> int | None:
         """Return the average size of the messages of the plan, None if unknown."""
@@ -254,7 +270,7 @@ class Export:
             self._check_continues(unfinished)
             self.report.info(f"continuing run {unfinished.run_id}")
             gone = _gone(manifest, unfinished.queues, unfinished.request)
-            return self._execute(directory, manifest, unfinished, gone)
+            return self._execute(directory, manifest, unfinished, gone, is_new=False)
         if self.options.since_last:
             return self._since_last(directory, manifest)
         finished = self._finished(manifest)
@@ -264,6 +280,7 @@ class Export:
             raise UsageError(f"there is nothing to resume in {directory.paths.root}")
         directory.refuse_foreign(manifest if manifest.runs else None)
         request = self._with_schema_of(manifest, self.request, directory)
+        self._check_same(manifest, request.topic)
         plan = self._plan(request, self.cluster.resolve(request))
         taken = manifest.overlap(plan.queues)
         if taken is not None:
@@ -276,6 +293,17 @@ class Export:
                 ),
             )
         return self._execute(directory, manifest, plan, ())
+
+    def _check_same(self, manifest: Manifest, topic: str) -> None:
+        """Raise RefusedError when the topic is not the one of the finished runs."""
+        if manifest.runs:
+            self.cluster.check_same(
+                topic,
+                manifest.ends(),
+                manifest.noted(),
+                done="the export has read",
+                anew="export the new topic into an empty folder",
+            )
 
     def _check_continues(self, plan: ExportPlan) -> None:
         if self.options.resume and plan.request.topic == self.request.topic:
@@ -352,6 +380,7 @@ class Export:
                 f"not by {request.partition_by}"
             )
         request = self._with_schema_of(manifest, request, directory)
+        self._check_same(manifest, request.topic)
         extents = continued(self.cluster.resolve(request), manifest.ends())
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
@@ -423,8 +452,9 @@ class Export:
             run_id=layout.new_run_id(epoch_ms=now_ms, entropy=os.urandom(4)),
             created_at_ms=now_ms,
             request=request,
-            queues=tuple(
-                plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
+            queues=self.cluster.last_messages(
+                request.topic,
+                [plan_queue(each) for each in sorted(extents, key=lambda e: e.queue)],
             ),
         )
         plan = self._inferred(plan)
@@ -443,9 +473,23 @@ class Export:
         manifest: Manifest,
         plan: ExportPlan,
         gone: tuple[Gap, ...],
+        *,
+        is_new: bool = True,
     ) -> RunRecord:
         done = directory.finished_parts(plan)
         left = [part for part in plan.parts() if part.index not in done]
+        if left and not is_new:
+            self.cluster.check_same(
+                plan.request.topic,
+                {(q.broker_name, q.queue_id): q.end for q in plan.queues},
+                {
+                    (q.broker_name, q.queue_id): q.last
+                    for q in plan.queues
+                    if q.last is not None
+                },
+                done=f"run {plan.run_id} has noted",
+                anew="export the new topic into an empty folder",
+            )
         temp = directory.new_attempt(plan.run_id)
         try:
             if left:

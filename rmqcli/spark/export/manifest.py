@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.document import parse_document, parse_versioned, read_as
 from rmqcli.spark.export.plan import ExportRequest  # noqa: TC001  # for `read_as`
-from rmqcli.spark.extent import QueueRange  # noqa: TC001  # for `read_as`
+from rmqcli.spark.extent import NotedMessage, QueueRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,6 +200,31 @@ class Manifest:
                 key = (queue.broker_name, queue.queue_id)
                 ends[key] = max(ends.get(key, 0), queue.end)
         return ends
+
+    def noted(self) -> dict[QueueKey, NotedMessage]:
+        """Return the last message that is known of each queue.
+
+        Runs of earlier versions have noted none. Of theirs, it is the last row of the
+        last file, whose store time is the highest of the file.
+        """
+        noted: dict[QueueKey, NotedMessage] = {}
+
+        def take(owner: QueueRange | PartResult, message: NotedMessage) -> None:
+            key = owner.broker_name, owner.queue_id
+            if key not in noted or noted[key].queue_offset < message.queue_offset:
+                noted[key] = message
+
+        for run in self.runs:
+            for queue in run.queues:
+                if queue.last is not None:
+                    take(queue, queue.last)
+        for run in self.runs:
+            for part in run.parts:
+                for row in part.files:
+                    at = row.last_store_timestamp_ms
+                    if at is not None:
+                        take(part, NotedMessage(row.last_offset, None, at))
+        return noted
 
     def overlap(self, queues: Iterable[QueueRange]) -> str | None:
         """Return a text that names a range of `queues` that is already exported.

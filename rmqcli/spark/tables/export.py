@@ -21,10 +21,10 @@ from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
 from rmqcli.spark.extent import continued, plan_queue, refuse_lost
 from rmqcli.spark.rows import wanted_tags
-from rmqcli.spark.tables.record import TableRecord, merged, overlap
+from rmqcli.spark.tables.record import TableRecord, merged, overlap, with_last
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.job import JobProgress, Reporter
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest
-    from rmqcli.spark.extent import QueueExtent, QueueRange
+    from rmqcli.spark.extent import NotedMessage, QueueExtent, QueueRange
     from rmqcli.spark.sql.views import TopicView
     from rmqcli.spark.tables.record import QueueKey
     from rmqcli.spark.tables.table import Commit, TableState
@@ -53,6 +53,22 @@ class TableCluster(Protocol):
 
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Resolve the request's positions for each of its queues, now."""
+
+    def last_messages(
+        self, topic: str, queues: Iterable[QueueRange]
+    ) -> tuple[QueueRange, ...]:
+        """Return the ranges with the message before the end of each."""
+
+    def check_same(
+        self,
+        topic: str,
+        ends: Mapping[tuple[str, int], int],
+        noted: Mapping[tuple[str, int], NotedMessage],
+        *,
+        done: str,
+        anew: str,
+    ) -> None:
+        """Raise RefusedError unless the queues are those that were read before."""
 
 
 class TableSession(Protocol):
@@ -154,6 +170,7 @@ class TableExport:
                 )
                 self.report.info(f"{found} run {newest.run_id}")
                 return TableRun(run_id=run_id, queues=queues, commit=None)
+            queues = self.cluster.last_messages(topic, queues)
             self.report.planned(topic, queues)
             read = {(q.broker_name, q.queue_id): (q.start, q.end) for q in queues}
             record = TableRecord(
@@ -166,6 +183,7 @@ class TableExport:
                 read=read,
                 covered=merged({} if newest is None else newest.covered, read),
                 gone=gone if newest is None else tuple({*newest.gone, *gone}),
+                noted=with_last({} if newest is None else newest.noted, queues),
             )
             table.write(
                 self._view(request, queues, decoding),
@@ -243,6 +261,14 @@ class TableExport:
         newest = state.newest
         if newest is None and state.columns is not None:
             self._check_unknown_rows(table)
+        if newest is not None:
+            self.cluster.check_same(
+                request.topic,
+                newest.ends(),
+                newest.noted,
+                done="the table has read",
+                anew="export the new topic into another table",
+            )
         extents = self.cluster.resolve(request)
         gone: tuple[QueueKey, ...] = ()
         if self.since_last and newest is not None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import ConfigError, RefusedError
+from rmqcli.spark.extent import NotedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from rmqcli.spark.extent import QueueRange
 
 RECORD_VERSION: Final = 1
 _VERSION_KEY: Final = "rmqcli_export"
@@ -34,7 +37,9 @@ class TableRecord:
 
     `read` has the range `start <= o < end` of each queue. `covered` has the ranges of
     all commits up to and including this one. `gone` lists the queues that had left the
-    route, which the user accepted. `sequence` increases with each commit.
+    route, which the user accepted. `sequence` increases with each commit. `noted` has
+    the last message of each queue, by which it can be recognized; it is empty in
+    records of earlier versions.
     """
 
     run_id: str
@@ -46,6 +51,7 @@ class TableRecord:
     read: Mapping[QueueKey, tuple[int, int]]
     covered: Mapping[QueueKey, Spans]
     gone: tuple[QueueKey, ...] = ()
+    noted: Mapping[QueueKey, NotedMessage] = field(default_factory=dict)
 
     def ends(self) -> dict[QueueKey, int]:
         """The offset at which the next run continues in each queue."""
@@ -65,6 +71,9 @@ def record_to_json(record: TableRecord) -> str:
         "read": _by_broker(record.read),
         "covered": _by_broker(record.covered),
         "gone": sorted(record.gone),
+        "noted": _by_broker(
+            {queue: astuple(each) for queue, each in record.noted.items()}
+        ),
     }
     return json.dumps(value, separators=(",", ":"))
 
@@ -103,6 +112,10 @@ def record_from_json(text: str | None, *, table: str) -> TableRecord | None:
                 for queue, spans in _by_queue(value["covered"])
             },
             gone=tuple((str(name), int(queue_id)) for name, queue_id in value["gone"]),
+            noted={
+                queue: _message(each)
+                for queue, each in _by_queue(value.get("noted", {}))
+            },
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
@@ -129,6 +142,21 @@ def merged(
             else:
                 spans.append((start, end))
         found[queue] = tuple(spans)
+    return found
+
+
+def with_last(
+    noted: Mapping[QueueKey, NotedMessage], queues: Iterable[QueueRange]
+) -> dict[QueueKey, NotedMessage]:
+    """Return what is noted of each queue, with the last messages of newer ranges."""
+    found = dict(noted)
+    for queue in queues:
+        key = queue.broker_name, queue.queue_id
+        before = found.get(key)
+        if queue.last is not None and (
+            before is None or before.queue_offset <= queue.last.queue_offset
+        ):
+            found[key] = queue.last
     return found
 
 
@@ -228,6 +256,15 @@ def _by_queue(brokers: Any) -> Iterable[tuple[QueueKey, Any]]:  # noqa: ANN401  
     for broker_name, queues in brokers.items():
         for queue_id, value in queues.items():
             yield (str(broker_name), int(queue_id)), value
+
+
+def _message(value: Any) -> NotedMessage:  # noqa: ANN401  # JSON
+    offset, msg_id, at = value
+    return NotedMessage(
+        int(offset),
+        None if msg_id is None else str(msg_id),
+        None if at is None else int(at),
+    )
 
 
 def _span(value: Any) -> tuple[int, int]:  # noqa: ANN401  # JSON

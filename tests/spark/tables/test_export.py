@@ -119,6 +119,8 @@ class SomeCluster:
         self.config = cluster.config
         self.source = cluster.source
         self.name_of = cluster.name_of
+        self.last_messages = cluster.last_messages
+        self.check_same = cluster.check_same
 
     def resolve(self, request):
         return self._found(self._cluster.resolve(request))

@@ -1,9 +1,9 @@
-"""Whether queues are those that the log of a copy is about, by single messages.
+"""Whether queues are those that a copy or an export noted, by single messages.
 
 A cluster that was wiped and started again has the same addresses, topics and queues,
-and soon the same offsets. So the log keeps one message of each queue: of the source the
-last one that was read, of the target the last one that was written. Before a copy goes
-on, they are compared with what is at their offsets now.
+and soon the same offsets. So what goes on later notes one message of each queue, the
+last one that was read or written. Before it goes on, they are compared with what is at
+their offsets now.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
 
-#: Characters of a message's id in errors: that of other clients may be anything.
-_ID_SHOWN: Final = 64
-_ANEW: Final = "name another file for the log to begin anew"
+#: Characters of a message's id that are noted: that of other clients may be anything.
+_ID_MAX: Final = 64
 _ANOTHER: Final = (
     "the topic was deleted and created again, or its broker has lost messages"
 )
@@ -35,7 +34,7 @@ class Witness(NamedTuple):
     """A message at an offset of a queue, and by what it is known again.
 
     `store_timestamp_ms` is None for a message that was sent: brokers do not tell it
-    then.
+    then. What is None is not compared.
     """
 
     queue_offset: int
@@ -46,17 +45,19 @@ class Witness(NamedTuple):
     def of(cls, message: StoredMessage) -> Witness:
         """Return the witness that a stored message is."""
         msg_id = message.msg_id or message.offset_msg_id
-        return cls(message.queue_offset, msg_id, message.store_timestamp_ms)
+        return cls(message.queue_offset, msg_id[:_ID_MAX], message.store_timestamp_ms)
 
     def is_same(self, other: Witness) -> bool:
         """Whether both are one message."""
-        times = {self.store_timestamp_ms, other.store_timestamp_ms} - {None}
-        return self[:2] == other[:2] and len(times) <= 1
+        return all(
+            mine == theirs or None in (mine, theirs)
+            for mine, theirs in zip(self, other, strict=True)
+        )
 
     def __str__(self) -> str:
         at = self.store_timestamp_ms
         stored = "" if at is None else f", stored at {format_rfc3339(at) or at}"
-        return f"{str(self.msg_id)[:_ID_SHOWN]}{stored}"
+        return f"{self.msg_id or 'a message'}{stored}"
 
 
 def read_witnesses(
@@ -89,7 +90,7 @@ def read_witnesses(
 
 
 class Noted(NamedTuple):
-    """What a log says of a queue: the offset up to which it is done, and its witness.
+    """The offset up to which a queue is done, and its witness.
 
     The witness is None where none could be read.
     """
@@ -114,14 +115,17 @@ def compare(
     noted: Mapping[MessageQueue, Noted],
     bounds: Mapping[MessageQueue, tuple[int, int]],
     *,
-    what: str,
+    done: str,
+    anew: str,
+    refuse_unnoted: bool = True,
 ) -> Comparison:
-    """Compare what a log notes with what is stored; `bounds` are min and max offsets.
+    """Compare what was noted with what is stored; `bounds` are min and max offsets.
 
-    `what` says what the log has done with the queues, in errors. Raises RefusedError
-    for a queue that is not the one of the log: it ends before, or has another message
-    in the place of the witness. Also for one that has messages which the log counts as
-    done, and no message that could be compared.
+    In errors `done` says what was done up to there ("the log has read"), and `anew`
+    how to begin anew. Raises RefusedError for a queue that is not the one that was
+    noted: it ends before, or has another message in the place of the witness. Also for
+    one that has messages which count as done, and no message that could be compared;
+    without `refuse_unnoted` one of which there is no witness is unproven instead.
     """
     there = {}
     errors: dict[MessageQueue, RmqError] = {}
@@ -129,14 +133,14 @@ def compare(
         low, high = bounds[queue]
         last = until if witness is None else max(until, witness.queue_offset + 1)
         if high < last:
-            ended = f"{queue} ends at {high}, but the log has {what} up to {last}"
+            ended = f"{queue} ends at {high}, but {done} up to {last}"
             broker = client.route(queue.topic).broker(queue.broker_name)
             if broker is None or broker.master_address is None:
                 errors[queue] = PartialError(
                     f"{ended}: it is read from a slave, which may be behind"
                 )
                 continue
-            raise RefusedError(f"{ended}: {_ANOTHER}", hint=_ANEW)
+            raise RefusedError(f"{ended}: {_ANOTHER}", hint=anew)
         if witness is not None and low <= witness.queue_offset:
             there[queue] = witness
     proven = set()
@@ -147,22 +151,22 @@ def compare(
             errors[queue] = found
         elif found is not None and not witness.is_same(found):
             raise RefusedError(
-                f"{queue} has another message at offset {witness.queue_offset} than the"
-                f" log has {what} ({found}, not {witness}): {_ANOTHER}",
-                hint=_ANEW,
+                f"{queue} has another message at offset {witness.queue_offset} than"
+                f" {done} ({found}, not {witness}): {_ANOTHER}",
+                hint=anew,
             )
         elif found is not None:
             proven.add(queue.broker_name)
     unproven = []
-    for queue, (until, _) in noted.items():
+    for queue, (until, witness) in noted.items():
         if queue in errors or queue.broker_name in proven or not until:
             continue
-        if bounds[queue][0] < until:
+        if bounds[queue][0] < until and (refuse_unnoted or witness is not None):
             raise RefusedError(
-                f"{queue} has no message any more by which the log could recognize it,"
-                f" and messages before offset {until}, up to which the log has {what}:"
-                " nothing shows that it is the same topic",
-                hint=_ANEW,
+                f"{queue} has no message any more by which it could be recognized, and"
+                f" messages before offset {until}, up to which {done}: nothing shows"
+                " that it is the same topic",
+                hint=anew,
             )
         unproven.append(queue)
     return Comparison(errors, unproven)
