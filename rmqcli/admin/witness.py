@@ -34,7 +34,8 @@ class Witness(NamedTuple):
     """A message at an offset of a queue, and by what it is known again.
 
     `store_timestamp_ms` is None for a message that was sent: brokers do not tell it
-    then. What is None is not compared.
+    then. What is None is not compared. Without an id, `store_timestamp_ms` is a time
+    after which the message cannot have been stored.
     """
 
     queue_offset: int
@@ -47,11 +48,15 @@ class Witness(NamedTuple):
         msg_id = message.msg_id or message.offset_msg_id
         return cls(message.queue_offset, msg_id[:_ID_MAX], message.store_timestamp_ms)
 
-    def is_same(self, other: Witness) -> bool:
-        """Whether both are one message."""
-        return all(
-            mine == theirs or None in (mine, theirs)
-            for mine, theirs in zip(self, other, strict=True)
+    def is_same(self, found: Witness) -> bool:
+        """Whether a message that is stored now can be the one that was noted."""
+        noted_at, at = self.store_timestamp_ms, found.store_timestamp_ms
+        if self.queue_offset != found.queue_offset:
+            return False
+        if self.msg_id is None:
+            return noted_at is None or at is None or at <= noted_at
+        return self.msg_id == found.msg_id and (
+            noted_at == at or None in (noted_at, at)
         )
 
     def __str__(self) -> str:
@@ -102,8 +107,9 @@ class Noted(NamedTuple):
 class Comparison(NamedTuple):
     """What became of queues. `errors` has those that could not be compared.
 
-    `unproven` are queues whose messages are deleted up to where the log goes on, on
-    brokers of which no other queue proves that they are the same.
+    `unproven` are queues without a message that could be compared, on brokers of which
+    no other queue proves that they are the same. `compare` refuses those that have
+    messages which count as done, unless it is told not to.
     """
 
     errors: dict[MessageQueue, RmqError]
@@ -117,7 +123,7 @@ def compare(
     *,
     done: str,
     anew: str,
-    refuse_unnoted: bool = True,
+    refuse_unproven: bool = True,
 ) -> Comparison:
     """Compare what was noted with what is stored; `bounds` are min and max offsets.
 
@@ -125,7 +131,7 @@ def compare(
     how to begin anew. Raises RefusedError for a queue that is not the one that was
     noted: it ends before, or has another message in the place of the witness. Also for
     one that has messages which count as done, and no message that could be compared;
-    without `refuse_unnoted` one of which there is no witness is unproven instead.
+    without `refuse_unproven` such a queue is in `unproven` instead.
     """
     there = {}
     errors: dict[MessageQueue, RmqError] = {}
@@ -158,10 +164,10 @@ def compare(
         elif found is not None:
             proven.add(queue.broker_name)
     unproven = []
-    for queue, (until, witness) in noted.items():
+    for queue, (until, _) in noted.items():
         if queue in errors or queue.broker_name in proven or not until:
             continue
-        if bounds[queue][0] < until and (refuse_unnoted or witness is not None):
+        if bounds[queue][0] < until and refuse_unproven:
             raise RefusedError(
                 f"{queue} has no message any more by which it could be recognized, and"
                 f" messages before offset {until}, up to which {done}: nothing shows"

@@ -106,6 +106,14 @@ def plan_queue(extent: QueueExtent) -> QueueRange:
     )
 
 
+def ends_of(
+    extents: Iterable[QueueExtent], ends: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Return the `ends`, by broker name and queue id, of the queues of extents."""
+    keys = {(each.queue.broker_name, each.queue.queue_id) for each in extents}
+    return {key: end for key, end in ends.items() if key in keys}
+
+
 def continued(
     extents: Iterable[QueueExtent],
     ends: Mapping[tuple[str, int], int],

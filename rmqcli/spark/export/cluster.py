@@ -208,7 +208,7 @@ class BrokerCluster:
                 for queue, found in ranges.items()
             }
             compared = compare(
-                client, known, bounds, done=done, anew=anew, refuse_unnoted=False
+                client, known, bounds, done=done, anew=anew, refuse_unproven=False
             )
         for error in compared.errors.values():
             raise error

@@ -29,7 +29,13 @@ from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
 from rmqcli.spark.export.part_files import FilesContext, write_empty
 from rmqcli.spark.export.plan import ExportPlan, rows_per_part
-from rmqcli.spark.extent import QueueExtent, continued, plan_queue, refuse_lost
+from rmqcli.spark.extent import (
+    QueueExtent,
+    continued,
+    ends_of,
+    plan_queue,
+    refuse_lost,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -280,8 +286,9 @@ class Export:
             raise UsageError(f"there is nothing to resume in {directory.paths.root}")
         directory.refuse_foreign(manifest if manifest.runs else None)
         request = self._with_schema_of(manifest, self.request, directory)
-        self._check_same(manifest, request.topic)
-        plan = self._plan(request, self.cluster.resolve(request))
+        extents = self.cluster.resolve(request)
+        self._check_same(manifest, extents)
+        plan = self._plan(request, extents)
         taken = manifest.overlap(plan.queues)
         if taken is not None:
             raise RefusedError(
@@ -294,12 +301,13 @@ class Export:
             )
         return self._execute(directory, manifest, plan, ())
 
-    def _check_same(self, manifest: Manifest, topic: str) -> None:
-        """Raise RefusedError when the topic is not the one of the finished runs."""
-        if manifest.runs:
+    def _check_same(self, manifest: Manifest, extents: Iterable[QueueExtent]) -> None:
+        """Raise RefusedError when a queue is not the one of the finished runs."""
+        ends = ends_of(extents, manifest.ends())
+        if ends:
             self.cluster.check_same(
-                topic,
-                manifest.ends(),
+                manifest.topic,
+                ends,
                 manifest.noted(),
                 done="the export has read",
                 anew="export the new topic into an empty folder",
@@ -380,8 +388,9 @@ class Export:
                 f"not by {request.partition_by}"
             )
         request = self._with_schema_of(manifest, request, directory)
-        self._check_same(manifest, request.topic)
-        extents = continued(self.cluster.resolve(request), manifest.ends())
+        extents = self.cluster.resolve(request)
+        self._check_same(manifest, extents)
+        extents = continued(extents, manifest.ends())
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
         if not self.options.allow_gaps:
@@ -482,11 +491,7 @@ class Export:
             self.cluster.check_same(
                 plan.request.topic,
                 {(q.broker_name, q.queue_id): q.end for q in plan.queues},
-                {
-                    (q.broker_name, q.queue_id): q.last
-                    for q in plan.queues
-                    if q.last is not None
-                },
+                manifest.noted(plan.queues, done.values()),
                 done=f"run {plan.run_id} has noted",
                 anew="export the new topic into an empty folder",
             )

@@ -201,29 +201,33 @@ class Manifest:
                 ends[key] = max(ends.get(key, 0), queue.end)
         return ends
 
-    def noted(self) -> dict[QueueKey, NotedMessage]:
+    def noted(
+        self, queues: Iterable[QueueRange] = (), parts: Iterable[PartResult] = ()
+    ) -> dict[QueueKey, NotedMessage]:
         """Return the last message that is known of each queue.
 
-        Runs of earlier versions have noted none. Of theirs, it is the last row of the
-        last file, whose store time is the highest of the file.
+        `queues` and `parts` are those of a run that has not finished. Runs of earlier
+        versions have noted no messages. Of theirs, it is the last row of the last file:
+        the file's highest store time bounds that of the row.
         """
+        every_queue = (*(q for run in self.runs for q in run.queues), *queues)
+        every_part = (*(p for run in self.runs for p in run.parts), *parts)
+        found = [
+            ((queue.broker_name, queue.queue_id), queue.last)
+            for queue in every_queue
+            if queue.last is not None
+        ]
+        found += [
+            ((part.broker_name, part.queue_id), NotedMessage(row.last_offset, None, at))
+            for part in every_part
+            for row in part.files
+            if (at := row.last_store_timestamp_ms) is not None
+        ]
         noted: dict[QueueKey, NotedMessage] = {}
-
-        def take(owner: QueueRange | PartResult, message: NotedMessage) -> None:
-            key = owner.broker_name, owner.queue_id
+        for key, message in found:
+            # A message of a plan comes first: it is known by its ID, too.
             if key not in noted or noted[key].queue_offset < message.queue_offset:
                 noted[key] = message
-
-        for run in self.runs:
-            for queue in run.queues:
-                if queue.last is not None:
-                    take(queue, queue.last)
-        for run in self.runs:
-            for part in run.parts:
-                for row in part.files:
-                    at = row.last_store_timestamp_ms
-                    if at is not None:
-                        take(part, NotedMessage(row.last_offset, None, at))
         return noted
 
     def overlap(self, queues: Iterable[QueueRange]) -> str | None:

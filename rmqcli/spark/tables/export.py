@@ -19,7 +19,7 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
-from rmqcli.spark.extent import continued, plan_queue, refuse_lost
+from rmqcli.spark.extent import continued, ends_of, plan_queue, refuse_lost
 from rmqcli.spark.rows import wanted_tags
 from rmqcli.spark.tables.record import TableRecord, merged, overlap, with_last
 
@@ -261,15 +261,15 @@ class TableExport:
         newest = state.newest
         if newest is None and state.columns is not None:
             self._check_unknown_rows(table)
+        extents = self.cluster.resolve(request)
         if newest is not None:
             self.cluster.check_same(
                 request.topic,
-                newest.ends(),
+                ends_of(extents, newest.ends()),
                 newest.noted,
                 done="the table has read",
                 anew="export the new topic into another table",
             )
-        extents = self.cluster.resolve(request)
         gone: tuple[QueueKey, ...] = ()
         if self.since_last and newest is not None:
             ends = newest.ends()

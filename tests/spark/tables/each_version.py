@@ -338,6 +338,8 @@ def test_decoded_bodies_two_exports_at_once_and_a_table_that_goes_back(cluster, 
         assert len(rows_of(table)) == 40
         state = session.state()
         assert state.newest.run_id == first.run_id
+        offsets = [each.queue_offset for each in state.newest.noted.values()]
+        assert offsets == [19, 19]
         assert follow(session).commit.rows == 10
         assert len(rows_of(table)) == 50
         assert follow(session).commit is None

@@ -11,7 +11,13 @@ import pytest
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
-from rmqcli.errors import NotFoundError, PartialError, RefusedError, UsageError
+from rmqcli.errors import (
+    BrokerError,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    UsageError,
+)
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.plan import ExportRequest
@@ -19,6 +25,9 @@ from rmqcli.spark.source.data_source import schema_ddl
 from rmqcli.spark.tables.export import TableExport
 from rmqcli.spark.tables.record import record_from_json, record_to_json
 from rmqcli.spark.tables.table import Commit, TableState
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.kit.wiped import wiped
 
 PLAIN = (
     ("topic", "string"),
@@ -311,6 +320,83 @@ def test_a_topic_that_was_made_anew_is_refused(export):
     with pytest.raises(RefusedError, match="was deleted and created again") as caught:
         export(table, options=FOLLOW)
     assert caught.value.hint == "export the new topic into another table"
+
+
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [
+        (0, "orders@broker-a:0 ends at 0, but the table has read up to 5: the topic"),
+        (10, "orders@broker-a:0 has another message at offset 4 than the table has"),
+        (14, "orders@broker-a:0 has another message at offset 4 than the table has"),
+    ],
+)
+@pytest.mark.parametrize("options", [FOLLOW, ()])
+def test_a_table_is_not_continued_with_a_wiped_topic(
+    export, cluster, rmq_cluster_factory, count, error, options
+):
+    """The first ten messages of the new one counted as exported: they were lost."""
+    table = MemoryTable()
+    export(table)
+    new = wiped(cluster, rmq_cluster_factory)
+    new.create_topic("orders", queues=2)
+    new.send("orders", ["new"] * count)
+    with pytest.raises(RefusedError, match=error) as caught:
+        export(table, options=options)
+    assert caught.value.hint == "export the new topic into another table"
+    assert len(table.texts) == 1
+
+
+def test_each_record_notes_the_last_message_of_each_queue(export, cluster):
+    table = MemoryTable()
+    export(table, end=AtOffset(4))
+    ids = {each.queue_offset: each for each in table.kept.newest.noted.values()}
+    assert ids.keys() == {3}
+    cluster.send("orders", ["new"] * 2, queue_id=1)
+    export(table, options=FOLLOW)
+    noted = table.kept.newest.noted
+    assert {key: each.queue_offset for key, each in noted.items()} == {
+        ("broker-a", 0): 4,
+        ("broker-a", 1): 6,
+    }
+    # An earlier range does not replace what is known of a later one.
+    other = MemoryTable()
+    export(other, start=AtOffset(3))
+    export(other, start=AtOffset(0), end=AtOffset(2))
+    assert {each.queue_offset for each in other.kept.newest.noted.values()} == {4, 6}
+
+
+@pytest.mark.parametrize(("removed", "noted"), [(2, 0), (4, 0), (5, 1)])
+def test_retention_is_not_a_wipe(export, cluster, removed, noted):
+    """When all that was exported has expired, nothing is left to compare."""
+    table = MemoryTable()
+    export(table)
+    cluster.send("orders", ["new"] * 4)
+    cluster.broker().trim("orders", removed)
+    run, said = export(table, options=FOLLOW)
+    assert run.offsets == 4
+    assert len([text for text in said if "still the same" in text]) == noted
+
+
+def test_a_record_of_an_earlier_version_is_followed_with_a_note(export, cluster):
+    """It has noted no messages."""
+    table = MemoryTable()
+    export(table)
+    table.kept = replace(table.kept, newest=replace(table.kept.newest, noted={}))
+    for notes in (1, 0):
+        cluster.send("orders", ["new"] * 4)
+        run, said = export(table, options=FOLLOW)
+        assert run.offsets == 4
+        assert len([text for text in said if "still the same" in text]) == notes
+
+
+def test_a_broker_that_does_not_let_it_compare_ends_the_export(export, cluster):
+    table = MemoryTable()
+    export(table)
+    cluster.send("orders", ["new"] * 4)
+    cluster.faults.add(faults.answer(1, "no disk"), code=RequestCode.PULL_MESSAGE)
+    with pytest.raises(BrokerError, match="no disk"):
+        export(table, options=FOLLOW)
+    assert len(table.texts) == 1
 
 
 def test_a_queue_that_is_gone_has_to_be_accepted_once(export):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from rmqcli.errors import ConfigError, RefusedError
+from rmqcli.spark.extent import NotedMessage
 from rmqcli.spark.tables.record import (
     DeltaCommit,
     Snapshot,
@@ -23,8 +25,11 @@ TEXT = (
     '{"rmqcli_export":1,"run_id":"20251009T085320Z-00c0ffee","sequence":3,'
     '"cluster":"DefaultCluster","topic":"orders","tag":"New","decode":null,'
     '"read":{"broker-a":{"0":[5,9],"1":[0,0]}},'
-    '"covered":{"broker-a":{"0":[[0,9]],"1":[[0,0]]}},"gone":[["broker-b",2]]}'
+    '"covered":{"broker-a":{"0":[[0,9]],"1":[[0,0]]}},"gone":[["broker-b",2]],'
+    '"noted":{"broker-a":{"0":[8,"0A00001",1760000000000]}}}'
 )
+#: As earlier versions wrote it.
+OLD_TEXT = TEXT[: TEXT.index(',"noted"')] + "}"
 RECORD = TableRecord(
     run_id="20251009T085320Z-00c0ffee",
     sequence=3,
@@ -35,6 +40,7 @@ RECORD = TableRecord(
     read={("broker-a", 0): (5, 9), ("broker-a", 1): (0, 0)},
     covered={("broker-a", 0): ((0, 9),), ("broker-a", 1): ((0, 0),)},
     gone=(("broker-b", 2),),
+    noted={("broker-a", 0): NotedMessage(8, "0A00001", 1_760_000_000_000)},
 )
 
 
@@ -46,6 +52,10 @@ def test_a_record_is_this_text():
     assert record_to_json(RECORD) == TEXT
     assert record_from_json(TEXT, table="t") == RECORD
     assert RECORD.ends() == {("broker-a", 0): 9, ("broker-a", 1): 0}
+
+
+def test_a_record_of_an_earlier_version_has_noted_no_messages():
+    assert record_from_json(OLD_TEXT, table="t") == replace(RECORD, noted={})
 
 
 @pytest.mark.parametrize(
@@ -66,6 +76,8 @@ def test_what_others_write_is_not_a_record(text):
         ({"covered": {"b": {"x": []}}}, "cannot be read"),
         ({"read": {"b": {"0": [9, 5]}}}, "cannot be read"),
         ({"sequence": None}, "cannot be read"),
+        ({"noted": {"b": {"0": [9]}}}, "cannot be read"),
+        ({"noted": {"b": {"0": ["x", None, None]}}}, "cannot be read"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_an_error(changes, words):
