@@ -119,13 +119,14 @@ class BatchSender:
 
     def send(
         self, messages: Sequence[ProducerMessage], *, queue: MessageQueue | None = None
-    ) -> None:
+    ) -> SendResult:
         """Store a batch of messages of one topic from `Gathered`.
 
-        Raises the errors of `Producer.send_batch`: at once when a retry cannot help,
-        and otherwise after retrying for `retry_for_ms`.
+        Returns where the last message was stored. Raises the errors of
+        `Producer.send_batch`: at once when a retry cannot help, and otherwise after
+        retrying for `retry_for_ms`.
         """
-        self._send(messages, queue, is_unsure=False)
+        return self._send(messages, queue, is_unsure=False)
 
     def send_apart(self, messages: Sequence[ProducerMessage]) -> None:
         """Store each message with a separate request, concurrently and in any order.
@@ -154,7 +155,7 @@ class BatchSender:
         queue: MessageQueue | None,
         *,
         is_unsure: bool,
-    ) -> None:
+    ) -> SendResult:
         deadline = Deadline(self._clock, self._retry_for_ms)
         never = threading.Event()
         topic = messages[0].topic
@@ -171,7 +172,7 @@ class BatchSender:
             else:
                 self._known.add(topic)
                 self._count(results, is_unsure=is_unsure)
-                return
+                return results[-1]
 
     def _count(self, results: list[SendResult], *, is_unsure: bool) -> None:
         counts = self.counts

@@ -7,6 +7,7 @@ nor Java.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -24,11 +25,13 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqcli.config import ClientConfig
     from rmqcli.model import MessageQueue
     from rmqcli.producer.batches import SentCounts
     from rmqcli.producer.producer import Producer
+    from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.imports.plan import ExportContent
-    from rmqcli.spark.imports.state import ImportState
+    from rmqcli.spark.imports.state import ImportedQueue, ImportState
 
 FIELDS = (
     Column("dir", "the folder of the export", title=None),
@@ -124,7 +127,12 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.storage import storage_of
     from rmqcli.spark.imports.plan import map_queues, read_export
-    from rmqcli.spark.imports.state import open_state, state_path
+    from rmqcli.spark.imports.state import (
+        check_target,
+        open_state,
+        read_state,
+        state_path,
+    )
 
     content = read_export(
         options.from_parquet,
@@ -142,16 +150,32 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
         queues = _queues(producer, topic, content)
         places = map_queues(content, queues, remap_queues=options.remap_queues)
         path = state_path(content, topic, options.state)
+        check = functools.partial(
+            check_target, _cluster(common, client_config), topic, path=path
+        )
         if options.dry_run:
-            _plan(common, content, places, path, options)
+            known = read_state(path, namesrv=common.namesrv)
+            check(known)
+            _plan(common, content, places, path, options, known)
             return
         with open_state(
             path, topic=topic, namesrv=common.namesrv, places=places, disk=Disk()
         ) as state:
+            check(state.queues)
             sender = BatchSender(producer)
             job = _Job(common, content, topic, state)
             job.run(sender)
             job.finish(sender.counts)
+
+
+def _cluster(common: Common, config: ClientConfig) -> BrokerCluster:
+    """The cluster whose topic is compared with what the state records."""
+    from rmqcli.position import Earliest, Latest
+    from rmqcli.spark.export.cluster import BrokerCluster
+
+    return BrokerCluster(
+        config=config, start=Earliest(), end=Latest(), note=common.messages.warn
+    )
 
 
 def _queues(
@@ -214,11 +238,9 @@ def _plan(
     places: dict[tuple[str, int], MessageQueue],
     path: str,
     options: ImportCommandOptions,
+    known: dict[tuple[str, int], ImportedQueue],
 ) -> None:
-    """Show what an import would send."""
-    from rmqcli.spark.imports.state import read_state
-
-    known = read_state(path, namesrv=common.namesrv)
+    """Show what an import would send after what the state records as sent."""
     before = {key: queue.sent for key, queue in known.items()}
     targets = {key: (q.broker_name, q.queue_id) for key, q in places.items()}
     _show(

@@ -176,11 +176,11 @@ class BrokerCluster:
         done: str,
         anew: str,
     ) -> None:
-        """Raise RefusedError unless the queues are those that were read before.
+        """Raise RefusedError unless the queues are those of an earlier run.
 
-        `ends` are the offsets up to which they were read, and `noted` their messages.
-        Queues that are no longer in the route are not compared. A note names those of
-        which nothing shows that they are the same.
+        `ends` are the offsets up to which it read or wrote them, and `noted` messages
+        of theirs. Queues that are no longer in the route are not compared. A note names
+        those of which nothing shows that they are the same.
         """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.witness import Noted, Witness, compare
@@ -217,7 +217,7 @@ class BrokerCluster:
             more = len(compared.unproven) - _QUEUES_NAMED
             self.note(
                 "nothing shows that these queues are still the same, because no message"
-                " that was read before is known and still stored:"
+                " of an earlier run is known and still stored:"
                 f" {some}{f' and {more} more' if more > 0 else ''}"
             )
 

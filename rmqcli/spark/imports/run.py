@@ -15,11 +15,13 @@ from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.batches import Gathered
 from rmqcli.producer.message import OutgoingMessage, check_message
+from rmqcli.spark.extent import NotedMessage
 from rmqcli.spark.imports.rows import queue_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rmqcli.producer.backend import SendResult
     from rmqcli.producer.batches import SentCounts
     from rmqcli.producer.message import ProducerMessage, RecordMessage
     from rmqcli.spark.export.manifest import QueueKey
@@ -34,7 +36,7 @@ class Sends(Protocol):
 
     def send(
         self, messages: Sequence[ProducerMessage], *, queue: MessageQueue | None = None
-    ) -> None: ...
+    ) -> SendResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,14 @@ def run_import(
         place = state.queues[batch.key]
         target = MessageQueue(topic, place.to_broker_name, place.to_queue_id)
         try:
-            sender.send(batch.messages, queue=target)
+            last = sender.send(batch.messages, queue=target)
         except UsageError:
             _raise_first_fault(batch)
             raise
         count = len(batch.messages)
-        state.note(batch.key, next_offset=batch.next_offset, sent=count)
+        state.note(
+            batch.key, next_offset=batch.next_offset, sent=count, last=_noted(last)
+        )
         yield count
 
 
@@ -96,6 +100,12 @@ def _batches(
             yield made(messages)
     for messages in gathered.rest():
         yield made(messages)
+
+
+def _noted(last: SendResult) -> NotedMessage | None:
+    if last.queue_offset is None:
+        return None
+    return NotedMessage(last.queue_offset, last.msg_id, None)
 
 
 def _raise_first_fault(batch: ImportBatch) -> None:

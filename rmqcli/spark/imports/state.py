@@ -22,12 +22,14 @@ from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.spark.export.disk import read_text
 from rmqcli.spark.export.document import parse_versioned, read_as
 from rmqcli.spark.export.layout import encode_name
+from rmqcli.spark.extent import NotedMessage  # noqa: TC001  # for `read_as`
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rmqcli.model import MessageQueue
+    from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.manifest import QueueKey
     from rmqcli.spark.imports.plan import ExportContent
@@ -42,13 +44,15 @@ class ImportedQueue:
     """How much of one exported queue has been sent, and to which queue.
 
     `next_offset` is the exported offset after the last message that was sent. `sent`
-    counts the messages that are stored.
+    counts the messages that are stored. `last` is the last of them in the queue of the
+    topic; None when none was sent, and in states of earlier versions.
     """
 
     to_broker_name: str
     to_queue_id: int
     next_offset: int = 0
     sent: int = 0
+    last: NotedMessage | None = None
 
 
 class ImportState:
@@ -74,7 +78,14 @@ class ImportState:
         """How many messages of all queues are stored."""
         return sum(queue.sent for queue in self.queues.values())
 
-    def note(self, key: QueueKey, *, next_offset: int, sent: int) -> None:
+    def note(
+        self,
+        key: QueueKey,
+        *,
+        next_offset: int,
+        sent: int,
+        last: NotedMessage | None = None,
+    ) -> None:
         """Record that a batch is stored. The file is on disk when this returns.
 
         Raises RmqError when the file cannot be written.
@@ -82,6 +93,7 @@ class ImportState:
         queue = self.queues[key]
         queue.next_offset = next_offset
         queue.sent += sent
+        queue.last = last or queue.last
         temp = f"{self.path}.{secrets.token_hex(8)}.part"
         try:
             self._disk.write_text(self.path, self._text(), temp=temp)
@@ -178,6 +190,37 @@ def open_state(
         yield ImportState(path, disk, topic=topic, namesrv=namesrv, queues=queues)
     finally:
         os.close(handle)
+
+
+def check_target(
+    cluster: BrokerCluster,
+    topic: str,
+    queues: Mapping[QueueKey, ImportedQueue],
+    *,
+    path: str,
+) -> None:
+    """Raise RefusedError unless what the state records as sent is in the topic.
+
+    `queues` are those of the state at `path`. Raises the error of the first queue that
+    cannot be read.
+    """
+    ends: dict[QueueKey, int] = {}
+    noted: dict[QueueKey, NotedMessage] = {}
+    for queue in queues.values():
+        target = queue.to_broker_name, queue.to_queue_id
+        # Several exported queues may share a queue, which has the messages of each.
+        ends[target] = ends.get(target, 0) + queue.sent
+        if queue.last is not None and (
+            target not in noted or noted[target].queue_offset < queue.last.queue_offset
+        ):
+            noted[target] = queue.last
+    cluster.check_same(
+        topic,
+        ends,
+        noted,
+        done="the import has written",
+        anew=f"remove {path} to send everything again",
+    )
 
 
 def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, ImportedQueue]:

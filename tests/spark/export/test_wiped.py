@@ -147,9 +147,8 @@ def test_an_export_without_rows_by_which_queues_could_be_recognized_says_so(
     export_of(tmp_path, reached(cluster, notes), since_last=True).run()
     (note,) = notes
     assert note == (
-        "nothing shows that these queues are still the same, because no message that"
-        " was read before is known and still stored: orders@broker-a:0,"
-        " orders@broker-a:1"
+        "nothing shows that these queues are still the same, because no message of an"
+        " earlier run is known and still stored: orders@broker-a:0, orders@broker-a:1"
     )
 
 

@@ -18,6 +18,7 @@ from rmqcli.cli.main import run
 from rmqcli.position import AtOffset
 from rmqcli.spark.export.disk import walk_files
 from rmqcli.wire.codes import RequestCode
+from tests.kit.wiped import wiped
 from tests.producer.stored import bodies, stored
 from tests.spark.export.inline import InlineRunner
 from tests.spark.imports.exported import essence, export, seeds
@@ -336,6 +337,101 @@ def test_the_state_of_another_cluster_is_refused(
     summary, _ = import_(rmq, other, path, "--state", tmp_path / "state")
     assert summary["sent"] == 8
     assert summary["state"].startswith(str(tmp_path / "state"))
+
+
+def half_imported(rmq, cluster, path):
+    """Import a part of 4,000 messages."""
+    cluster.send("orders", seeds(4_000))
+    path = export(cluster.namesrv, "orders", path)
+    cluster.faults.add(faults.answer(13, "illegal"), code=BATCH, nth=5)
+    _, err = import_(rmq, cluster, path, code=1)
+    assert "2,048 of 4,000 messages have been sent" in err
+    return path
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [
+        (0, "copy@broker-a:0 ends at 0, but the import has written up to 512: the"),
+        (3_000, "copy@broker-a:0 has another message at offset 511 than the import"),
+    ],
+)
+def test_an_import_does_not_go_on_into_a_topic_that_was_made_anew(
+    rmq, cluster, rmq_cluster_factory, tmp_path, count, error, arguments
+):
+    """It sent the second half, and said that all was sent."""
+    path = half_imported(rmq, cluster, tmp_path / "out")
+    new = wiped(cluster, rmq_cluster_factory)
+    new.create_topic("copy", queues=4)
+    new.send("copy", seeds(count))
+    _, err = import_(rmq, new, path, *arguments, code=7)
+    assert error in err
+    assert len(stored(new, "copy")) == count
+    [state] = path.glob("_rmq/imports/*.json")
+    assert f"remove {state} to send everything again" in err
+    state.unlink()
+    summary, _ = import_(rmq, new, path)
+    assert summary["sent"] == 4_000
+
+
+def test_a_finished_import_into_a_topic_that_was_made_anew_is_not_nothing_to_do(
+    rmq, cluster, rmq_cluster_factory, tmp_path
+):
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    import_(rmq, cluster, path)
+    new = wiped(cluster, rmq_cluster_factory)
+    new.create_topic("copy", queues=4)
+    _, err = import_(rmq, new, path, code=7)
+    assert "copy@broker-a:0 ends at 0" in err
+
+
+def test_queues_that_share_a_queue_are_recognized_by_its_last_message(
+    rmq, cluster, rmq_cluster_factory, tmp_path
+):
+    cluster.create_topic("small", queues=3)
+    cluster.send("orders", seeds(400))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    import_(rmq, cluster, path, "--remap-queues", topic="small")
+    summary, err = import_(rmq, cluster, path, "--remap-queues", topic="small")
+    assert (summary["sent"], "still the same" in err) == (0, False)
+    new = wiped(cluster, rmq_cluster_factory)
+    new.create_topic("small", queues=3)
+    new.send("small", seeds(450))  # 150 a queue; the shared one has had 200
+    _, err = import_(rmq, new, path, "--remap-queues", topic="small", code=7)
+    assert "small@broker-a:0 ends at 150, but the import has written up to 200" in err
+
+
+def test_a_state_of_an_earlier_version_goes_on_with_a_note(
+    rmq, cluster, rmq_cluster_factory, tmp_path
+):
+    """It has no messages, but how many there must be."""
+    path = half_imported(rmq, cluster, tmp_path / "out")
+    [state] = path.glob("_rmq/imports/*.json")
+    document = json.loads(state.read_text())
+    for queue in document["queues"]:
+        del queue["last"]
+    state.write_text(json.dumps(document))
+    cluster.faults.clear()
+    old = state.read_text()
+    summary, err = import_(rmq, cluster, path)
+    assert summary["sent"] == 1_952
+    assert "nothing shows that these queues are still the same" in err
+    state.write_text(old)
+    new = wiped(cluster, rmq_cluster_factory)
+    new.create_topic("copy", queues=4)
+    _, err = import_(rmq, new, path, code=7)
+    assert "copy@broker-a:0 ends at 0, but the import has written up to 512" in err
+
+
+def test_an_import_goes_on_when_its_first_messages_have_expired(rmq, cluster, tmp_path):
+    path = half_imported(rmq, cluster, tmp_path / "out")
+    cluster.faults.clear()
+    cluster.broker().trim("copy", 500)
+    summary, err = import_(rmq, cluster, path)
+    assert summary["sent"] == 1_952
+    assert "still the same" not in err
 
 
 def test_a_damaged_state_exits_2(rmq, cluster, tmp_path):

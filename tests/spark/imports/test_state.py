@@ -9,6 +9,7 @@ import pytest
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.extent import NotedMessage
 from rmqcli.spark.imports.state import ImportedQueue, open_state, read_state
 
 PLACES = {
@@ -34,7 +35,8 @@ def path(tmp_path):
     path = tmp_path / "state" / "copy.json"
     with opened(path) as state:
         state.note(("broker-a", 1), next_offset=30, sent=20)
-        state.note(("broker-a", 1), next_offset=40, sent=7)
+        last = NotedMessage(26, "0A00001", None)
+        state.note(("broker-a", 1), next_offset=40, sent=7, last=last)
     return path
 
 
@@ -45,7 +47,11 @@ def test_a_later_run_goes_on_where_an_earlier_one_ended(path):
         assert state.queues[("broker-a", 0)] == ImportedQueue("broker-b", 5)
     reordered = read_state(str(path), namesrv=("it:2", "it:1"))
     assert reordered[("broker-a", 1)] == ImportedQueue(
-        "broker-b", 6, next_offset=40, sent=27
+        "broker-b",
+        6,
+        next_offset=40,
+        sent=27,
+        last=NotedMessage(26, "0A00001", None),
     )
 
 
@@ -88,6 +94,17 @@ def test_a_queue_that_would_go_elsewhere_is_refused(path, places, goes):
     )
 
 
+def test_a_state_of_an_earlier_version_has_no_last_message(path):
+    document = json.loads(path.read_text())
+    for queue in document["queues"]:
+        del queue["last"]
+    path.write_text(json.dumps(document))
+    with opened(path) as state:
+        assert state.queues[("broker-a", 1)] == ImportedQueue(
+            "broker-b", 6, next_offset=40, sent=27
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("next_offset", -1), ("sent", -1), ("queue_id", "x")]
 )
@@ -101,7 +118,7 @@ def test_a_state_with_impossible_numbers_is_damaged(path, name, value):
 
 def test_a_state_may_begin_at_offset_0(path):
     document = json.loads(path.read_text())
-    document["queues"][1].update(next_offset=0, sent=0)
+    document["queues"][1].update(next_offset=0, sent=0, last=None)
     path.write_text(json.dumps(document))
     assert read_state(str(path), namesrv=NAMESRV)[("broker-a", 1)] == ImportedQueue(
         "broker-b", 6, next_offset=0, sent=0
