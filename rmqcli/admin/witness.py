@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
 
-#: Characters of a message's id that are noted: that of other clients may be anything.
+#: Characters of a message's ID that are noted.
 _ID_MAX: Final = 64
 _ANOTHER: Final = (
     "the topic was deleted and created again, or its broker has lost messages"
@@ -46,7 +46,13 @@ class Witness(NamedTuple):
     def of(cls, message: StoredMessage) -> Witness:
         """Return the witness that a stored message is."""
         msg_id = message.msg_id or message.offset_msg_id
-        return cls(message.queue_offset, msg_id[:_ID_MAX], message.store_timestamp_ms)
+        # An ID of another client may be anything, also what no file can hold.
+        is_plain = msg_id.isascii() and msg_id.isprintable()
+        return cls(
+            message.queue_offset,
+            msg_id[:_ID_MAX] if is_plain else None,
+            message.store_timestamp_ms,
+        )
 
     def is_same(self, found: Witness) -> bool:
         """Whether a message that is stored now can be the one that was noted."""

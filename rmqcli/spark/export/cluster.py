@@ -257,9 +257,4 @@ def _noted(found: Witness | RmqError | None) -> NotedMessage | None:
         raise found
     if found is None:
         return None
-    msg_id = found.msg_id or ""
-    # An ID of another client may be anything, also what no manifest can hold.
-    is_plain = msg_id.isascii() and msg_id.isprintable()
-    return NotedMessage(
-        found.queue_offset, msg_id if is_plain else None, found.store_timestamp_ms
-    )
+    return NotedMessage(*found)

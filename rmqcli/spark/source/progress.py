@@ -1,7 +1,9 @@
 """Offsets of a stream as JSON for Spark's checkpoint, and the limit of a batch. Pure.
 
 The offset of a queue is the first one that has not been read. The JSON is
-`{"TOPIC": {"BROKER": {"QUEUE": OFFSET}}}`. Spark compares the texts of two such values
+`{"TOPIC": {"BROKER": {"QUEUE": OFFSET}}}`, and under the key LAST_MESSAGES in the same
+form `[MSG_ID, STORE_TIMESTAMP_MS]` of the message before the offset, by which the queue
+is recognized later. Spark compares the texts of two such values
 to find out whether there are new messages, so equal offsets must give equal texts.
 """
 
@@ -10,30 +12,48 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.admin.witness import Witness
 from rmqcli.errors import ConfigError
 from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rmqcli.spark.source.subscription import Subscription
 
 Offsets = dict[MessageQueue, int]
-Json = dict[str, dict[str, dict[str, int]]]
+Json = dict[str, dict[str, dict[str, Any]]]
 
 #: The key in a query's progress, which no topic can have, of queues that were created
 #: again.
 BEGUN_AGAIN: Final = "begun again"
+#: The key of the last messages that were read, which no topic can have either.
+LAST_MESSAGES: Final = "last messages"
 
 _NEW_CHECKPOINT = "start the query with a new checkpointLocation"
 
 
-def offsets_to_json(offsets: Mapping[MessageQueue, int]) -> Json:
-    """Return the offsets in the form of the checkpoint, sorted by topic and queue."""
+def offsets_to_json(
+    offsets: Mapping[MessageQueue, int],
+    messages: Mapping[MessageQueue, Witness] | None = None,
+) -> Json:
+    """Return the offsets in the form of the checkpoint, sorted by topic and queue.
+
+    `messages` are those before the offsets, as far as they are known.
+    """
+    found = _nested(offsets)
+    if messages:
+        found[LAST_MESSAGES] = _nested(
+            {queue: list(each[1:]) for queue, each in messages.items()}
+        )
+    return found
+
+
+def _nested(values: Mapping[MessageQueue, Any]) -> dict[str, Any]:
     found: Json = {}
-    for queue, offset in sorted(offsets.items()):
+    for queue, value in sorted(values.items()):
         brokers = found.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = value
     return found
 
 
@@ -44,11 +64,8 @@ def offsets_from_json(value: Any, subscription: Subscription) -> Offsets:  # noq
     """
     offsets: Offsets = {}
     try:
-        for topic, brokers in value.items():
-            for broker_name, queues in brokers.items():
-                for queue_id, offset in queues.items():
-                    queue = MessageQueue(topic, broker_name, int(queue_id))
-                    offsets[queue] = int(offset)
+        for queue, offset in _flat(value):
+            offsets[queue] = int(offset)
     except (AttributeError, TypeError, ValueError):
         raise ConfigError(
             f"the checkpoint holds {str(value)[:200]}, which are not RocketMQ offsets",
@@ -67,6 +84,37 @@ def offsets_from_json(value: Any, subscription: Subscription) -> Offsets:  # noq
             hint=_NEW_CHECKPOINT,
         )
     return offsets
+
+
+def messages_from_json(value: Json) -> dict[MessageQueue, Witness]:
+    """Return the messages before the offsets of a checkpoint, as far as it has them.
+
+    Raises ConfigError for one that is not readable.
+    """
+    offsets = dict(_flat(value))
+    try:
+        return {
+            queue: Witness(
+                int(offsets[queue]) - 1,
+                None if msg_id is None else str(msg_id),
+                int(at_ms),
+            )
+            for queue, (msg_id, at_ms) in _flat(value.get(LAST_MESSAGES, {}))
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(
+            f"the checkpoint holds {str(value)[:200]}, which are not messages that"
+            " RocketMQ stores",
+            hint=_NEW_CHECKPOINT,
+        ) from None
+
+
+def _flat(value: Any) -> Iterator[tuple[MessageQueue, Any]]:  # noqa: ANN401  # JSON
+    for topic, brokers in value.items():
+        if topic not in (BEGUN_AGAIN, LAST_MESSAGES):
+            for broker_name, queues in brokers.items():
+                for queue_id, each in queues.items():
+                    yield MessageQueue(topic, broker_name, int(queue_id)), each
 
 
 def unread(
@@ -130,12 +178,6 @@ def _nested_offsets(value: Any) -> Offsets:  # noqa: ANN401  # what a source rep
     """The offsets of a source in a query's progress; empty for other sources."""
     try:
         table = json.loads(value) if isinstance(value, str) else value
-        return {
-            MessageQueue(topic, broker_name, int(queue_id)): offset
-            for topic, brokers in (table or {}).items()
-            if topic != BEGUN_AGAIN
-            for broker_name, queues in brokers.items()
-            for queue_id, offset in queues.items()
-        }
+        return dict(_flat(table or {}))
     except (AttributeError, TypeError, ValueError):
         return {}

@@ -36,6 +36,7 @@ from rmqcli.spark.source.pinned import (
 from rmqcli.spark.source.progress import (
     BEGUN_AGAIN,
     limited,
+    messages_from_json,
     offsets_from_json,
     offsets_to_json,
     unread,
@@ -54,10 +55,11 @@ except ImportError:  # before 4.2
     SupportsTriggerAvailableNow = object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
+    from rmqcli.admin.witness import Witness
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
     from rmqcli.spark.source.options import SourceOptions
@@ -95,6 +97,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: the offsets up to which Spark is known to have read, so that a queue that
         #: leaves the route is noticed
         self._known: Offsets = {}
+        #: queue -> an offset, and the message before it, if there is one: what the
+        #: checkpoint says, or what was read for it
+        self._noted: dict[MessageQueue, tuple[int, Witness | None]] = {}
+        #: of these, those that the broker still had when the last batch was planned
+        self._verified: set[tuple[MessageQueue, Witness]] = set()
         #: where a query with Trigger.AvailableNow ends
         self._target: Offsets | None = None
         self._route_read_ms: int | None = None
@@ -120,14 +127,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._check_commit_group()
                 self._initial = self._retried(self._find_initial)
                 self._known = dict(self._initial)
-            return offsets_to_json(self._initial)
+            return self._to_json(self._initial)
 
     def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: ANN401, N802  # Spark's name and class
         """Where the next batch ends. Before 4.2, PySpark passes no arguments."""
         with with_hints():
             before = dict(self._known)
             if start is not None:
-                before |= offsets_from_json(start, self._options.subscription)
+                before |= self._from_json(start)
                 self._known = before
                 self._commit(before)
             if self._is_idle:
@@ -138,12 +145,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ):
                 end = before
             if isinstance(limit, ReadMaxRows or ()):
-                end = limited(before, end, rows_max=limit.max_rows)
+                begins = dict.fromkeys(self._made_anew(before, end), 0)
+                end = limited(before | begins, end, rows_max=limit.max_rows)
             self._is_idle = end == before
             if not self._is_idle:
                 self._batch_ms = self._connected().clock.monotonic_ms()
             self._known = end
-            return offsets_to_json(end)
+            return self._to_json(end)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802  # Spark's name and class
         """The limit that `maxOffsetsPerTrigger` and `minOffsetsPerTrigger` set.
@@ -196,9 +204,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `failOnDataLoss` is false.
         """
         with with_hints():
-            subscription = self._options.subscription
-            first = offsets_from_json(start, subscription)
-            last = offsets_from_json(end, subscription)
+            last = self._from_json(end)
+            first = self._from_json(start)  # its messages are the ones to compare
             self._check_gone(first, last)
             self._known |= first | last
             ranges = cut_ranges(
@@ -206,6 +213,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partitions_min=self._options.partitions_min,
                 records_max=self._options.records_per_partition_max,
             )
+            self._from_json(end)  # where the next batch starts
         return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -259,6 +267,86 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_due:
             self._route_read_ms = now_ms
         return queues
+
+    # --- the messages by which queues are recognized
+
+    def _to_json(self, offsets: Offsets) -> Json:
+        """The offsets with the message before each: equal offsets are equal texts."""
+        places = {
+            queue: offset - 1
+            for queue, offset in offsets.items()
+            if offset and self._noted.get(queue, (None,))[0] != offset
+        }
+        for queue, message in self._messages_at(places).items():
+            self._noted[queue] = offsets[queue], message
+        noted = {queue: self._noted.get(queue, (0, None)) for queue in offsets}
+        return offsets_to_json(
+            offsets,
+            {
+                queue: message
+                for queue, (offset, message) in noted.items()
+                if message is not None and offset == offsets[queue]
+            },
+        )
+
+    def _from_json(self, value: Json) -> Offsets:
+        """The offsets of a checkpoint; the messages before them are noted."""
+        offsets = offsets_from_json(value, self._options.subscription)
+        for queue, message in messages_from_json(value).items():
+            self._noted[queue] = offsets[queue], message
+        return offsets
+
+    def _messages_at(
+        self, places: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, Witness | None]:
+        """The messages at offsets of queues that are in the route."""
+        from rmqcli.admin.witness import read_witnesses
+
+        def ask() -> dict[MessageQueue, Witness | None]:
+            client = self._connected()
+            there = places.keys() & set(self._queues())
+            found: dict[MessageQueue, Witness | None] = {}
+            for queue, each in read_witnesses(
+                client, {queue: places[queue] for queue in there}
+            ).items():
+                if isinstance(each, RmqError):
+                    raise each
+                found[queue] = each
+            return found
+
+        return self._retried(ask) if places else {}
+
+    def _made_anew(self, first: Offsets, last: Offsets) -> set[MessageQueue]:
+        """The queues of a batch that are no longer those that were read.
+
+        They have another message before `first`. Raises ConfigError for them unless
+        `failOnDataLoss` is false.
+        """
+        noted = {
+            queue: message
+            for queue, (offset, message) in self._noted.items()
+            if message is not None
+            and offset == first.get(queue)
+            and last.get(queue) != offset
+        }
+        places = {
+            queue: message.queue_offset
+            for queue, message in noted.items()
+            if (queue, message) not in self._verified
+        }
+        anew = set()
+        for queue, found in self._messages_at(places).items():
+            if found is None or noted[queue].is_same(found):
+                continue
+            self._tell_begun_again(
+                queue,
+                first[queue],
+                f"{queue}: read up to {first[queue]}, and now another message is at"
+                f" offset {found.queue_offset}",
+            )
+            anew.add(queue)
+        self._verified = {each for each in noted.items() if each[0] not in anew}
+        return anew
 
     def _find_initial(self) -> Offsets:
         from rmqcli.admin.positions import check_groups, resolve_each
@@ -369,23 +457,30 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is false.
         """
         text = f"{queue}: read up to {offset}, and now it ends at {end}"
+        if not self._options.fail_on_data_loss:
+            client = self._connected()
+            broker = client.route(queue.topic).broker(queue.broker_name)
+            if broker is None or client.reader_of(queue) != broker.master_address:
+                self._warn_once(
+                    f"{text} on a slave; nothing is read until it ends later"
+                )
+                return False
+        self._tell_begun_again(queue, offset, text)
+        return True
+
+    def _tell_begun_again(self, queue: MessageQueue, offset: int, text: str) -> None:
+        """Raise ConfigError, or warn that a queue is read from 0 again."""
         if self._options.fail_on_data_loss:
             raise ConfigError(
                 f"{text}: the topic was deleted and created again, or the checkpoint"
                 " belongs to another cluster",
                 hint="start the query with a new checkpointLocation",
             )
-        client = self._connected()
-        broker = client.route(queue.topic).broker(queue.broker_name)
-        if broker is None or client.reader_of(queue) != broker.master_address:
-            self._warn_once(f"{text} on a slave; nothing is read until it ends later")
-            return False
         if self._warn_once(
             f"{text}: the topic was deleted and created again; it is read from its"
             " beginning"
         ):
             self._begun_again[queue] = offset
-        return True
 
     def _ranges(self, first: Offsets, last: Offsets) -> list[OffsetRange]:
         """The ranges of a batch, without the offsets that brokers no longer have."""
@@ -393,9 +488,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from rmqcli.position import Earliest
 
         wanted = []
+        anew = self._made_anew(first, last)
         for queue, end in sorted(last.items()):
             # A queue that was added to the stream is read from its very first message.
-            start = first.get(queue, 0)
+            start = 0 if queue in anew else first.get(queue, 0)
             if end < start and self._begins_again(queue, start, end):
                 start = 0
             if start < end:

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqcli.admin.witness import Witness
 from rmqcli.errors import ConfigError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.source.progress import (
+    LAST_MESSAGES,
     behind_latest,
     limited,
+    messages_from_json,
     offsets_from_json,
     offsets_to_json,
 )
@@ -30,6 +33,29 @@ def test_offsets_are_kept_by_topic_broker_and_queue():
         '{"orders": {"broker-a": {"2": 5, "10": 7}, "broker-b": {"0": 1}}}'
     )
     assert offsets_from_json(kept, Subscription(topics=("orders",))) == offsets
+
+
+def test_the_messages_before_the_offsets_are_kept_beside_them():
+    offsets = {queue(0): 7, queue(1): 5, queue(2): 0}
+    messages = {queue(0): Witness(6, "A1", 70), queue(1): Witness(4, None, 80)}
+    kept = offsets_to_json(offsets, messages)
+    assert json.dumps(kept) == (
+        '{"orders": {"broker-a": {"0": 7, "1": 5, "2": 0}}, "last messages":'
+        ' {"orders": {"broker-a": {"0": ["A1", 70], "1": [null, 80]}}}}'
+    )
+    assert offsets_from_json(kept, Subscription(topics=("orders",))) == offsets
+    assert messages_from_json(kept) == messages
+    assert messages_from_json(offsets_to_json(offsets)) == {}
+
+
+@pytest.mark.parametrize("value", [5, ["A1"], ["A1", "x"], {"a": 1}, None])
+def test_a_checkpoint_with_unreadable_messages_is_refused(value):
+    kept = {
+        **offsets_to_json({queue(0): 7}),
+        LAST_MESSAGES: {"orders": {"broker-a": {"0": value}}},
+    }
+    with pytest.raises(ConfigError, match="are not messages that RocketMQ stores"):
+        messages_from_json(kept)
 
 
 def test_a_checkpoint_of_another_topic_is_refused():

@@ -17,8 +17,10 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.spark.source import stream
+from rmqcli.spark.source.progress import LAST_MESSAGES
 from tests.consumer.collecting import committed
 from tests.kit.waiting import wait_until
+from tests.kit.wiped import wiped
 from tests.spark.source import reading
 from tests.spark.source.reading import rows_of
 
@@ -52,6 +54,11 @@ def at(*offsets, broker="broker-a"):
     return {"orders": {broker: {str(n): o for n, o in enumerate(offsets)}}}
 
 
+def bare(value):
+    """Return the offsets of a JSON, without the messages before them."""
+    return {key: each for key, each in value.items() if key != LAST_MESSAGES}
+
+
 def take(reader, start):
     """Read the next batch; return its end and its rows."""
     limit = reader.getDefaultReadLimit() if HAS_LIMITS else None
@@ -62,13 +69,14 @@ def take(reader, start):
 def test_batches_hold_each_message_once(cluster, stream_reader):
     reader = stream_reader(cluster, startingOffsets="earliest")
     start = reader.initialOffset()
-    assert start == at(0, 0)
+    assert bare(start) == at(0, 0)
     cluster.send("orders", ["m"] * 5)
     end, rows = take(reader, start)
-    assert end == at(3, 2)
+    assert bare(end) == at(3, 2)
     assert rows == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     cluster.send("orders", ["m"] * 2)
-    assert take(reader, end) == (at(4, 3), [(0, 3), (1, 2)])
+    end, rows = take(reader, end)
+    assert (bare(end), rows) == (at(4, 3), [(0, 3), (1, 2)])
 
 
 def test_nothing_new_is_the_same_text_as_before(cluster, stream_reader):
@@ -86,9 +94,9 @@ def test_without_a_start_only_what_comes_is_read_and_the_start_stays(
 ):
     cluster.send("orders", ["m"] * 6)
     reader = stream_reader(cluster)
-    assert reader.initialOffset() == at(3, 3)
+    assert bare(reader.initialOffset()) == at(3, 3)
     cluster.send("orders", ["m"] * 2)
-    assert reader.initialOffset() == at(3, 3)
+    assert bare(reader.initialOffset()) == at(3, 3)
     assert take(reader, at(3, 3))[1] == [(0, 3), (1, 3)]
 
 
@@ -96,7 +104,7 @@ def test_starts_may_differ_by_queue(cluster, stream_reader):
     cluster.send("orders", ["m"] * 20)
     text = '{"orders": {"broker-a": {"1": "-3"}}}'
     reader = stream_reader(cluster, startingOffsets=text)
-    assert reader.initialOffset() == at(10, 7)
+    assert bare(reader.initialOffset()) == at(10, 7)
 
 
 def test_a_start_beyond_the_end_is_refused(cluster, stream_reader):
@@ -122,10 +130,10 @@ def test_a_limit_is_shared_and_reached(cluster, stream_reader):
         cluster, startingOffsets="earliest", maxOffsetsPerTrigger="16"
     )
     end, rows = take(reader, reader.initialOffset())
-    assert end == at(12, 4)
+    assert bare(end) == at(12, 4)
     assert len(rows) == 16
     assert reader.reportLatestOffset() == at(30, 10)
-    assert reader.latestOffset(end, None) == at(30, 10)
+    assert bare(reader.latestOffset(end, None)) == at(30, 10)
 
 
 @LIMITS
@@ -136,7 +144,7 @@ def test_available_now_ends_where_the_queues_ended(cluster, stream_reader):
     reader.prepareForTriggerAvailableNow()
     cluster.send("orders", ["m"] * 8)
     end, _ = take(reader, start)
-    assert end == at(4, 4)
+    assert bare(end) == at(4, 4)
     assert take(reader, end) == (end, [])
 
 
@@ -152,7 +160,7 @@ def test_without_arguments_offsets_are_found_as_well(cluster, stream_reader):
     start = reader.initialOffset()
     cluster.send("orders", ["m"] * 4)
     end = reader.latestOffset()
-    assert end == at(2, 2)
+    assert bare(end) == at(2, 2)
     assert len(rows_of(reader, start, end)) == 4
 
 
@@ -167,7 +175,7 @@ def test_added_queues_are_read_from_their_first_message(
     end, rows = {}, []
     wait_until(lambda: "2" in reader.latestOffset(start, None)["orders"]["broker-a"])
     end, rows = take(reader, start)
-    assert end == at(0, 0, 2)
+    assert bare(end) == at(0, 0, 2)
     assert rows == [(2, 0), (2, 1)]
 
 
@@ -231,7 +239,7 @@ def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
     )
     reader = stream_reader(cluster, failOnDataLoss="false")
     for _ in range(3):
-        assert reader.latestOffset(gone, None) == gone
+        assert bare(reader.latestOffset(gone, None)) == gone
     assert capsys.readouterr().err.count("orders@broker-a:7 (read up to 40)") == 1
     assert reader.partitions(gone, gone) == []
 
@@ -262,7 +270,7 @@ def test_of_a_topic_that_was_created_again_every_message_is_read(
     cluster.send("orders", ["old"] * 40)
     reader = stream_reader(cluster, **options)
     end = reader.initialOffset()
-    while end != at(20, 20):
+    while bare(end) != at(20, 20):
         end, _ = take(reader, end)
     create_again(cluster)
     cluster.send("orders", ["new"] * 30)
@@ -300,7 +308,7 @@ def test_available_now_reads_a_topic_that_was_created_again(cluster, stream_read
     reader = stream_reader(cluster, failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
     end, rows = take(reader, at(9, 9))
-    assert (end, len(rows)) == (at(3, 3), 6)
+    assert (bare(end), len(rows)) == (at(3, 3), 6)
     assert take(reader, end) == (end, [])
 
 
@@ -317,6 +325,84 @@ def test_the_progress_says_once_that_a_topic_was_created_again(cluster, stream_r
     assert reader.reportLatestOffset() == at(3, 3)
 
 
+@pytest.fixture
+def renewed(cluster, rmq_cluster_factory):
+    """`renewed(count)` puts a cluster with so many messages in the place of another."""
+
+    def call(count):
+        new = wiped(cluster, rmq_cluster_factory, queues=2)
+        new.create_topic("orders", queues=2)
+        new.send("orders", ["new"] * count)
+        return new
+
+    return call
+
+
+ANOTHER = "orders@broker-a:0: read up to 2, and now another message is at offset 1"
+
+
+def test_a_topic_that_was_created_again_and_is_longer_by_now_is_an_error(
+    cluster, stream_reader, renewed
+):
+    """Its first messages were taken for those that were read before."""
+    cluster.send("orders", ["old"] * 4)
+    reader = stream_reader(cluster, startingOffsets="earliest")
+    end, _ = take(reader, reader.initialOffset())
+    renewed(20)
+    # In the same process, and in another one that goes on from the checkpoint.
+    for each in (reader, stream_reader(cluster)):
+        with pytest.raises(ConfigError, match=ANOTHER) as caught:
+            take(each, json.loads(json.dumps(end)))
+        assert "start the query with a new checkpointLocation" in str(caught.value)
+
+
+@pytest.mark.parametrize("per_trigger", [None, pytest.param(7, marks=LIMITS)])
+def test_a_topic_that_was_created_again_and_is_longer_by_now_is_read_from_its_start(
+    cluster, stream_reader, renewed, capsys, per_trigger
+):
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    cluster.send("orders", ["old"] * 4)
+    reader = stream_reader(cluster, **options)
+    end, _ = take(reader, reader.initialOffset())
+    renewed(20)
+    if per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(per_trigger)
+    reader = stream_reader(cluster, **options)
+    rows, sizes = [], []
+    while True:
+        start = end
+        end, more = take(reader, start)
+        if start == end:
+            break
+        # A batch that is repeated after a kill is the same.
+        assert rows_of(stream_reader(cluster, **options), start, end) == more
+        rows += more
+        sizes.append(len(more))
+    assert sorted(rows) == [(q, offset) for q in (0, 1) for offset in range(10)]
+    assert max(sizes) == (per_trigger or 20)
+    assert f"{ANOTHER}: the topic was deleted and created again" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_topic_whose_messages_expired_is_the_same(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 6)
+    reader = stream_reader(cluster, startingOffsets="earliest")
+    end, _ = take(reader, reader.initialOffset())
+    cluster.send("orders", ["m"] * 4)
+    cluster.broker().trim("orders", 3)
+    for each in (reader, stream_reader(cluster)):
+        assert take(each, end)[1] == [(0, 3), (0, 4), (1, 3), (1, 4)]
+
+
+def test_a_checkpoint_without_messages_is_followed(cluster, stream_reader):
+    """Versions before had none. From the next batch on it has."""
+    cluster.send("orders", ["m"] * 6)
+    end, rows = take(stream_reader(cluster), at(1, 3))
+    assert (bare(end), rows) == (at(3, 3), [(0, 1), (0, 2)])
+    assert end[LAST_MESSAGES]["orders"]["broker-a"].keys() == {"0", "1"}
+
+
 def test_a_slave_that_is_behind_is_not_taken_for_a_new_topic(
     rmq_cluster_factory, stream_reader, capsys
 ):
@@ -326,7 +412,7 @@ def test_a_slave_that_is_behind_is_not_taken_for_a_new_topic(
     cluster.add_slave(behind=2)
     cluster.broker().kill()
     reader = stream_reader(cluster, failOnDataLoss="false")
-    assert reader.latestOffset(at(6), None) == at(6)
+    assert bare(reader.latestOffset(at(6), None)) == at(6)
     assert "nothing is read until it ends later" in capsys.readouterr().err
 
 
@@ -341,7 +427,7 @@ def test_a_broker_that_restarts_is_waited_for(cluster, stream_reader):
     reader = stream_reader(cluster, startingOffsets="earliest")
     start = reader.initialOffset()
     cluster.broker().restart()
-    assert take(reader, start)[0] == at(2, 2)
+    assert bare(take(reader, start)[0]) == at(2, 2)
 
 
 def test_a_broker_that_stays_away_is_an_error(cluster, stream_reader):
@@ -392,7 +478,7 @@ def test_topics_that_match_later_are_read_from_their_first_message(
     cluster.send("orders-eu", ["m"] * 3)
     wait_until(lambda: reader.latestOffset(start, None) != {})
     end, rows = take(reader, start)
-    assert end == {"orders-eu": {"broker-a": {"0": 3}}}
+    assert bare(end) == {"orders-eu": {"broker-a": {"0": 3}}}
     assert rows == [(0, 0), (0, 1), (0, 2)]
 
 
@@ -420,7 +506,7 @@ def test_a_stream_starts_at_a_time_or_at_the_end(
     cluster.advance(3_600_000)
     cluster.send("orders", ["m"], queue_id=0)
     time = {"startingOffsetsByTimestamp": '{"orders": 1700003600000}'}
-    assert stream_reader(cluster, **time).initialOffset() == at(1, 1)
+    assert bare(stream_reader(cluster, **time).initialOffset()) == at(1, 1)
     strategy = {"startingOffsetsByTimestampStrategy": "error"}
     with pytest.raises(UsageError, match="orders@broker-a:1 has no message at or aft"):
         stream_reader(cluster, **time, **strategy).initialOffset()
@@ -433,11 +519,11 @@ def test_a_batch_waits_for_a_number_of_messages(cluster, stream_reader):
     )
     cluster.send("orders", ["m"] * 2)
     first, _ = take(reader, reader.initialOffset())
-    assert first == at(1, 1)
+    assert bare(first) == at(1, 1)
     cluster.send("orders", ["m"] * 4)
     assert take(reader, first) == (first, [])
     cluster.send("orders", ["m"] * 2)
-    assert take(reader, first)[0] == at(4, 4)
+    assert bare(take(reader, first)[0]) == at(4, 4)
 
 
 @LIMITS
@@ -451,7 +537,7 @@ def test_a_batch_does_not_wait_longer_than_the_delay(cluster, stream_reader):
     cluster.send("orders", ["m"] * 2)
     first, _ = take(reader, reader.initialOffset())
     cluster.send("orders", ["m"] * 2)
-    wait_until(lambda: take(reader, first)[0] == at(2, 2))
+    wait_until(lambda: bare(take(reader, first)[0]) == at(2, 2))
 
 
 @LIMITS
@@ -462,7 +548,7 @@ def test_available_now_waits_for_no_further_messages(cluster, stream_reader):
     )
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
-    assert take(reader, start)[0] == at(1, 1)
+    assert bare(take(reader, start)[0]) == at(1, 1)
 
 
 @LIMITS
@@ -481,4 +567,4 @@ def test_the_least_and_the_greatest_number_of_a_batch_hold_together(
     cluster.send("orders", ["m"] * 2)
     assert take(reader, end)[0] == end
     cluster.send("orders", ["m"] * 8)
-    assert take(reader, end)[0] == at(4, 4)
+    assert bare(take(reader, end)[0]) == at(4, 4)
