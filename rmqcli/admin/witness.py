@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.admin.brokers import ask_many
+from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.clock import Deadline
 from rmqcli.errors import PartialError, RefusedError, RmqError
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.message.decode import decode_messages
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Characters of a message's ID that are noted.
 _ID_MAX: Final = 64
+#: How long a broker may take to count messages that it has stored.
+SETTLE_MS: Final = 2_000
+_SETTLE_EVERY_MS: Final = 100
 _ANOTHER: Final = (
     "the topic was deleted and created again, or its broker has lost messages"
 )
@@ -130,6 +135,7 @@ def compare(
     done: str,
     anew: str,
     refuse_unproven: bool = True,
+    settle_ms: int = 0,
 ) -> Comparison:
     """Compare what was noted with what is stored; `bounds` are min and max offsets.
 
@@ -138,12 +144,22 @@ def compare(
     noted: it ends before, or has another message in the place of the witness. Also for
     one that has messages which count as done, and no message that could be compared;
     without `refuse_unproven` such a queue is in `unproven` instead.
+
+    `settle_ms` is how long to wait for the ends of queues that were written to: brokers
+    store messages before they count them.
     """
+    deadline = Deadline(client.clock, settle_ms)
     there = {}
     errors: dict[MessageQueue, RmqError] = {}
     for queue, (until, witness) in noted.items():
         low, high = bounds[queue]
         last = until if witness is None else max(until, witness.queue_offset + 1)
+        if high < last and settle_ms:
+            try:
+                high = _settled(client, queue, last, deadline)
+            except RmqError as error:
+                errors[queue] = error
+                continue
         if high < last:
             ended = f"{queue} ends at {high}, but {done} up to {last}"
             broker = client.route(queue.topic).broker(queue.broker_name)
@@ -182,3 +198,13 @@ def compare(
             )
         unproven.append(queue)
     return Comparison(errors, unproven)
+
+
+def _settled(client: Client, queue: MessageQueue, end: int, deadline: Deadline) -> int:
+    """Return the end of a queue, as soon as it is `end`, or when the time is over."""
+    address = client.reader_of(queue)
+    while True:
+        high = client.invoke(address, get_max_offset(queue.topic, queue.queue_id))
+        if high >= end or deadline.is_over():
+            return high
+        client.poll(min(_SETTLE_EVERY_MS, deadline.left_ms()))

@@ -30,7 +30,13 @@ from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import topics_without_tag_filter
-from rmqcli.admin.witness import Noted, Witness, compare, read_witnesses
+from rmqcli.admin.witness import (
+    SETTLE_MS,
+    Noted,
+    Witness,
+    compare,
+    read_witnesses,
+)
 from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
 from rmqcli.errors import (
     ConfigError,
@@ -309,7 +315,10 @@ def _unwritten(
         queue: Noted(witnesses[queue].queue_offset + 1, witnesses[queue])
         for queue in bounds
     }
-    return errors | compare(client, noted, bounds, done=_WRITTEN, anew=_ANEW).errors
+    compared = compare(
+        client, noted, bounds, done=_WRITTEN, anew=_ANEW, settle_ms=SETTLE_MS
+    )
+    return errors | compared.errors
 
 
 def _key_of(queue: MessageQueue) -> QueueKey:

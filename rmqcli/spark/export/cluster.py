@@ -175,12 +175,14 @@ class BrokerCluster:
         *,
         done: str,
         anew: str,
+        settle_ms: int = 0,
     ) -> None:
         """Raise RefusedError unless the queues are those of an earlier run.
 
         `ends` are the offsets up to which it read or wrote them, and `noted` messages
         of theirs. Queues that are no longer in the route are not compared. A note names
-        those of which nothing shows that they are the same.
+        those of which nothing shows that they are the same. `settle_ms` is as in
+        `compare`.
         """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.witness import Noted, Witness, compare
@@ -208,7 +210,13 @@ class BrokerCluster:
                 for queue, found in ranges.items()
             }
             compared = compare(
-                client, known, bounds, done=done, anew=anew, refuse_unproven=False
+                client,
+                known,
+                bounds,
+                done=done,
+                anew=anew,
+                refuse_unproven=False,
+                settle_ms=settle_ms,
             )
         for error in compared.errors.values():
             raise error

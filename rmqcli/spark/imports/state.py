@@ -204,6 +204,8 @@ def check_target(
     `queues` are those of the state at `path`. Raises the error of the first queue that
     cannot be read.
     """
+    from rmqcli.admin.witness import SETTLE_MS
+
     ends: dict[QueueKey, int] = {}
     noted: dict[QueueKey, NotedMessage] = {}
     for queue in queues.values():
@@ -220,6 +222,7 @@ def check_target(
         noted,
         done="the import has written",
         anew=f"remove {path} to send everything again",
+        settle_ms=SETTLE_MS,
     )
 
 
