@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 
@@ -32,7 +33,7 @@ from rmqcli.testing import ManualClock
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.bodies.route import ClusterInfo, parse_topic_route
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.transport.peer import Peer, free_port, silent
 from tests.transport.test_tls import CA, server_context
 
@@ -78,6 +79,33 @@ def test_settings_of_tls_and_credentials_reach_the_connection():
         )
         with Client(config) as client:
             assert client.namesrv(get_all_topic_list()) == ["T"]
+
+
+@pytest.mark.parametrize(("timeout_ms", "limit_ms"), [(500, 500), (60_000, 3_000)])
+def test_a_connection_takes_three_seconds_or_the_timeout_if_that_is_shorter(
+    monkeypatch, timeout_ms, limit_ms
+):
+    asked, may_end = threading.Event(), threading.Event()
+
+    def look_up(*_, **__):
+        asked.set()
+        may_end.wait(PATIENCE_S)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    clock = ManualClock()
+    config = ClientConfig(namesrv=("127.0.0.1:1",), timeout_ms=timeout_ms)
+    with Client(config, clock=clock) as client:
+        call = get_max_offset("t", 0)
+        reply = client.submit("never.test:1", call, timeout_ms=600_000)
+        wait_until(lambda: client.poll(0) or asked.is_set())
+        clock.advance(limit_ms - 1)
+        client.poll(0)
+        assert not reply.is_done
+        clock.advance(1)
+        client.poll(0)
+        assert isinstance(reply.outcome(), ConnectError)
+    may_end.set()
 
 
 def test_a_dead_name_server_is_passed_over():

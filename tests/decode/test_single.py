@@ -60,7 +60,7 @@ def test_the_part_after_gzip_is_shown_where_it_is_wrong():
 
 
 def test_a_file_that_is_missing_or_wrong_is_named_with_the_format(tmp_path):
-    with pytest.raises(ConfigError, match="cannot read /nowhere"):
+    with pytest.raises(ConfigError, match=r"^protobuf:/nowhere:M: cannot read /n"):
         parse_decode("protobuf:/nowhere:M")
     pytest.importorskip("fastavro")
     path = written(tmp_path, "s.avsc", "{")

@@ -399,9 +399,7 @@ class Server:
         actual = int(listener.getsockname()[1])
         if actual not in port.numbers:
             port.numbers.append(actual)
-        self._selector.register(
-            listener, _READ, lambda _mask: self._accept(port, listener)
-        )
+        self._watch_listener(port, listener)
 
     def stop_listening(self, port: Port) -> None:
         """Refuse new connections; open ones stay."""
@@ -578,7 +576,7 @@ class Server:
         self._watch(connection)
 
     def _watch_listener(self, port: Port, listener: socket.socket) -> None:
-        if listener in port.listeners and listener not in self._selector.get_map():
+        if listener in port.listeners:
             self._selector.register(
                 listener, _READ, lambda _mask: self._accept(port, listener)
             )

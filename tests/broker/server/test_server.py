@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import threading
 import time
@@ -18,6 +19,7 @@ from rmqcli.broker.faults import (
     drop_request,
     reorder,
 )
+from rmqcli.broker.server import server as server_module
 from rmqcli.broker.server.connection import ServerLimits
 from rmqcli.broker.server.server import Server, open_listener
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError
@@ -234,6 +236,60 @@ def test_connections_are_bounded(start):
     for client in clients:
         assert client.ask(ECHO).code == 0
         client.sock.close()
+
+
+@pytest.fixture
+def out_of_files(monkeypatch):
+    """While it is set, no connection can be accepted; it counts the attempts."""
+
+    class OutOfFiles(threading.Event):
+        attempts = 0
+
+    state = OutOfFiles()
+    accept_all = server_module.accept_all
+
+    def accept(listener):
+        if not state.is_set():
+            return accept_all(listener)
+        state.attempts += 1
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(server_module, "accept_all", accept)
+    state.set()
+    return state
+
+
+def test_a_connection_that_cannot_be_accepted_now_is_accepted_200_ms_later(
+    start, out_of_files
+):
+    clock = ManualClock()
+    running = start(clock=clock)
+    with running.connect() as client:
+        client.send(ECHO)
+        wait_until(lambda: out_of_files.attempts == 1)
+        running.connections()  # the turn of the attempt has ended
+        clock.advance(199)
+        assert running.connections() == running.connections() == 0
+        assert out_of_files.attempts == 1
+        out_of_files.clear()
+        clock.advance(1)
+        wait_until(running.connections, timeout_s=60)
+        assert client.receive().opaque == 1
+
+
+def test_a_port_that_is_closed_after_a_failed_accept_stays_closed(
+    start, out_of_files, caplog
+):
+    clock = ManualClock()
+    running = start(clock=clock)
+    with running.connect():
+        wait_until(lambda: out_of_files.attempts == 1)
+        running.connections()
+        running.server.call(lambda: running.server.drop(running.port))
+        clock.advance(200)
+        assert running.connections() == running.connections() == 0
+    assert out_of_files.attempts == 1
+    assert "turn failed" not in caplog.text
 
 
 def test_idle_connections_are_closed(start):
