@@ -442,32 +442,28 @@ class RemotingConnection:
             if count == 0:
                 self._ended("closed the connection")
                 return
-            if not self._take(frames, count) or self._stream is not stream:
+            self._take(frames, count)
+            if self._stream is not stream:
                 return
             if count < size and stream.short_read_is_all:
                 return
             if counters.peer_requests - served_before >= _SERVED_PER_TURN:
-                break
-        if stream.more_at_once:
-            self._loop.again.add(self)
+                return
 
-    def _take(self, frames: FrameBuffer, count: int) -> bool:
+    def _take(self, frames: FrameBuffer, count: int) -> None:
         """Dispatch the frames that `count` more bytes complete.
 
-        Returns False for unreadable bytes, or when an earlier frame ended the
-        connection.
+        Unreadable bytes end the connection.
         """
         try:
             for frame in frames.wrote(count):
                 if self._stream is None:
-                    return False  # an answer before this one ended the connection
+                    return  # an answer before this one ended the connection
                 command = decode_command(frame)
                 self._frame_count += 1
                 self._dispatch(command)
         except WireError as error:
             self._lost(self._garbage(error))
-            return False
-        return True
 
     def _dispatch(self, command: RemotingCommand) -> None:
         loop = self._loop
@@ -583,7 +579,6 @@ class RemotingConnection:
             self._stream.close()
             self._stream = None
         self._loop.timed.discard(self)
-        self._loop.again.discard(self)
         if self._chunk is not None:
             self.gone_bytes += len(self._chunk)
             self._chunk = None

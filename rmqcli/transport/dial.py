@@ -97,10 +97,10 @@ class Dial:
             code = self._sock.connect_ex(sockaddr)
         except OSError as error:  # no such family here, or no file descriptors left
             return self._failed(error.errno or errno.EIO, now_ms)
-        if code == errno.EINPROGRESS:
-            self.events = selectors.EVENT_WRITE
-            return None
-        return self._connected(now_ms) if code == 0 else self._failed(code, now_ms)
+        if code not in (0, errno.EINPROGRESS):
+            return self._failed(code, now_ms)
+        self.events = selectors.EVENT_WRITE  # at once if it is connected already
+        return None
 
     def _failed(self, code: int, now_ms: int) -> Stream | None:
         self.abandon()

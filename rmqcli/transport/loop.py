@@ -170,8 +170,6 @@ class Loop:
         self.completed = 0
         #: connections whose `on_time` is due at their `due_ms`
         self.timed: set[RemotingConnection] = set()
-        #: connections with bytes that the selector cannot see
-        self.again: set[RemotingConnection] = set()
         self.callback_errors: list[Exception] = []
         #: how far `now_ms` is behind the clock
         self.paused_ms = 0
@@ -433,8 +431,7 @@ class Loop:
             )
 
     def _wait_and_read(self, timeout_ms: int | None) -> None:
-        again, self.again = self.again, set()
-        wait_ms = 0 if again else self._wait_ms(timeout_ms)
+        wait_ms = self._wait_ms(timeout_ms)
         # Set before the inbox is read: either this turn sees what another thread posts
         # now, or that thread sees that this one waits.
         self._is_waiting = True
@@ -443,10 +440,7 @@ class Loop:
         ready = self._selector.select(None if wait_ms is None else wait_ms / 1000)
         self._is_waiting = False
         for key, mask in ready:
-            again.discard(key.data)
             key.data.on_event(mask)
-        for connection in again:
-            connection.on_event(selectors.EVENT_READ)
         if self.lookups.has_answers:
             self.lookups.settle()
 

@@ -14,7 +14,11 @@ WOULD_BLOCK = -1
 
 
 class Stream(Protocol):
-    """A plaintext or TLS connection. Methods raise OSError when it is lost."""
+    """A plaintext or TLS connection. Methods raise OSError when it is lost.
+
+    A read takes whatever was received of a record: the caller has room for a whole one,
+    which is 16 KiB in TLS. So a selector sees all that has not been read.
+    """
 
     @property
     def sock(self) -> socket.socket:
@@ -23,10 +27,6 @@ class Stream(Protocol):
     @property
     def short_read_is_all(self) -> bool:
         """Whether a read that does not fill the buffer has emptied the socket."""
-
-    @property
-    def more_at_once(self) -> bool:
-        """Whether there are received bytes that a selector cannot see."""
 
     def recv_into(self, room: memoryview) -> int:
         """Return the number of bytes received, 0 at the end, or WOULD_BLOCK."""
@@ -45,7 +45,6 @@ class PlainStream:
     """A connected TCP socket."""
 
     short_read_is_all = True
-    more_at_once = False
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

@@ -69,10 +69,6 @@ class TlsStream:
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self.sock = sock
 
-    @property
-    def more_at_once(self) -> bool:
-        return self.sock.pending() > 0
-
     def handshake(self) -> int:
         """Continue the handshake; return the events to wait for, 0 when it is done.
 

@@ -6,6 +6,7 @@ under way on another connection of the same client is answered.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import tracemalloc
@@ -383,6 +384,31 @@ def test_a_peer_that_leaves_in_the_middle_of_a_frame(client):
         assert not caught.value.hint
         # The next connection does not begin with these 50 bytes.
         assert client.invoke(peer.address, PULL, timeout_ms=5000).body == b""
+
+
+def test_a_reset_is_noticed_although_more_has_come_than_one_turn_reads(client):
+    """Sending the next request fails before all that came is read."""
+    may_send, was_reset = threading.Event(), threading.Event()
+
+    def flood(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        assert may_send.wait(PATIENCE_S)
+        connection.sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:  # until the buffers of both ends are full
+                connection.send(encode_command(RemotingCommand(0, body=bytes(1 << 20))))
+        connection.reset()
+        was_reset.set()
+
+    with Peer(flood) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=60_000)
+        may_send.set()
+        assert was_reset.wait(PATIENCE_S)
+        reply = client.submit(peer.address, PULL, timeout_ms=60_000)
+        client.wait([reply])
+        error = reply.outcome()
+    assert isinstance(error, DisconnectedError)
+    assert error.message.startswith(f"{peer.address} reset the connection")
 
 
 def test_all_requests_under_way_fail_together_and_once(client):
