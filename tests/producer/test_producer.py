@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import re
 import sys
 import threading
 import zlib
@@ -470,7 +471,10 @@ def test_a_level_and_a_time_delay_a_message(rmq_cluster, rmq_topic, producer):
     assert bodies(rmq_cluster, "rmq_sys_wheel_timer") == [b"at", b"time"]
 
 
-def test_a_time_is_refused_by_a_broker_that_would_deliver_at_once(rmq_cluster_factory):
+@pytest.mark.parametrize("how", ["send", "send_oneway"])
+def test_a_time_is_refused_by_a_broker_that_would_deliver_at_once(
+    rmq_cluster_factory, how
+):
     cluster = rmq_cluster_factory(like="4.9.7")
     cluster.create_topic("orders")
     with (
@@ -479,9 +483,24 @@ def test_a_time_is_refused_by_a_broker_that_would_deliver_at_once(rmq_cluster_fa
             UnsupportedError, match=r"4\.9\.7, which cannot deliver"
         ) as caught,
     ):
-        producer.send(message(delay_ms=1_000))
+        getattr(producer, how)(message(delay_ms=1_000))
     assert caught.value.hint == "give a level, such as delay_level=3"
     assert stored(cluster, "orders") == []
+
+
+def test_the_question_for_the_version_has_what_is_left_of_the_time(two):
+    """Without an answer nothing was sent: no message of unknown fate."""
+    sent = two.faults.observe(code=SEND)
+    two.faults.add(faults.drop_request(), code=RequestCode.GET_BROKER_RUNTIME_INFO)
+    with (
+        Producer(namesrv=two.namesrv) as producer,
+        pytest.raises(ConnectError, match="GET_BROKER_RUNTIME_INFO") as caught,
+    ):
+        producer.send(message(delay_ms=1_000), timeout_ms=200)
+    asked_ms = re.search(r"in (\d+) ms", caught.value.message)
+    assert asked_ms
+    assert 1 <= int(asked_ms[1]) <= 200
+    assert sent.seen == 0
 
 
 def test_an_unknown_topic_is_created_by_the_broker_or_an_error(rmq_cluster_factory):

@@ -339,6 +339,8 @@ class Publisher:
         chosen = queue or self._pick(target, avoid=None)
         address = _address(target, chosen)
         self._greet(address)
+        if prepared.needs_timer:
+            yield from self._need_timer(address, _API_TIMEOUT_MS)
         self._client.send_oneway(address, self._call(prepared, chosen))
 
     def end_transaction(
@@ -375,7 +377,7 @@ class Publisher:
         address = _address(target, queue)
         self._greet(address)
         if prepared.needs_timer:
-            yield from self._need_timer(address, deadline)
+            yield from self._need_timer(address, max(1, deadline.left_ms()))
         timeout_ms = max(1, deadline.left_ms())
         limit_ms = self._config.send_msg_max_timeout_per_request_ms
         if limit_ms is not None:
@@ -424,13 +426,18 @@ class Publisher:
                 return queue
         return queues[next(self._turns) % len(queues)]
 
-    def _need_timer(self, address: str, deadline: Deadline) -> tasks.Task[None]:
-        """Raise UnsupportedError for a broker that would deliver without a delay."""
+    def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
+        """Raise UnsupportedError for a broker that would deliver without a delay.
+
+        Raises ConnectError if it does not answer, because no message was sent.
+        """
         version = self._versions.get(address)
         if version is None:
-            timeout_ms = max(1, deadline.left_ms())
             call = get_broker_runtime_info()
-            info = yield tasks.Request(address, call, timeout_ms)
+            try:
+                info = yield tasks.Request(address, call, timeout_ms)
+            except (DeadlineError, DisconnectedError) as error:
+                raise ConnectError(error.message, address=address) from error
             version = self._versions[address] = int(info.get("brokerVersion", V5_0_0))
         if version < V5_0_0:
             raise UnsupportedError(
