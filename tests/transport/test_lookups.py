@@ -15,7 +15,7 @@ from rmqcli.transport.lookups import local_ip, look_up_within
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.transport.peer import Peer, echo
 
 PULL = RemotingCommand(11, body=b"body")
@@ -30,6 +30,8 @@ class Names:
         self._lock = threading.Lock()
         self.at_once = 0
         self.at_once_max = 0
+        #: if set, each look-up takes one of them before it returns
+        self.turns: threading.Semaphore | None = None
         self._system = socket.getaddrinfo
         monkeypatch.setattr(socket, "getaddrinfo", self)
 
@@ -42,7 +44,7 @@ class Names:
             self.at_once += 1
             self.at_once_max = max(self.at_once_max, self.at_once)
         try:
-            assert self.gate.wait(60)
+            assert self.gate.wait(60) if self.turns is None else self.turns.acquire()
         finally:
             with self._lock:
                 self.at_once -= 1
@@ -56,6 +58,8 @@ def names(monkeypatch):
     names = Names(monkeypatch)
     yield names
     names.gate.set()
+    if names.turns is not None:
+        names.turns.release(99)
     for each in threading.enumerate():
         if each.name == "rmq-lookup":
             each.join(20)
@@ -154,6 +158,28 @@ def test_never_more_look_ups_at_once_than_threads(names):
         client.wait(replies)
     assert len(names.asked) == 30
     assert names.at_once_max <= lookups.THREADS_MAX
+
+
+def test_each_look_up_that_ends_makes_room_for_one(names):
+    names.turns = threading.Semaphore(0)
+    with RemotingClient() as client:
+        replies = [
+            client.submit(f"unknown-{n}.test:1", PULL, timeout_ms=PATIENCE_S * 1_000)
+            for n in range(9)
+        ]
+        for done in range(9):
+            at_once = min(lookups.THREADS_MAX, 9 - done)
+            wait_until(
+                lambda at_once=at_once: client.poll(0) or names.at_once == at_once
+            )
+            assert len(names.asked) == done + at_once
+            names.turns.release()
+            wait_until(
+                lambda done=done: (
+                    client.poll(0) or sum(each.is_done for each in replies) == done + 1
+                )
+            )
+    assert names.at_once_max == lookups.THREADS_MAX
 
 
 def test_a_client_is_closed_while_it_looks_up(names):

@@ -422,11 +422,13 @@ class RemotingPop:
         )
 
     def _greet(self, address: str) -> None:
-        if address not in self._greeted and not self._has_left:
+        if address not in self._greeted:
             self._greeted.add(address)
             tasks.start(self._heartbeat(address), self.runner)
 
     def _heartbeat(self, address: str) -> tasks.Task[None]:
+        if self._has_left:
+            return  # it would make the member known again
         heartbeat = HeartbeatData(
             client_id=self.client_id,
             consumers=(
@@ -455,14 +457,13 @@ class RemotingPop:
     def _repeat(self, period_ms: int, make: Callable[[], tasks.Task[None]]) -> None:
         """Run a task periodically, each time `period_ms` after it has ended."""
 
-        def ended(_: tasks.Pending[None]) -> None:
-            if not self._has_left:
-                self.runner.call_later(period_ms, run)
-
         def run() -> None:
-            tasks.start(make(), self.runner).on_done(ended)
+            tasks.start(make(), self.runner).on_done(rest)
 
-        self.runner.call_later(period_ms, run)
+        def rest(_: object = None) -> None:
+            self.runner.call_later(period_ms, run)
+
+        rest()
 
 
 def _sources(route: TopicRoute) -> list[MessageQueue]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import grpc
 import pytest
@@ -23,6 +25,7 @@ from rmqcli import (
     sql,
 )
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.consumer.simple.proxy import ProxyPop
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.inbox import PART, Inbox
@@ -81,6 +84,47 @@ def test_a_receive_states_group_filter_and_times(proxy, inbox):
         ids = {metadata["x-mq-client-id"] for _, _, metadata in list(proxy.requests)}
         assert ids == {consumer.client_id}
     assert proxy.asked("NotifyClientTermination")
+
+
+def test_an_answer_that_comes_a_little_after_the_time_is_awaited(
+    proxy, inbox, monkeypatch
+):
+    monkeypatch.setattr(ProxyPop, "poll_ms_min", 0)
+    inbox.put(1)
+    answer = proxy.answers["ReceiveMessage"]
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def late(request, context):
+        asked.set()
+        assert may_answer.wait(PATIENCE_S)
+        yield from answer(request, context)
+
+    proxy.answers["ReceiveMessage"] = late
+    with consumer_of(proxy) as consumer, ThreadPoolExecutor(1) as pool:
+        receiving = pool.submit(consumer.receive, await_ms=1)
+        assert asked.wait(PATIENCE_S)
+        still_waits = wait([receiving], timeout=0.05).not_done
+        may_answer.set()
+        assert still_waits
+        (message,) = receiving.result(PATIENCE_S)
+        assert message.body == b"1"
+
+
+def test_only_the_session_says_loudly_that_a_proxy_is_away(proxy, inbox, caplog):
+    caplog.set_level(logging.INFO, "rmqcli")
+    inbox.put(1)
+    with consumer_of(proxy) as consumer:
+        consumer.receive(await_ms=600_000)
+        inbox.end()
+        proxy.stop()
+        with pytest.raises((ConnectError, DisconnectedError)):
+            consumer.receive(await_ms=100)
+    levels = {
+        each.levelname
+        for each in caplog.records
+        if each.getMessage().startswith("receive failed topic=orders broker=broker-a")
+    }
+    assert levels == {"INFO"}
 
 
 def test_a_short_receive_leaves_its_request_to_the_next_one(proxy, inbox):

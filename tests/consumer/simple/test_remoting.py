@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
@@ -18,7 +19,7 @@ from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
 from rmqcli.wire.version import V5_1_3
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -295,6 +296,27 @@ def test_topics_of_different_brokers_are_received_together(rmq_cluster_factory):
             found |= {each.body for each in messages}
             consumer.ack(messages)
     assert found == {b"orders", b"bills"}
+
+
+def test_a_member_that_has_left_sends_no_heartbeat(rmq_cluster, topic, monkeypatch):
+    """A broker that got one would list the member again, for two minutes."""
+    monkeypatch.setattr(remoting, "_HEARTBEAT_MS", 1)
+    monkeypatch.setattr(remoting, "_LEAVE_MS", 300)
+    beats = rmq_cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    beaten = []
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(await_ms=0)
+        wait_until(lambda: beats.seen >= 3)
+        left = rmq_cluster.faults.next(
+            faults.drop_answer(), code=RequestCode.UNREGISTER_CLIENT
+        )
+        closing = threading.Thread(target=consumer.close)
+        closing.start()
+        wait_until(lambda: left.hits)
+        beaten.append(beats.seen)
+        closing.join(PATIENCE_S)
+        beaten.append(beats.seen)
+    assert beaten[0] == beaten[1]
 
 
 def test_only_brokers_that_know_the_member_are_told_that_it_leaves(rmq_cluster, topic):
