@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from typing import Any
 
@@ -125,6 +126,25 @@ def test_routes_are_fetched_and_heartbeats_sent_every_30_s():
         if call.args["topic"] == TOPIC
     ] == [30_000, 60_000]
     assert times("consumer_ids") == [20_000, 40_000, 60_000]
+
+
+@pytest.mark.parametrize(("is_lost", "level"), [(False, "WARNING"), (True, "DEBUG")])
+def test_a_heartbeat_that_fails_is_news_unless_the_broker_is_known_to_be_lost(
+    caplog, is_lost, level
+):
+    world = started()
+    if is_lost:
+        (pull,) = world.pulls()
+        pull.answer(no_answer())
+    caplog.set_level(logging.DEBUG)
+    world.network.fail["heartbeat"] = no_answer()
+    world.run(30_000)
+    levels = [
+        each.levelname
+        for each in caplog.records
+        if each.getMessage().startswith("heartbeat failed broker=broker-a: no answer")
+    ]
+    assert levels == [level]
 
 
 @pytest.mark.parametrize("name", ["fetch_queues", "consumer_ids", "lock"])

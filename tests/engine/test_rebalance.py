@@ -9,6 +9,7 @@ from rmqcli.engine.rebalance import HANDOVER_LOCKED_MS, HANDOVER_MS, TAKE_OVER_M
 from rmqcli.engine.running_info import running_info
 from tests.engine.world import (
     BROADCASTING,
+    GROUP,
     ME,
     OTHER,
     RETRY,
@@ -45,6 +46,29 @@ def test_queues_are_shared_by_the_allocation_strategy():
     world.network.members = [ME]
     rebalance(world)
     assert numbers_of(world) == [0, 1, 2, 3, 4]
+
+
+def test_a_strategy_gets_the_group_and_what_each_member_sorts_alike():
+    """Members that sorted differently would take the same queue, or leave one."""
+    given: list[dict[str, object]] = []
+
+    class Recording:
+        name = "RECORDING"
+
+        def allocate(self, **arguments):
+            given.append(arguments)
+            return []
+
+    world = World(queues=3, strategy=Recording())
+    world.network.queues[TOPIC].reverse()
+    world.network.members = [OTHER, ME]
+    world.start()
+    assert given[0] == {
+        "group": GROUP,
+        "current_cid": ME,
+        "queues": [queue_of(0), queue_of(1), queue_of(2)],
+        "cids": [ME, OTHER],
+    }
 
 
 def test_a_rebalance_leaves_queues_alone_that_stay():

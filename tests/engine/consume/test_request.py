@@ -25,7 +25,9 @@ from rmqcli.engine.consume.request import (
     run_at_once,
 )
 from rmqcli.engine.listener import (
+    ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     LeaveRest,
     Listener,
@@ -149,7 +151,7 @@ def offsets_of(messages):
     return [each.queue_offset for each in messages]
 
 
-def concurrently(steps, *, is_quick):
+def concurrently(steps, *, is_quick, **settings):
     script = Script(steps)
     outcomes: list[Any] = []
 
@@ -160,7 +162,7 @@ def concurrently(steps, *, is_quick):
     run_at_once(
         consume_concurrently(
             script.make(ConcurrentRequest),
-            script.listener(is_quick=is_quick),
+            script.listener(is_quick=is_quick, **settings),
             script.clock,
             report=outcomes.append,
             share=share,
@@ -181,12 +183,12 @@ def concurrently(steps, *, is_quick):
     return told, script.calls, script.shared, script.request.is_cancelled
 
 
-def in_order(steps, *, is_quick, needs_lock):
+def in_order(steps, *, is_quick, needs_lock, **settings):
     script = Script(steps)
     outcome = run_at_once(
         consume_orderly(
             script.make(OrderlyRequest),
-            script.listener(is_quick=is_quick, is_orderly=True),
+            script.listener(is_quick=is_quick, is_orderly=True, **settings),
             script.clock,
             needs_lock=needs_lock,
         )
@@ -255,6 +257,36 @@ def test_concurrent_outcomes_are_reported_after_50_ms_at_the_latest():
         assert told == [([0, 1], [(1, 0)], 50, False), ([2], [], 1, True)]
         assert calls == [(0, START_MS), (1, START_MS + 49), (2, START_MS + 50)]
         assert (shared, is_cancelled) == (1, False)
+
+
+def test_each_outcome_is_reported_before_the_next_call_if_that_is_wanted():
+    """The next call may take long, as that of a loop over messages does."""
+    steps = [Step(None, 0, "", is_readable=True)] * 2
+    for is_quick in (True, False):
+        settings = {"is_quick": is_quick, "reports_each": True}
+        told, _, _, _ = concurrently(steps, **settings)
+        assert told == [([0], [], 0, False), ([1], [], 0, False), ([], [], 0, True)]
+        told, calls, is_cancelled = in_order(steps, needs_lock=False, **settings)
+        assert told == (1, [], None, True, None, 0)
+        assert calls == [(0, START_MS)]
+        assert not is_cancelled
+
+
+@pytest.mark.parametrize(
+    ("is_orderly", "kind"),
+    [(False, ConsumeConcurrentlyContext), (True, ConsumeOrderlyContext)],
+)
+def test_a_message_that_is_passed_on_directly_has_the_context_of_its_listener(
+    is_orderly, kind
+):
+    seen: list[Any] = []
+    listener = Listener(call=lambda *given: seen.extend(given), is_orderly=is_orderly)
+    message = Script([Step(None, 0, "", is_readable=True)]).make(ConcurrentRequest)
+    run_at_once(call_directly(message.messages[0], listener, QUEUE))
+    ([readable], context) = seen
+    assert readable is message.messages[0]
+    assert type(context) is kind
+    assert context.message_queue == QUEUE
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
