@@ -295,12 +295,12 @@ class RemotingPop:
 
         The broker is asked for it only when a message has been delivered before.
         """
+        attempts_max = _RETRY_MAX_TIMES + 1
         if all(message.delivery_attempt == 1 for message in messages):
-            return 1
+            return attempts_max
         known = self._attempts_max.get(broker_name)
         if known is not None:
             return known
-        attempts_max = _RETRY_MAX_TIMES + 1
         try:
             config = yield tasks.Request(
                 address, get_subscription_group_config(self._group)

@@ -16,6 +16,7 @@ from rmqcli.errors import NotFoundError, UnsupportedError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
 from rmqcli.wire.version import V5_1_3
@@ -182,6 +183,40 @@ def test_a_message_that_is_no_dead_letter_yet_stays_where_it_was(
         wait_until(lambda: again(consumer) == [] and acks.seen)
     levels = logged(caplog, "message moved to the dead-letter queue group=billing")
     assert levels == [logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("retry_max_times", "times", "is_wanted"),
+    [
+        (0, 0, True),
+        (0, 1, False),
+        (3, 3, True),
+        (3, 4, False),
+        (None, 16, True),  # the broker does not say how many
+        (None, 17, False),
+    ],
+)
+def test_a_message_is_delivered_once_more_than_its_group_retries(
+    rmq_cluster, topic, retry_max_times, times, is_wanted
+):
+    if retry_max_times is None:
+        rmq_cluster.faults.add(
+            faults.answer(1, "no"), code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+        )
+    else:
+        rmq_cluster.create_group("billing", retry_max_times=retry_max_times)
+    fields = MessageFields(topic=topic, body=b"x", reconsume_times=times)
+    lease = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
+    rmq_cluster.faults.next(
+        faults.answer(0, body=encode_message(fields), ext_fields=lease),
+        code=RequestCode.POP_MESSAGE,
+    )
+    copied = rmq_cluster.faults.observe(code=RequestCode.CONSUMER_SEND_MSG_BACK)
+    with consumer_of(rmq_cluster) as consumer:
+        found = consumer.receive(await_ms=0)
+        wait_until(lambda: found or copied.seen)
+    assert [each.delivery_attempt for each in found] == [times + 1] * is_wanted
+    assert copied.seen == (not is_wanted)
 
 
 def test_the_group_s_limit_is_read_again_after_a_failure(rmq_cluster, topic, caplog):
