@@ -51,6 +51,7 @@ from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.producer.batches import Gathered, goes_alone
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import ProducerMessage, record_properties
+from rmqcli.producer.patience import RETRY_FOR_MS, Patience
 from rmqcli.producer.producer import Producer
 from rmqcli.producer.remoting.target import find_target
 from rmqcli.wire.ids import java_string_hash
@@ -84,9 +85,6 @@ _AT_ONCE_MAX: Final = 16
 NAMED_MAX: Final = 100
 #: How often a copy that follows looks for new messages.
 FOLLOW_MS: Final = 1_000
-#: How long a request is repeated that is not stored for certain.
-RETRY_FOR_MS: Final = 10_000
-_RETRY_EVERY_MS: Final = 500
 
 #: What the log has done with queues of the source and of the target, in errors.
 _READ: Final = "the log has read"
@@ -717,18 +715,19 @@ class CopyRun:
     ) -> list[SendResult]:
         """Send a request; repeat it while it is certain that nothing is stored."""
         clock = self._source.clock
-        until_ms = clock.monotonic_ms() + self._retry_for_ms
+        patience = Patience(clock, retry_for_ms=self._retry_for_ms)
         while True:
             try:
                 if len(messages) == 1 and goes_alone(messages[0]):
                     return [producer.send(messages[0], queue=queue)]
                 return producer.send_batch(messages, queue=queue)
+            except SendUnknownError:
+                raise
             except RmqError as error:
-                may_help = error.retriable and not isinstance(error, SendUnknownError)
-                if not may_help or clock.monotonic_ms() >= until_ms:
+                # The topic was there when the copy was planned.
+                pause_ms = patience.pause_ms(error, is_known=True)
+                if clock.wait_ms(self._stop, pause_ms):
                     raise
-            if clock.wait_ms(self._stop, _RETRY_EVERY_MS):
-                until_ms = 0
 
     def _wait(self) -> None:
         clock = self._source.clock

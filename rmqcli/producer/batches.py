@@ -10,19 +10,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.api.calls.send import SendStatus
-from rmqcli.clock import SYSTEM_CLOCK, Deadline
-from rmqcli.errors import (
-    DeadlineError,
-    DeniedError,
-    DisconnectedError,
-    NotFoundError,
-    RmqError,
-    SendUnknownError,
-    TransportError,
-)
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import RmqError, SendUnknownError
 from rmqcli.log import get_logger
 from rmqcli.producer.lane import (
     ALONE_BYTES,
@@ -32,6 +24,7 @@ from rmqcli.producer.lane import (
     takes_batches,
 )
 from rmqcli.producer.message import ProducerMessage
+from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,10 +37,6 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 M = TypeVar("M", bound=ProducerMessage)
-
-#: Long enough for a broker to be restarted.
-RETRY_FOR_MS: Final = 30_000
-_RETRY_EVERY_MS: Final = 500
 
 
 class Gathered(Generic[M]):
@@ -145,9 +134,10 @@ class BatchSender:
             else:
                 raise error
         for message, error in failed:
-            if not self._may_help(message.topic, error):
+            if not may_pass(error, is_known=message.topic in self._known):
                 raise error
-            self._send([message], None, is_unsure=_may_be_stored(error))
+            is_unsure = isinstance(error, SendUnknownError)
+            self._send([message], None, is_unsure=is_unsure)
 
     def _send(
         self,
@@ -156,19 +146,17 @@ class BatchSender:
         *,
         is_unsure: bool,
     ) -> SendResult:
-        deadline = Deadline(self._clock, self._retry_for_ms)
+        patience = Patience(self._clock, retry_for_ms=self._retry_for_ms)
         never = threading.Event()
         topic = messages[0].topic
         while True:
             try:
                 results = self._attempt(messages, queue)
             except RmqError as error:
-                is_unsure = is_unsure or _may_be_stored(error)
-                if deadline.is_over() or not self._may_help(topic, error):
-                    raise
+                is_unsure = is_unsure or isinstance(error, SendUnknownError)
+                pause_ms = patience.pause_ms(error, is_known=topic in self._known)
                 logger.warning("batch sent again topic=%s error=%s", topic, error)
-                wait_ms = min(_RETRY_EVERY_MS, deadline.left_ms())
-                self._clock.wait_ms(never, wait_ms)
+                self._clock.wait_ms(never, pause_ms)
             else:
                 self._known.add(topic)
                 self._count(results, is_unsure=is_unsure)
@@ -187,15 +175,3 @@ class BatchSender:
             return [self._producer.send(messages[0], queue=queue)]
         # A single message is also sent as a batch: only there may bodies be empty.
         return self._producer.send_batch(messages, queue=queue)
-
-    def _may_help(self, topic: str, error: RmqError) -> bool:
-        if isinstance(error, NotFoundError):
-            return topic in self._known
-        if isinstance(error, DeniedError):
-            # Without an address the error is about the route, which has no broker.
-            return topic in self._known and not error.address
-        return isinstance(error, TransportError) or error.retriable
-
-
-def _may_be_stored(error: RmqError) -> bool:
-    return isinstance(error, SendUnknownError | DeadlineError | DisconnectedError)
