@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
@@ -45,10 +45,9 @@ from rmqcli.units import counted, format_size
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
-    from rmqcli.producer.lane import SendOutcome
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.remoting.trace import SentTraces
-    from rmqcli.producer.send import Sender
+    from rmqcli.producer.send import Sender, SendOutcome
     from rmqcli.queue_selector import QueueSelector
 
 
@@ -514,7 +513,7 @@ def send(common: Common, options: SendCommandOptions) -> None:
             job.run(messages, by_proxy)
         return
     with common.open_client() as client, _traces(common, options) as traces:
-        sender, target = _broker_sender(client, options, traces)
+        sender, target = _broker_sender(client, options, traces, common.messages.info)
         try:
             job.run(messages, sender, client=client if target.is_new else None)
         except TransportError as error:
@@ -568,13 +567,16 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
             rng=rng,
         )
         network.prepare()
-        yield Sender(network)
+        yield Sender(network, say=common.messages.info)
     finally:
         session.close()
 
 
 def _broker_sender(
-    client: Client, options: SendCommandOptions, traces: SentTraces | None
+    client: Client,
+    options: SendCommandOptions,
+    traces: SentTraces | None,
+    say: Callable[[str], object],
 ) -> tuple[Sender, PublishTarget]:
     """A sender that uses the brokers, and the topic's queues to which it sends."""
     import random
@@ -607,7 +609,7 @@ def _broker_sender(
         rng=rng,
         traces=traces,
     )
-    return Sender(network), target
+    return Sender(network, say=say), target
 
 
 class _Job:

@@ -1,4 +1,4 @@
-"""Gathers submitted messages into requests: the one way from `submit` to the network.
+"""Gathers messages into requests: the way of `submit` and `rmq send` to the network.
 
 Messages wait in lanes: those with the same key, such as a chosen queue, in one of their
 own, and the others of a topic together. A request takes what has gathered in a lane as
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from rmqcli.clock import Clock
-    from rmqcli.producer.backend import SendResult, SendsInFlight
+    from rmqcli.producer.backend import SendResult
 
 
 class Entry(SendFuture):
@@ -143,7 +143,7 @@ class Accumulator:
     """Sends what any thread puts into it. See the module.
 
     A message waits at most `linger_ms` for others to share its request, even if a place
-    is free.
+    is free. `on_end` is called with the number of messages that are about to end.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Accumulator:
         runner: tasks.Runner,
         *,
         post: Callable[[Callable[[], None]], None],
-        in_flight: SendsInFlight,
+        on_end: Callable[[int], object],
         linger_ms: int,
         clock: Clock,
     ) -> None:
@@ -160,7 +160,7 @@ class Accumulator:
         self._runner = runner
         self._post = post
         self._announce: Callable[[Callable[[], None]], object] = post
-        self._in_flight = in_flight
+        self._on_end = on_end
         self._linger_ms = linger_ms
         self._clock = clock
         #: appended to by any thread
@@ -182,10 +182,20 @@ class Accumulator:
         """
         self._announce = lambda action: soon(partial(self._post, action))
 
-    def hurry(self) -> None:
-        """From now on no message lingers. Safe from any thread."""
-        self._linger_ms = 0
+    def linger(self, linger_ms: int) -> None:
+        """From now on messages wait at most `linger_ms`. Safe from any thread."""
+        self._linger_ms = linger_ms
         self._post(self._send_every)
+
+    def give_up(self, error: RmqError) -> None:
+        """Fail every message that is not in a request yet. Not safe from any thread."""
+        while self._inbox:
+            self._fail(self._inbox.popleft(), error)
+        for topic in self._topics.values():
+            lanes, topic.keyed = topic.lanes(), {}
+            for lane in lanes:
+                for entry in lane.take_all():
+                    self._fail(entry, error)
 
     def _send_every(self) -> None:
         self._take_in()
@@ -206,8 +216,8 @@ class Accumulator:
                 touched[topic] = None
             lane = topic.rest
             if entry.key is not None:
-                lane = topic.keyed.get(entry.key) or Lane()
-                topic.keyed[entry.key] = lane
+                keyed = topic.keyed.get(entry.key)
+                lane = topic.keyed[entry.key] = Lane() if keyed is None else keyed
             lane.put(entry)
         for topic in touched:
             self._send_all(topic)
@@ -292,7 +302,7 @@ class Accumulator:
         """Whether to send from a lane now; otherwise the time for it is noted."""
         if lane.is_empty:
             return False
-        if not self._linger_ms or lane.is_full:
+        if not self._linger_ms or lane.is_full or not topic.takes_batches:
             return True
         first = lane.first
         left_ms = first.put_ms + self._linger_ms - self._clock.monotonic_ms()
@@ -332,7 +342,7 @@ class Accumulator:
     ) -> None:
         outcome = pending.outcome()
         if not isinstance(outcome, RmqError):
-            self._in_flight.end_async(len(entries))
+            self._on_end(len(entries))
             for index, entry in enumerate(entries):
                 entry.content = None
                 entry.set_stored(outcome, index)
@@ -350,7 +360,7 @@ class Accumulator:
         self._send_all(topic)
 
     def _fail(self, entry: Entry, error: RmqError) -> None:
-        self._in_flight.end_async(1)
+        self._on_end(1)
         entry.content = None
         entry.set_exception(error)
 

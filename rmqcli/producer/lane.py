@@ -9,17 +9,12 @@ Source: MessageBatch.generateFromList and MessageExtBatchEncoder in apache/rocke
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from rmqcli.errors import RmqError
-    from rmqcli.model import MessageQueue
-    from rmqcli.producer.message import OutgoingMessage
 
 #: A broker accepts at most 4 MiB (maxMessageSize), including what it adds to each
 #: message. A quarter of that leaves room for properties and keeps requests short.
@@ -31,50 +26,6 @@ ALONE_BYTES = 256 << 10
 
 #: The cost of a message in memory and on the wire besides its body and properties.
 MESSAGE_OVERHEAD_BYTES = 256
-
-
-@dataclass(slots=True)
-class SendOutcome:
-    """The outcome of sending one message.
-
-    `status` is one of Java's four statuses of a stored message, or else `NOT_SENT`,
-    `UNKNOWN` when no answer came, so that the message may be stored, or the name of the
-    response code with which the broker refused it. Offsets are None when the message is
-    not stored or not yet in its queue. With a proxy the queue is None.
-    """
-
-    number: int
-    msg_id: str
-    source: str | None
-    queue: MessageQueue | None
-    status: str
-    offset_msg_id: str | None = None
-    queue_offset: int | None = None
-    error: RmqError | None = None
-
-
-@dataclass(slots=True)
-class Slot:
-    """One message until its outcome is known. `number` counts from 0.
-
-    `content` is the message in the form that its network sends.
-    """
-
-    number: int
-    message: OutgoingMessage
-    msg_id: str
-    is_alone: bool
-    content: Any
-    properties_bytes: int = 0
-    #: the queue of its lane
-    queue: MessageQueue | None = None
-    is_sent: bool = False
-    outcome: SendOutcome | None = None
-
-    @property
-    def cost_bytes(self) -> int:
-        """The approximate size of the message in memory."""
-        return len(self.message.body) + self.properties_bytes + MESSAGE_OVERHEAD_BYTES
 
 
 class Sendable(Protocol):
@@ -93,14 +44,9 @@ M = TypeVar("M", bound=Sendable)
 
 
 class Lane(Generic[M]):
-    """The messages that wait for one destination, in order.
+    """The messages that wait for one destination, in order."""
 
-    The queue is None when it is not known, or chosen by a proxy.
-    """
-
-    def __init__(self, queue: MessageQueue | None = None) -> None:
-        self.queue = queue
-        self.in_flight: list[M] = []
+    def __init__(self) -> None:
         self._backlog: deque[M] = deque()
         self._backlog_bytes = 0
 
@@ -166,8 +112,3 @@ class Lane(Generic[M]):
 def takes_batches(topic: str, *, is_delayed: bool) -> bool:
     """Whether brokers accept batches: not of delayed messages, nor for retry topics."""
     return not is_delayed and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-
-
-def is_large(message: OutgoingMessage) -> bool:
-    """Whether the message is too large to gain from a batch."""
-    return len(message.body) >= ALONE_BYTES

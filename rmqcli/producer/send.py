@@ -1,82 +1,119 @@
 """Send messages, batched and pipelined over queues, with an outcome for each in order.
 
-A message that fails does not stop the others. A `SendNetwork` (`remoting`,
-`proxy.send`) sends the requests and decides which ones are retried.
+A message that fails does not stop the others. An Accumulator gathers the messages, as
+for `Producer.submit`; a `SendNetwork` (`remoting.send`, `proxy.send`) sends them, waits
+out the restarts of brokers, and says when to give up.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
-from rmqcli.errors import BrokerError, RmqError, SendUnknownError, TransportError
-from rmqcli.producer.lane import SendOutcome
+from rmqcli.errors import BrokerError, RmqError, SendUnknownError
+from rmqcli.model import MessageQueue
+from rmqcli.producer.accumulator import Accumulator, AccumulatorNetwork, Entry
+from rmqcli.producer.patience import RETRY_EVERY_MS, cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from rmqcli.producer.backend import SendResult
-    from rmqcli.producer.lane import Lane, Slot
+    from rmqcli import tasks
+    from rmqcli.clock import Clock
     from rmqcli.producer.message import OutgoingMessage
+    from rmqcli.producer.patience import Outages
 
-#: Messages that may wait for an answer, or for the outcome of an earlier message.
-WINDOW_MESSAGES_MAX = 8192
-WINDOW_BYTES_MAX = 32 << 20
+#: Messages whose outcomes were not yielded. One queue that is slow holds the others up
+#: only when they are that far ahead.
+WINDOW_MESSAGES_MAX: Final = 32_768
+WINDOW_BYTES_MAX: Final = 32 << 20
 
-#: Outcomes that are kept while an earlier outcome is not known yet.
-OUTCOMES_MAX = 65_536
+#: How long a message may wait for its request: for ever, as the requests have limits.
+WAIT_MS_MAX: Final = 1_000 * 86_400_000
 
-_TURN_MS = 1000
+#: Messages are handed over together once they are that large.
+_TOGETHER_BYTES: Final = 64 << 10
+#: How long messages wait for their batch to fill while the input has more of them.
+_LINGER_MS: Final = 1_000
+_TURN_MS: Final = 1_000
+#: How often to look whether requests that wait for a broker have noticed the end.
+_STOP_TURNS: Final = 4
 
-#: A result for each message of a request, in order, or the error of the whole request.
-Answer: TypeAlias = "list[SendResult] | RmqError"
+
+@dataclass(slots=True)
+class SendOutcome:
+    """The outcome of sending one message. `number` counts from 0.
+
+    `status` is one of Java's four statuses of a stored message, or else `NOT_SENT`,
+    `UNKNOWN` when no answer came, so that the message may be stored, or the name of the
+    response code with which the broker refused it. Offsets are None when the message is
+    not stored or not yet in its queue. With a proxy the queue is None.
+    """
+
+    number: int
+    msg_id: str
+    source: str | None
+    queue: MessageQueue | None
+    status: str
+    offset_msg_id: str | None = None
+    queue_offset: int | None = None
+    error: RmqError | None = None
 
 
-class SendNetwork(Protocol):
-    """Sends the requests of a Sender. Used only in the thread of the Sender."""
+class SendNetwork(AccumulatorNetwork, Protocol):
+    """Sends the requests of a Sender; `runner` runs their tasks."""
 
-    @property
-    def lanes(self) -> Sequence[Lane[Slot]]:
-        """The lanes; each may have one request in flight."""
+    runner: tasks.Runner
+    clock: Clock
+    outages: Outages
 
-    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane[Slot], Slot]:
-        """Return the lane of a message, and the slot to put there.
+    def entry(self, message: OutgoingMessage) -> Entry:
+        """Return the message as the accumulator takes it.
 
         Raises UsageError for a message that cannot be sent.
         """
 
-    def submit(
-        self, lane: Lane[Slot], slots: list[Slot], on_done: Callable[[Answer], None]
-    ) -> None:
-        """Send a request; `on_done` may be called in any thread, and at once."""
+    def post(self, action: Callable[[], None]) -> None:
+        """Call `action` in the thread that runs the tasks."""
 
     def wait(self, timeout_ms: int) -> None:
-        """Return when a request may have ended, and after `timeout_ms` at the latest.
+        """Return when messages may have ended, and after `timeout_ms` at the latest.
 
         With 0 it processes answers that have arrived, without waiting.
         """
 
-    def may_be_one_message(self, error: RmqError) -> bool:
-        """Whether a batch may have been refused because of one message in it."""
-
-    def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
-        """Whether no broker can be reached, so that the Sender should give up."""
+    def note_end(self, count: int) -> None:
+        """Note that messages are about to end, in the thread that runs the tasks."""
 
 
 class Sender:
-    """Sends to one topic. Not thread-safe; `send` may be called once."""
+    """Sends to one topic. Not thread-safe; `send` may be called once.
 
-    def __init__(self, network: SendNetwork) -> None:
+    `say` is called with a line for the user when a broker cannot be reached, and when
+    it can again.
+    """
+
+    def __init__(
+        self, network: SendNetwork, *, say: Callable[[str], object] | None = None
+    ) -> None:
         self._network = network
-        #: in the order of the input, from the first whose outcome was not yielded
-        self._slots: deque[Slot] = deque()
-        #: requests that have ended, with their answers; any thread adds to it
-        self._ended: deque[tuple[Lane[Slot], list[Slot], Answer]] = deque()
-        self._next_number = 0
-        self._unanswered = 0
-        self._unanswered_bytes = 0
-        self._failed_in_a_row = 0
+        self._say = say
+        self._accumulator = Accumulator(
+            network,
+            network.runner,
+            post=network.post,
+            on_end=network.note_end,
+            linger_ms=_LINGER_MS,
+            clock=network.clock,
+        )
+        #: hands over what was put into the accumulator
+        self._soon: list[Callable[[], None]] = []
+        self._accumulator.put_by(self._soon.append)
+        #: source and message, from the first whose outcome was not yielded
+        self._entries: deque[tuple[str | None, Entry]] = deque()
+        self._bytes = self._bytes_to_hand_over = self._next_number = 0
         #: the error because of which sending stopped; None while brokers are reachable
         self.given_up: RmqError | None = None
 
@@ -104,15 +141,14 @@ class Sender:
                 failure = error
                 break
             if message is None:
-                self._drain()
-            while self._is_window_full():
-                self._submit_idle()
-                self._wait(_TURN_MS)
+                yield from self._drain()
+            elif self._bytes_to_hand_over >= _TOGETHER_BYTES:
+                self._turn(0)
                 yield self._take_ready()
-            if self._slots and self._slots[0].outcome is not None:
-                yield self._take_ready()
-        self._drain()
-        yield self._take_ready()
+                while self._is_window_full():
+                    self._turn(_TURN_MS)
+                    yield self._take_ready()
+        yield from self._drain()
         if failure is not None:
             raise failure
 
@@ -121,135 +157,106 @@ class Sender:
 
         The status is UNKNOWN for messages of requests that were not answered yet.
         """
-        while self._ended:
-            _, slots, answer = self._ended.popleft()
-            if not isinstance(answer, RmqError):
-                self._stored(slots, answer)
-        for slot in self._slots:
-            if slot.outcome is None:
-                status = "UNKNOWN" if slot.is_sent else "NOT_SENT"
-                self._finish(slot, _failed(slot, None, status))
-        return self._take_ready()
+        outages = self._network.outages
+        self._stop(RmqError(""))
+        for _ in range(_STOP_TURNS):
+            if not outages.waiting:
+                break
+            self._network.wait(RETRY_EVERY_MS)
+        outcomes = [self._outcome(*each) for each in self._entries]
+        self._entries.clear()
+        return outcomes
 
     def _accept(self, message: OutgoingMessage) -> None:
-        lane, slot = self._network.place(self._next_number, message)
-        self._next_number += 1
-        self._slots.append(slot)
-        self._unanswered += 1
-        self._unanswered_bytes += slot.cost_bytes
-        lane.put(slot)
-        if lane.is_full and not lane.in_flight:
-            self._submit(lane)
-            self._wait(0)
+        entry = self._network.entry(message)
+        self._entries.append((message.source, entry))
+        self._bytes += entry.cost_bytes
+        self._bytes_to_hand_over += entry.cost_bytes
+        self._accumulator.put(entry)
 
     def _is_window_full(self) -> bool:
-        return self._unanswered > 0 and (
-            self._unanswered >= WINDOW_MESSAGES_MAX
-            or self._unanswered_bytes >= WINDOW_BYTES_MAX
-            or len(self._slots) >= OUTCOMES_MAX
+        return (
+            len(self._entries) >= WINDOW_MESSAGES_MAX or self._bytes >= WINDOW_BYTES_MAX
         )
 
-    def _drain(self) -> None:
-        while self._unanswered:
-            self._submit_idle()
-            if self._unanswered:
-                self._wait(_TURN_MS)
+    def _drain(self) -> Iterator[list[SendOutcome]]:
+        """Send all that waits; yield the outcomes."""
+        self._turn(0)
+        self._accumulator.linger(0)
+        while self._entries:
+            self._turn(_TURN_MS)
+            yield self._take_ready()
+        self._accumulator.linger(_LINGER_MS)
 
-    def _wait(self, timeout_ms: int) -> None:
-        """Wait for requests to end, process their answers, and send the next ones."""
-        if not self._ended:
-            self._network.wait(timeout_ms)
-        while self._ended:
-            lane, slots, answer = self._ended.popleft()
-            lane.in_flight = []
-            if isinstance(answer, RmqError):
-                self._refused(lane, slots, answer)
-            else:
-                self._failed_in_a_row = 0
-                self._stored(slots, answer)
-            if not lane.is_empty:
-                self._submit(lane)
+    def _turn(self, timeout_ms: int) -> None:
+        """Hand over what was accepted, and wait for requests to end."""
+        # Nothing is written to a connection that has been closed in the meantime: its
+        # messages would be doubtful.
+        self._network.wait(0)
+        soon, self._soon[:] = list(self._soon), []
+        for action in soon:
+            action()
+        self._bytes_to_hand_over = 0
+        self._network.wait(0 if self._is_ready() else timeout_ms)
+        outages = self._network.outages
+        while outages.notes:
+            note = outages.notes.popleft()
+            if self._say is not None:
+                self._say(note)
+        if outages.given_up is not None and self.given_up is None:
+            self.given_up = outages.given_up
+            self._stop(self.given_up)
 
-    def _submit_idle(self) -> None:
-        for lane in self._network.lanes:
-            if not lane.in_flight and not lane.is_empty:
-                self._submit(lane)
+    def _stop(self, error: RmqError) -> None:
+        """Fail what is not sent yet, and return when that is done."""
+        done = threading.Event()
+        self._network.outages.given_up = error
+
+        def stop() -> None:
+            self._accumulator.give_up(error)
+            done.set()
+
+        self._network.post(stop)
+        done.wait(_TURN_MS / 1_000)
+
+    def _is_ready(self) -> bool:
+        return bool(self._entries) and self._entries[0][1].done()
 
     def _take_ready(self) -> list[SendOutcome]:
         ready = []
-        while self._slots and self._slots[0].outcome is not None:
-            ready.append(self._slots[0].outcome)
-            self._slots.popleft()
+        while self._is_ready():
+            source, entry = self._entries.popleft()
+            self._bytes -= entry.cost_bytes
+            ready.append(self._outcome(source, entry))
         return ready
 
-    def _submit(self, lane: Lane[Slot]) -> None:
-        """Send the next request of `lane`, which has no request in flight."""
-        if self.given_up is not None:
-            for slot in lane.take_all():
-                self._finish(slot, _failed(slot, self.given_up, "NOT_SENT"))
-            return
-        slots = lane.in_flight = lane.take()
-        for slot in slots:
-            slot.is_sent = True
-        self._network.submit(lane, slots, partial(self._note_end, lane, slots))
-
-    def _note_end(self, lane: Lane[Slot], slots: list[Slot], answer: Answer) -> None:
-        self._ended.append((lane, slots, answer))
-
-    def _stored(self, slots: list[Slot], results: list[SendResult]) -> None:
-        for slot, result in zip(slots, results, strict=True):
-            self._finish(
-                slot,
-                SendOutcome(
-                    number=slot.number,
-                    msg_id=result.msg_id,
-                    source=slot.message.source,
-                    queue=result.queue,
-                    status=result.status.value,
-                    offset_msg_id=result.offset_msg_id,
-                    queue_offset=result.queue_offset,
-                ),
-            )
-
-    def _refused(self, lane: Lane[Slot], slots: list[Slot], error: RmqError) -> None:
-        """Send each message of a refused batch alone if that may help, or record it."""
-        if isinstance(error, TransportError):
-            self._failed_in_a_row += 1
-            if self._network.is_out_of_reach(error, self._failed_in_a_row):
-                self.given_up = error
-        if len(slots) > 1 and self._network.may_be_one_message(error):
-            for slot in slots:
-                slot.is_alone = True
-            lane.put_back(slots)
-            return
-        status = _status_of(error)
-        if isinstance(error, SendUnknownError) and isinstance(
-            error.__cause__, TransportError
-        ):
-            error = error.__cause__  # the status UNKNOWN says the rest
-        for slot in slots:
-            self._finish(slot, _failed(slot, error, status))
-
-    def _finish(self, slot: Slot, outcome: SendOutcome) -> None:
-        slot.outcome = outcome
-        self._unanswered -= 1
-        self._unanswered_bytes -= slot.cost_bytes
-
-
-def _failed(slot: Slot, error: RmqError | None, status: str) -> SendOutcome:
-    return SendOutcome(
-        number=slot.number,
-        msg_id=slot.msg_id,
-        source=slot.message.source,
-        queue=slot.queue,
-        status=status,
-        error=error,
-    )
-
-
-def _status_of(error: RmqError) -> str:
-    if isinstance(error, SendUnknownError):
-        return "UNKNOWN"
-    if isinstance(error, BrokerError):
-        return error.name
-    return "NOT_SENT"
+    def _outcome(self, source: str | None, entry: Entry) -> SendOutcome:
+        number = self._next_number
+        self._next_number += 1
+        error: BaseException | None = None
+        status = "UNKNOWN"
+        if entry.done():
+            error, status = entry.exception(), "NOT_SENT"
+            if error is None:
+                result = entry.result()
+                return SendOutcome(
+                    number,
+                    result.msg_id,
+                    source,
+                    result.queue,
+                    result.status.value,
+                    result.offset_msg_id,
+                    result.queue_offset,
+                )
+        if isinstance(error, SendUnknownError):
+            error, status = cause_of(error), "UNKNOWN"  # which says the rest
+        elif isinstance(error, BrokerError):
+            status = error.name
+        return SendOutcome(
+            number,
+            entry.msg_id,
+            source,
+            entry.key if isinstance(entry.key, MessageQueue) else None,
+            status,
+            error=error if isinstance(error, RmqError) and error.message else None,
+        )

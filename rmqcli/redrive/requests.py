@@ -19,7 +19,6 @@ from rmqcli.errors import (
     BrokerError,
     ConnectError,
     RmqError,
-    SendUnknownError,
     TransportError,
     WireError,
 )
@@ -30,13 +29,15 @@ from rmqcli.producer.lane import (
     BATCH_MESSAGES_MAX,
     MESSAGE_OVERHEAD_BYTES,
 )
+from rmqcli.producer.patience import cause_of
 from rmqcli.producer.remoting.publisher import (
     PRODUCER_GROUP,
     Prepared,
     Publisher,
     may_be_one_message,
 )
-from rmqcli.producer.remoting.send import DEAD_AFTER, RETRIES_MAX, explain_limit
+from rmqcli.producer.remoting.requests import explain_limit
+from rmqcli.producer.remoting.send import RETRIES_MAX
 from rmqcli.redrive.letter import unique_key
 from rmqcli.redrive.log import UNKNOWN, LetterResult
 from rmqcli.wire.message.batch import encode_items
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 #: Into so many queues the letters of a batch are spread, if the topic has as many.
 _QUEUES_MAX: Final = 8
+#: Give up after this many consecutive requests without a connection.
+DEAD_AFTER: Final = 5
 
 
 class RedriveRequests:
@@ -139,7 +142,7 @@ class RedriveRequests:
             if isinstance(error, TransportError):
                 self._failed_in_a_row += 1
                 if self._failed_in_a_row >= DEAD_AFTER:
-                    self.given_up = _cause(error)
+                    self.given_up = cause_of(error)
             if len(letters) > 1 and may_be_one_message(error):
                 results = []
                 for each in letters:
@@ -147,7 +150,7 @@ class RedriveRequests:
                 return results
             if isinstance(error, BrokerError) and len(letters) == 1:
                 explain_limit(error, len(letters[0].body))
-            self._errors.append(_cause(error))
+            self._errors.append(cause_of(error))
             return [failed(each, error) for each in letters]
         self._failed_in_a_row = 0
         self._errors.append(None)
@@ -217,13 +220,6 @@ def _runs(letters: list[Letter], queues: int) -> Iterator[list[Letter]]:
         yield run
 
 
-def _cause(error: RmqError) -> RmqError:
-    """The error of the transport behind a SendUnknownError."""
-    cause = error.__cause__
-    is_unknown = isinstance(error, SendUnknownError)
-    return cause if is_unknown and isinstance(cause, TransportError) else error
-
-
 def failed(letter: Letter, error: RmqError) -> LetterResult:
     """The result of a send that failed; without an answer it may be stored."""
     status = "NOT_SENT"
@@ -233,7 +229,9 @@ def failed(letter: Letter, error: RmqError) -> LetterResult:
         pass
     elif isinstance(error, TransportError | WireError):
         status = UNKNOWN  # also if the answer cannot be read
-    return LetterResult(letter.place, status, letter.topic, error=_cause(error).message)
+    return LetterResult(
+        letter.place, status, letter.topic, error=cause_of(error).message
+    )
 
 
 def not_sent(letter: Letter, error: RmqError | None) -> LetterResult:

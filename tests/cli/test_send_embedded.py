@@ -15,6 +15,8 @@ import pytest
 from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
+from tests.kit.waiting import wait_until
+from tests.producer.stored import bodies
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60
@@ -111,13 +113,52 @@ def test_when_no_broker_is_left_the_line_is_named_from_which_to_send_again(
         faults.disconnect(), nth=3, code=int(RequestCode.SEND_BATCH_MESSAGE)
     )
     lines = b"".join(b"%d\n" % n for n in range(1, 20_001))
-    code, _, err = rmq("send", topic, "--lines", "-", stdin=lines)
+    flags = ["--timeout", "500ms"]  # a sixth of the time that a restart may take
+    code, _, err = rmq("send", topic, "--lines", "-", *flags, stdin=lines)
     assert code == 6
     assert (
         "warning: gave up: no broker can be reached; the rest of the input was not"
         " read; nothing from stdin line 1025 on is known to be stored\n" in err
     )
     assert "1024 sent, " in err
+
+
+def test_a_broker_that_goes_away_and_comes_back_is_waited_for(rmq_cluster, tmp_path):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    out = tmp_path / "out"
+    command = [*(sys.executable, "-m", "rmqcli", "send", topic, "--lines", "-")]
+    command += ["-o", "jsonl", "-n", rmq_cluster.namesrv, "--timeout", f"{DEADLINE_S}s"]
+    with out.open("wb") as stdout:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write(b"before\n" * 10)
+        process.stdin.flush()
+        wait_until(lambda: len(bodies(rmq_cluster, topic)) == 10)
+        wait_until(lambda: out.read_bytes().count(b"SEND_OK") == 10)
+        rmq_cluster.broker().kill()
+        process.stdin.write(b"after\n" * 10)
+        process.stdin.close()
+        gone = process.stderr.readline().decode()
+        rmq_cluster.broker().restart()
+        back, total = (line.decode() for line in process.stderr)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+        process.stderr.close()
+    assert gone.startswith("broker-a: cannot connect to 127.0.0.1:")
+    assert gone.endswith("; retrying for up to 6m\n")
+    assert back == "broker-a is back; continuing\n"
+    assert total == "20 sent, 0 failed\n"
+    assert bodies(rmq_cluster, topic) == [b"after"] * 10 + [b"before"] * 10
 
 
 def test_a_bad_record_is_named_with_the_number_of_those_before_it(rmq, rmq_topic):

@@ -72,7 +72,7 @@ class World:
             self,
             self,
             post=self.posted.append,
-            in_flight=self.in_flight,
+            on_end=self.in_flight.end_async,
             linger_ms=linger_ms,
             clock=self.clock,
         )
@@ -221,7 +221,7 @@ class World:
 
     def close(self) -> None:
         """As `Producer.close`: nothing lingers, and the network ends what is left."""
-        self.accumulator.hurry()
+        self.accumulator.linger(0)
         self.run()
         while self.requests or self.opening:
             for _, pending in self.opening:
@@ -336,7 +336,7 @@ def test_closing_sends_what_lingers_once(topic):
     world.opened("batches")
     world.run()
     assert world.requests == []
-    world.accumulator.hurry()
+    world.accumulator.linger(0)
     world.run()
     assert [each.msg_id for r in world.requests for each in r.entries] == ["1", "0"]
 
@@ -359,7 +359,7 @@ def test_closing_sends_messages_of_a_loop_that_has_stopped_within_its_turn():
     world = World(0, has_loop=True)
     world.put(TOPICS[0], None, 1, 1_000_000)
     world.soon.clear()
-    world.accumulator.hurry()
+    world.accumulator.linger(0)
     world.run()
     world.opened("batches")
     assert [each.msg_id for r in world.requests for each in r.entries] == ["0"]

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from rmqcli.model import MessageQueue
+from rmqcli.producer.accumulator import Entry
 from rmqcli.producer.lane import (
     BATCH_BYTES_MAX,
     BATCH_MESSAGES_MAX,
     Lane,
-    Slot,
-    is_large,
     takes_batches,
 )
-from rmqcli.producer.message import OutgoingMessage
-
-QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 def slot(number, size=10, *, is_alone=False, properties_bytes=0):
-    return Slot(
-        number=number,
-        message=OutgoingMessage(b"x" * size),
-        msg_id="",
+    return Entry(
+        "T",
+        None,
+        None,
+        msg_id=str(number),
+        size_bytes=size + properties_bytes,
         is_alone=is_alone,
-        content=None,
-        properties_bytes=properties_bytes,
+        timeout_ms=1,
+        now_ms=0,
     )
 
 
 def lane_of(*slots):
-    lane: Lane[Slot] = Lane(QUEUE)
+    lane: Lane[Entry] = Lane()
     for each in slots:
         lane.put(each)
     return lane
@@ -37,7 +34,7 @@ def lane_of(*slots):
 def taken(lane):
     requests = []
     while not lane.is_empty:
-        requests.append([each.number for each in lane.take()])
+        requests.append([int(each.msg_id) for each in lane.take()])
     return requests
 
 
@@ -87,5 +84,3 @@ def test_what_batches_are_not_for():
     assert takes_batches("T", is_delayed=False)
     assert not takes_batches("T", is_delayed=True)
     assert not takes_batches("%RETRY%g", is_delayed=False)
-    assert not is_large(OutgoingMessage(b""))
-    assert is_large(OutgoingMessage(b"x" * (256 << 10)))

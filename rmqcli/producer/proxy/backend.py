@@ -95,10 +95,10 @@ class ProxyBackend:
         self._ids = ProxyMessageIds(clock=clock, rng=rng)
         self._publisher = ProxyPublisher(self._session, rng=rng)
         self._accumulator = Accumulator(
-            _Calls(self._session, self._publisher),
+            ProxyCalls(self._session, self._publisher, calls_max=_CALLS_MAX),
             self._session.via,
             post=self._session.post,
-            in_flight=in_flight,
+            on_end=in_flight.end_async,
             linger_ms=config.linger_ms,
             clock=clock,
         )
@@ -118,7 +118,7 @@ class ProxyBackend:
 
     def hurry(self) -> None:
         """See ProducerBackend."""
-        self._accumulator.hurry()
+        self._accumulator.linger(0)
 
     def close(self) -> None:
         """See ProducerBackend."""
@@ -303,16 +303,19 @@ class ProxyBackend:
         self._checks.ask(message, message.msg_id, answer, body_bytes=len(message.body))
 
 
-class _Calls:
-    """The calls for submitted messages. Implements AccumulatorNetwork.
+class ProxyCalls:
+    """The calls for the messages of an Accumulator. Implements AccumulatorNetwork.
 
-    Messages without a message group have `_CALLS_MAX` places, which are numbers: one
-    for each call that may be in flight.
+    Messages without a message group have `calls_max` places, which are numbers: one for
+    each call that may be in flight.
     """
 
-    def __init__(self, session: Session, publisher: ProxyPublisher) -> None:
+    def __init__(
+        self, session: Session, publisher: ProxyPublisher, *, calls_max: int
+    ) -> None:
         self._session = session
         self._publisher = publisher
+        self._calls_max = calls_max
 
     def open(self, topic: str) -> tasks.Task[bool]:
         """See AccumulatorNetwork."""
@@ -320,7 +323,7 @@ class _Calls:
 
     def places(self, topic: str) -> Sequence[int]:
         """See AccumulatorNetwork."""
-        return range(_CALLS_MAX)
+        return range(self._calls_max)
 
     def request(
         self, entries: Sequence[Entry], place: Hashable, timeout_ms: int

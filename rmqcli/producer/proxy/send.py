@@ -1,44 +1,37 @@
-"""Send the requests of a Sender to a proxy, several batches at a time.
+"""The messages of a Sender, sent to a proxy, several batches at a time.
 
 With a message group only one call is in flight, so that the messages keep their order.
+The calls run in the thread of the session.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import (
-    ConfigError,
-    ConnectError,
-    RmqError,
-    TransportError,
-)
-from rmqcli.producer.lane import Lane, Slot, is_large
+from rmqcli.errors import ConfigError
+from rmqcli.producer.accumulator import Entry
+from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
-from rmqcli.producer.proxy.backend import outgoing
-from rmqcli.producer.proxy.publisher import (
-    ProxyPublisher,
-    check_size,
-    may_be_one_message,
-)
+from rmqcli.producer.patience import Outages, retry_for_ms
+from rmqcli.producer.proxy.backend import ProxyCalls, outgoing
+from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
+from rmqcli.producer.send import WAIT_MS_MAX
 from rmqcli.wire.message.properties import KEYS, TAGS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
-    from concurrent.futures import Future
+    from collections.abc import Callable, Hashable, Sequence
 
+    from rmqcli import tasks
+    from rmqcli.producer.backend import SendResult
     from rmqcli.producer.ids import ProxyMessageIds
-    from rmqcli.producer.send import Answer
     from rmqcli.proxy.message import OutgoingProxyMessage
     from rmqcli.proxy.session import Session
 
 #: Calls in flight.
 _CALLS_MAX: Final = 4
-#: Give up after this many consecutive requests that failed.
-_DEAD_AFTER: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +47,7 @@ class ProxySendOptions:
     born_host: str = "127.0.0.1"
 
 
-class ProxySend:
+class ProxySend(ProxyCalls):
     """Sends through a proxy. Implements SendNetwork; not thread-safe."""
 
     def __init__(
@@ -67,72 +60,60 @@ class ProxySend:
         ids: ProxyMessageIds,
         rng: random.Random,
     ) -> None:
-        self._session = session
+        super().__init__(
+            session, ProxyPublisher(session, rng=rng), calls_max=_CALLS_MAX
+        )
         self._topic = topic
         self._options = options
         self._timeout_ms = timeout_ms
         self._ids = ids
-        self._publisher = ProxyPublisher(session, rng=rng)
-        self._takes_batches = False
-        calls_max = 1 if options.message_group is not None else _CALLS_MAX
-        self.lanes: list[Lane[Slot]] = [Lane(None) for _ in range(calls_max)]
-        self._filling = 0
-        #: set when a call has ended
+        self.clock = session.clock
+        self.runner: tasks.Runner = session.via
+        self.post = session.post
+        self.outages = Outages(
+            session.clock, places=1, retry_for_ms=retry_for_ms(timeout_ms)
+        )
+        #: set when messages have ended
         self._news = threading.Event()
 
     def prepare(self) -> None:
         """Request the topic's route. Raises NotFoundError for an unknown topic."""
-        publisher = self._publisher
-        can_batch = self._session.in_caller(
-            lambda via: publisher.can_batch(self._topic, via)
-        )
-        self._takes_batches = can_batch and self._options.delay_ms is None
+        self._session.in_caller(lambda via: self._publisher.can_batch(self._topic, via))
 
-    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane[Slot], Slot]:
-        """See SendNetwork. Fills one lane after the other."""
+    def entry(self, message: OutgoingMessage) -> Entry:
+        """See SendNetwork."""
+        options = self._options
         content = self._outgoing(message)
-        slot = Slot(
-            number=number,
-            message=message,
+        size_bytes = len(message.body)
+        return Entry(
+            self._topic,
+            options.message_group,
+            content,
             msg_id=content.msg_id,
-            is_alone=not self._takes_batches or is_large(message),
-            content=content,
+            size_bytes=size_bytes,
+            is_alone=options.delay_ms is not None or size_bytes >= ALONE_BYTES,
+            timeout_ms=WAIT_MS_MAX,
+            now_ms=self.clock.monotonic_ms(),
         )
-        if self.lanes[self._filling].is_full:
-            self._filling = (self._filling + 1) % len(self.lanes)
-        return self.lanes[self._filling], slot
 
-    def submit(
-        self, lane: Lane[Slot], slots: list[Slot], on_done: Callable[[Answer], None]
-    ) -> None:
-        """See SendNetwork. `on_done` is called in the thread rmq-proxy."""
-        session = self._session
-        messages = [slot.content for slot in slots]
-
-        def ended(future: Future[Any]) -> None:
-            try:
-                on_done([result for result, _ in future.result()])
-            except RmqError as error:
-                on_done(error)
-            self._news.set()
-
-        task = self._publisher.send(
-            messages, timeout_ms=self._timeout_ms, via=session.via
+    def request(
+        self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
+    ) -> tasks.Task[Callable[[int], SendResult]]:
+        """See AccumulatorNetwork. The time limit begins with each attempt."""
+        limit_ms = min(timeout_ms, self._timeout_ms)
+        return self.outages.wait_out(
+            str(self._session.access_point),
+            lambda: ProxyCalls.request(self, entries, place, limit_ms),
         )
-        session.run(task).add_done_callback(ended)
 
     def wait(self, timeout_ms: int) -> None:
         """See SendNetwork."""
         self._news.wait(timeout_ms / 1_000)
         self._news.clear()
 
-    def may_be_one_message(self, error: RmqError) -> bool:
-        """See SendNetwork."""
-        return may_be_one_message(error)
-
-    def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
-        """See SendNetwork. A call that fails to connect has made several attempts."""
-        return isinstance(error, ConnectError) or failed_in_a_row >= _DEAD_AFTER
+    def note_end(self, count: int) -> None:
+        """See SendNetwork. The messages end in this turn of the thread."""
+        self._session.post(self._news.set)
 
     def _outgoing(self, message: OutgoingMessage) -> OutgoingProxyMessage:
         now_ms = self._session.clock.epoch_ms()

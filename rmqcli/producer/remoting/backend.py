@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
@@ -42,8 +42,8 @@ from rmqcli.producer.remoting.publisher import (
     Prepared,
     Publisher,
     Stored,
-    may_be_one_message,
 )
+from rmqcli.producer.remoting.requests import SendRequests
 from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -65,7 +65,7 @@ from rmqcli.wire.message.system_flag import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from rmqcli.clock import Clock
@@ -73,10 +73,8 @@ if TYPE_CHECKING:
     from rmqcli.producer.backend import SendsInFlight
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.message import ProducerMessage
+    from rmqcli.producer.remoting.requests import BatchPart
     from rmqcli.producer.remoting.trace import SentTraces
-
-#: What a batch has of a message: its body, its encoded properties and its flag.
-BatchPart: TypeAlias = tuple[bytes, bytes, int]
 
 logger = get_logger(__name__)
 
@@ -141,10 +139,14 @@ class RemotingBackend:
             traces=self._traces,
         )
         self._accumulator = Accumulator(
-            _Requests(self._publisher, config, clock),
+            SendRequests(
+                self._publisher,
+                clock,
+                retry_times=config.retry_times_when_send_async_failed,
+            ),
             self._thread,
             post=self._thread.post,
-            in_flight=in_flight,
+            on_end=in_flight.end_async,
             linger_ms=config.linger_ms,
             clock=clock,
         )
@@ -170,7 +172,7 @@ class RemotingBackend:
 
     def hurry(self) -> None:
         """See ProducerBackend."""
-        self._accumulator.hurry()
+        self._accumulator.linger(0)
 
     def close(self) -> None:
         """See ProducerBackend."""
@@ -507,73 +509,6 @@ class RemotingBackend:
             message, message.msg_id or "", answer, body_bytes=len(command.body)
         )
         return None
-
-
-class _Requests:
-    """The requests of submitted messages. Implements AccumulatorNetwork.
-
-    The places are queues.
-    """
-
-    def __init__(
-        self, publisher: Publisher, config: ProducerConfig, clock: Clock
-    ) -> None:
-        self._publisher = publisher
-        self._clock = clock
-        self._retry_times = config.retry_times_when_send_async_failed
-
-    def open(self, topic: str) -> tasks.Task[bool]:
-        """See AccumulatorNetwork."""
-        yield from self._publisher.target(topic)
-        return takes_batches(topic, is_delayed=False)
-
-    def places(self, topic: str) -> Sequence[MessageQueue]:
-        """See AccumulatorNetwork."""
-        return self._publisher.known_queues(topic)
-
-    def request(
-        self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
-    ) -> tasks.Task[Callable[[int], SendResult]]:
-        """See AccumulatorNetwork. With a chosen queue no other queue is tried."""
-        assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
-        stored = yield from self._publisher.send(
-            self._together(entries),
-            queue=place if entries[0].key is not None else None,
-            first=place,
-            timeout_ms=timeout_ms,
-            retry_times=self._retry_times,
-        )
-        return stored.result
-
-    def may_be_one_message(self, error: RmqError) -> bool:
-        """See AccumulatorNetwork."""
-        return may_be_one_message(error)
-
-    def _together(self, entries: Sequence[Entry]) -> Prepared:
-        """One request for messages of one topic."""
-        first = entries[0]
-        if isinstance(first.content, Prepared):
-            return first.content  # sent alone
-        waited_ms = self._clock.monotonic_ms() - first.put_ms
-        born_timestamp_ms = self._clock.epoch_ms() - waited_ms
-        msg_ids = tuple([each.msg_id for each in entries])
-        if len(entries) > 1:
-            return Prepared(
-                topic=first.topic,
-                msg_ids=msg_ids,
-                body=encode_items([each.content for each in entries]),
-                is_batch=True,
-                born_timestamp_ms=born_timestamp_ms,
-            )
-        body, properties, flag = first.content
-        return Prepared(
-            topic=first.topic,
-            msg_ids=msg_ids,
-            body=body,
-            properties=properties.decode(),
-            flag=flag,
-            born_timestamp_ms=born_timestamp_ms,
-        )
 
 
 def _with_id(

@@ -1,4 +1,4 @@
-"""Send the requests of a Sender to brokers, with a lane for each queue.
+"""The messages of a Sender, sent to brokers in the caller's thread.
 
 A failed request that another broker may accept is retried there, at most twice, unless
 the caller chose the queue. This can store a message twice, under one id, as Java's
@@ -9,49 +9,35 @@ Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli import tasks
 from rmqcli.api.runner import ClientRunner
-from rmqcli.errors import BrokerError, RmqError, TransportError
+from rmqcli.errors import BrokerError
+from rmqcli.model import MessageQueue
+from rmqcli.producer.accumulator import Entry
 from rmqcli.producer.config import ProducerConfig
-from rmqcli.producer.lane import Lane, Slot, is_large, takes_batches
-from rmqcli.producer.message import check_message
-from rmqcli.producer.remoting.publisher import (
-    PRODUCER_GROUP,
-    Prepared,
-    Publisher,
-    Stored,
-    may_be_one_message,
-)
+from rmqcli.producer.lane import ALONE_BYTES
+from rmqcli.producer.message import OutgoingMessage, checked_properties
+from rmqcli.producer.patience import Outages, retry_for_ms
+from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
+from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
-from rmqcli.units import format_duration
-from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.message.batch import BatchItem, encode_batch
-from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+from rmqcli.producer.send import WAIT_MS_MAX
+from rmqcli.wire.message.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Sequence
 
+    from rmqcli import tasks
     from rmqcli.api.client import Client
+    from rmqcli.producer.backend import SendResult
     from rmqcli.producer.ids import UniqueIds
-    from rmqcli.producer.message import OutgoingMessage
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.remoting.trace import SentTraces
-    from rmqcli.producer.send import Answer
 
 RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
-
-#: Give up after this many consecutive requests without a connection.
-DEAD_AFTER: Final = 5
-
-MAX_MESSAGE_SIZE_DEFAULT: Final = 4 << 20  # maxMessageSize of brokers
-#: The limits in the texts of brokers from 5.0 on.
-_LIMIT: Final = re.compile(r"body length limit ([0-9]+)B")
-_DELAY_LIMIT: Final = re.compile(r"bigger than the max delay ([0-9]+)ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,33 +57,11 @@ class SendOptions:
         return bool(self.extra_properties)
 
 
-def explain_limit(error: BrokerError, body_bytes: int) -> None:
-    """Say in the error that the body or the delay is above the limit, if it is.
+class RemotingSend(SendRequests):
+    """Sends to the brokers of a topic. Implements SendNetwork; not thread-safe.
 
-    Brokers refuse other messages with the same code and text. Up to 4.9 the limit in
-    the text is not the one that they apply.
+    The key of each message is its queue.
     """
-    if error.code != ResponseCode.MESSAGE_ILLEGAL:
-        return
-    if found := _DELAY_LIMIT.search(error.remark):
-        limit = format_duration(int(found[1]))
-        error.message = f"the delay is longer than the limit of the broker, {limit}"
-        error.hint = "raise timerMaxDelaySec on the broker, or use a shorter delay"
-        return
-    found = _LIMIT.search(error.remark)
-    limit_bytes = int(found[1]) if found else MAX_MESSAGE_SIZE_DEFAULT
-    if body_bytes <= limit_bytes:
-        return
-    default = "" if found else ", unless its maxMessageSize was changed"
-    error.message = (
-        f"the body has {body_bytes:,} bytes; the limit of the broker is"
-        f" {limit_bytes:,}{default}"
-    )
-    error.hint = "raise maxMessageSize on the broker, or send a smaller body"
-
-
-class RemotingSend:
-    """Sends to the brokers of a topic. Implements SendNetwork; not thread-safe."""
 
     def __init__(
         self,
@@ -110,14 +74,16 @@ class RemotingSend:
         traces: SentTraces | None = None,
     ) -> None:
         self._client = client
-        self._topic = target.topic
+        self._target = target
         self._options = options
         self._ids = ids
-        self._takes_batches = takes_batches(target.topic, is_delayed=options.is_delayed)
-        self._runner = ClientRunner(client)
-        self._publisher = Publisher(
+        self.clock = client.clock
+        runner = ClientRunner(client)
+        self.runner: tasks.Runner = runner
+        self.wait = runner.turn
+        publisher = Publisher(
             client,
-            self._runner,
+            runner,
             config=ProducerConfig(),
             group=None,
             producer_group=PRODUCER_GROUP,
@@ -125,95 +91,75 @@ class RemotingSend:
             rng=rng,
             traces=traces,
         )
-        self._publisher.note_target(target)
-        self.lanes: list[Lane[Slot]] = [Lane(queue) for queue in target.queues]
-        # Like Java, start at a random queue, so that short runs do not all use queue 0.
-        self._next_lane = rng.randrange(len(self.lanes))
-
-    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane[Slot], Slot]:
-        """See SendNetwork. Queues take turns, or a field of the message decides."""
-        properties_bytes = check_message(message)
-        lane = self._choose_lane(message)
-        msg_id = self._ids.next_id()
-        properties = {
-            **message.properties,
-            **self._options.extra_properties,
-            UNIQ_KEY: msg_id,
-        }
-        slot = Slot(
-            number=number,
-            message=message,
-            msg_id=msg_id,
-            is_alone=not self._takes_batches or is_large(message),
-            content=properties,
-            properties_bytes=properties_bytes,
-            queue=lane.queue,
-        )
-        return lane, slot
-
-    def submit(
-        self, lane: Lane[Slot], slots: list[Slot], on_done: Callable[[Answer], None]
-    ) -> None:
-        """See SendNetwork. `on_done` is called in the Sender's thread."""
-        options = self._options
-        is_chosen = options.is_fixed or options.shard_by is not None
-        task = self._publisher.send(
-            self._prepared(slots),
-            queue=lane.queue if is_chosen else None,
-            first=lane.queue,
-            timeout_ms=self._client.config.timeout_ms,
+        publisher.note_target(target)
+        super().__init__(
+            publisher,
+            client.clock,
             retry_times=RETRIES_MAX,
+            is_fixed=options.is_fixed or options.shard_by is not None,
+            is_delayed=options.is_delayed,
+        )
+        self.outages = Outages(
+            client.clock,
+            places=len({queue.broker_name for queue in target.queues}),
+            retry_for_ms=retry_for_ms(client.config.timeout_ms),
+        )
+        # Like Java, start at a random queue, so that short runs do not all use queue 0.
+        self._turn = rng.randrange(len(target.queues))
+
+    def entry(self, message: OutgoingMessage) -> Entry:
+        """See SendNetwork. Queues take turns, or a field of the message decides."""
+        properties = checked_properties(message)
+        queue = self._choose(message)
+        msg_id = self._ids.next_id()
+        for name, value in self._options.extra_properties.items():
+            properties += f"{name}\x01{value}\x02".encode()
+        properties += f"{UNIQ_KEY}\x01{msg_id}\x02".encode()
+        return Entry(
+            self._target.topic,
+            queue,
+            (message.body, properties, message.flag),
+            msg_id=msg_id,
+            size_bytes=len(message.body) + len(properties),
+            is_alone=len(message.body) >= ALONE_BYTES,
+            timeout_ms=WAIT_MS_MAX,
+            now_ms=self.clock.monotonic_ms(),
         )
 
-        def ended(pending: tasks.Pending[Stored]) -> None:
-            outcome = pending.outcome()
-            answer = outcome.results() if isinstance(outcome, Stored) else outcome
-            if isinstance(answer, BrokerError) and len(slots) == 1:
-                explain_limit(answer, len(slots[0].message.body))
-            if isinstance(answer, BrokerError) and not slots[0].message.body:
-                answer.hint = (
-                    answer.hint or "give the message a body: this broker may need one"
+    def request(
+        self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
+    ) -> tasks.Task[Callable[[int], SendResult]]:
+        """See AccumulatorNetwork. The time limit begins with each attempt."""
+        assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
+        limit_ms = min(timeout_ms, self._client.config.timeout_ms)
+        body_bytes = len(entries[0].content[0])
+        try:
+            return (
+                yield from self.outages.wait_out(
+                    place.broker_name,
+                    lambda: SendRequests.request(self, entries, place, limit_ms),
                 )
-            on_done(answer)
+            )
+        except BrokerError as error:
+            if len(entries) == 1:
+                explain_limit(error, body_bytes)
+            if not body_bytes:
+                error.hint = (
+                    error.hint or "give the message a body: this broker may need one"
+                )
+            raise
 
-        tasks.start(task, self._runner).on_done(ended)
-
-    def wait(self, timeout_ms: int) -> None:
+    def post(self, action: Callable[[], None]) -> None:
         """See SendNetwork."""
-        self._runner.turn(timeout_ms)
+        action()
 
-    def may_be_one_message(self, error: RmqError) -> bool:
+    def note_end(self, count: int) -> None:
         """See SendNetwork."""
-        return may_be_one_message(error)
 
-    def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
-        """See SendNetwork. One of several brokers may be unreachable for a while."""
-        return failed_in_a_row >= DEAD_AFTER
-
-    def _choose_lane(self, message: OutgoingMessage) -> Lane[Slot]:
+    def _choose(self, message: OutgoingMessage) -> MessageQueue:
+        queues = self._target.queues
         shard_by = self._options.shard_by
         if shard_by is not None:
-            return self.lanes[shard_of(message, shard_by, shards=len(self.lanes))]
-        lane = self.lanes[self._next_lane]
-        self._next_lane = (self._next_lane + 1) % len(self.lanes)
-        return lane
-
-    def _prepared(self, slots: list[Slot]) -> Prepared:
-        first = slots[0]
-        # Brokers of 5.x fail on a request without a body, but accept a batch of one.
-        is_batch = len(slots) > 1 or (self._takes_batches and not first.message.body)
-        prepared = Prepared(
-            topic=self._topic,
-            msg_ids=tuple([slot.msg_id for slot in slots]),
-            body=first.message.body,
-            is_elsewhere=self._options.is_delayed,
-            born_timestamp_ms=self._client.clock.epoch_ms(),
-        )
-        if not is_batch:
-            return replace(
-                prepared,
-                properties=encode_properties(first.content),
-                flag=first.message.flag,
-            )
-        items = (BatchItem(s.message.body, s.content, s.message.flag) for s in slots)
-        return replace(prepared, body=encode_batch(items), is_batch=True)
+            return queues[shard_of(message, shard_by, shards=len(queues))]
+        self._turn = (self._turn + 1) % len(queues)
+        return queues[self._turn]
