@@ -214,10 +214,10 @@ class Accumulator:
                 if topic is None:
                     topic = topics[entry.topic] = _Topic(entry.topic)
                 touched[topic] = None
-            lane = topic.rest
-            if entry.key is not None:
-                keyed = topic.keyed.get(entry.key)
-                lane = topic.keyed[entry.key] = Lane() if keyed is None else keyed
+            key = entry.key
+            lane = topic.rest if key is None else topic.keyed.get(key)
+            if lane is None:
+                lane = topic.keyed[key] = Lane()
             lane.put(entry)
         for topic in touched:
             self._send_all(topic)

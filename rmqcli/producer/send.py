@@ -224,8 +224,9 @@ class Sender:
 
     def _take_ready(self) -> list[SendOutcome]:
         ready = []
-        while self._is_ready():
-            source, entry = self._entries.popleft()
+        entries = self._entries
+        while entries and entries[0][1].done():
+            source, entry = entries.popleft()
             self._bytes -= entry.cost_bytes
             ready.append(self._outcome(source, entry))
         return ready

@@ -24,7 +24,7 @@ from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
-from rmqcli.wire.message.properties import UNIQ_KEY
+from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
 
 if TYPE_CHECKING:
     import random
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.remoting.trace import SentTraces
 
 RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
+_UNIQ_KEY: Final = UNIQ_KEY.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ class RemotingSend(SendRequests):
         self._target = target
         self._options = options
         self._ids = ids
+        self._extra = encode_properties(options.extra_properties).encode()
         self.clock = client.clock
         runner = ClientRunner(client)
         self.runner: tasks.Runner = runner
@@ -109,19 +111,17 @@ class RemotingSend(SendRequests):
 
     def entry(self, message: OutgoingMessage) -> Entry:
         """See SendNetwork. Queues take turns, or a field of the message decides."""
-        properties = checked_properties(message)
+        body, properties = message.body, checked_properties(message)
         queue = self._choose(message)
         msg_id = self._ids.next_id()
-        for name, value in self._options.extra_properties.items():
-            properties += f"{name}\x01{value}\x02".encode()
-        properties += f"{UNIQ_KEY}\x01{msg_id}\x02".encode()
+        properties += b"%s%s\x01%s\x02" % (self._extra, _UNIQ_KEY, msg_id.encode())
         return Entry(
             self._target.topic,
             queue,
-            (message.body, properties, message.flag),
+            (body, properties, message.flag),
             msg_id=msg_id,
-            size_bytes=len(message.body) + len(properties),
-            is_alone=len(message.body) >= ALONE_BYTES,
+            size_bytes=len(body) + len(properties),
+            is_alone=len(body) >= ALONE_BYTES,
             timeout_ms=WAIT_MS_MAX,
             now_ms=self.clock.monotonic_ms(),
         )
