@@ -11,11 +11,13 @@ import pytest
 from rmqcli import tasks
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
+from rmqcli.errors import ConnectError, NotFoundError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer
 from rmqcli.producer.remoting.publisher import Prepared, Publisher
+from rmqcli.producer.remoting.target import PublishTarget
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 
@@ -92,6 +94,65 @@ def test_senders_to_one_topic_share_the_request_for_its_route(held):
     assert len(held.asked) == 2
 
 
+def prepared():
+    return Prepared(topic="orders", msg_ids=("A1",), body=b"x", born_timestamp_ms=0)
+
+
+def begin_send(held, queue=None):
+    held.asked.clear()
+    send = held.publisher.send(
+        prepared(), queue=queue, timeout_ms=60_000, retry_times=0
+    )
+    return held.start(send)
+
+
+def test_after_a_failure_the_route_is_asked_for_at_once_and_once_a_second(held):
+    """A replica that is the master now is learned without a wait of 30 s."""
+    held.start(held.publisher.target("orders"))
+    held.asked.pop()[1].succeed(route_of("orders", "broker-a"))
+    gone = ConnectError("refused", address="broker-a:1")
+    for _ in range(2):
+        sent = begin_send(held)
+        held.asked[0][1].fail(gone)
+        assert sent.outcome() is gone
+        assert held.codes()[0] == ("broker-a:1", RequestCode.SEND_MESSAGE_V2)
+        if len(held.asked) == 2:
+            route = held.asked[1]
+    assert len(held.asked) == 1
+    assert route[0].call.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+    route[1].succeed(route_of("orders", "broker-b"))
+    begin_send(held)
+    assert held.codes() == [("broker-b:1", RequestCode.SEND_MESSAGE_V2)]
+
+
+def test_a_topic_whose_broker_is_away_is_not_taken_for_a_new_one(held):
+    """Another broker would create it, and its messages would be somewhere else."""
+    held.start(held.publisher.target("orders"))
+    held.asked.pop()[1].succeed(route_of("orders", "broker-a"))
+    begin_send(held)
+    held.asked[0][1].fail(ConnectError("refused", address="broker-a:1"))
+    missing = NotFoundError("no route", code=17, name="TOPIC_NOT_EXIST")
+    for each in range(1, 1 + len(NAMESRVS)):
+        held.asked[each][1].fail(missing)
+    assert len(held.asked) == 1 + len(NAMESRVS)  # nobody is asked for TBW102
+    begin_send(held)
+    assert held.codes() == [("broker-a:1", RequestCode.SEND_MESSAGE_V2)]
+
+
+def test_of_a_given_target_only_the_addresses_are_renewed(held):
+    queue = MessageQueue("orders", "broker-a", 1)
+    target = PublishTarget(
+        topic="orders", queues=(queue,), addresses={"broker-a": "old:1"}
+    )
+    held.publisher.note_target(target)
+    begin_send(held)
+    held.asked[0][1].fail(ConnectError("refused", address="old:1"))
+    held.asked[1][1].succeed(route_of("orders", "broker-a", "broker-b"))
+    assert held.publisher.known_queues("orders") == (queue,)
+    begin_send(held)
+    assert held.codes() == [("broker-a:1", RequestCode.SEND_MESSAGE_V2)]
+
+
 def test_a_route_has_3_s_at_each_name_server(held):
     held.start(held.publisher.target("orders"))
     ((request, _),) = held.asked
@@ -131,13 +192,7 @@ def test_each_attempt_has_the_time_that_is_left_or_that_of_its_setting(held):
     def attempt(held):
         held.start(held.publisher.target("orders"))
         held.asked.pop()[1].succeed(route_of("orders", "broker-a"))
-        prepared = Prepared(
-            topic="orders", msg_ids=("A1",), body=b"x", born_timestamp_ms=0
-        )
-        send = held.publisher.send(
-            prepared, queue=None, timeout_ms=60_000, retry_times=0
-        )
-        held.start(send)
+        begin_send(held)
         return held.asked.pop()[0].timeout_ms
 
     assert 50_000 < attempt(held) <= 60_000

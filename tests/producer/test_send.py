@@ -11,6 +11,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     BusyError,
     DeniedError,
+    DisconnectedError,
     UsageError,
 )
 from rmqcli.model import MessageQueue
@@ -218,6 +219,22 @@ def test_no_answer_is_unknown_and_not_sent_twice():
             target_of(hung.address, fine.address), [b"a", b"b"], timeout_ms=300
         )
     assert sorted(o.status for o in outcomes) == ["SEND_OK", "UNKNOWN"]
+
+
+def test_an_answer_that_cannot_be_read_is_unknown_and_not_sent_twice():
+    asked = []
+
+    def answer(connection):
+        for request in connection.requests():
+            asked.append(request)
+            connection.answer(request, ext_fields={"msgId": "ID0", "queueId": "0"})
+
+    with Peer(answer) as peer:
+        (outcome,), _ = sending(target_of(peer.address, queues=2), [b"a"])
+    assert outcome.status == "UNKNOWN"
+    assert isinstance(outcome.error, DisconnectedError)
+    assert outcome.error.message.startswith("an answer to a send cannot be read: ")
+    assert len(asked) == 1
 
 
 def test_a_dead_broker_s_messages_go_to_the_living():

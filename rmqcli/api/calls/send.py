@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
+from rmqcli.errors import BodyError, HeaderError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.send import SendMessageResponseHeader
@@ -90,7 +91,10 @@ def send_batch_message(
 
 
 def _send_result(answer: RemotingCommand) -> SendAnswer:
-    header = from_ext_fields(SendMessageResponseHeader, answer.ext_fields)
+    try:
+        header = from_ext_fields(SendMessageResponseHeader, answer.ext_fields)
+    except HeaderError as error:  # which for a caller would be one of the request
+        raise BodyError(f"an answer to a send cannot be read: {error}") from error
     return SendAnswer(
         status=_STATUS[answer.code],
         offset_msg_ids=tuple(header.msg_id.split(",")),

@@ -20,6 +20,7 @@ from rmqcli import tasks
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
+    BodyError,
     BrokerError,
     BusyError,
     ConfigError,
@@ -124,6 +125,10 @@ class ProxyPublisher:
                     entries = yield via.call(queue.endpoints, call, left_ms)
                 except (DeadlineError, DisconnectedError) as error:
                     raise unknown_send(first.topic, msg_ids, error) from error
+                except BodyError as error:  # perhaps it says that they are stored
+                    address = str(queue.endpoints)
+                    unread = DisconnectedError(error.message, address=address)
+                    raise unknown_send(first.topic, msg_ids, unread) from unread
                 except (ConnectError, BusyError) as error:
                     failure = error
                     failed.add(queue.endpoints)

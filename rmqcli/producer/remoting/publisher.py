@@ -15,7 +15,7 @@ Source: DefaultMQProducerImpl, TopicPublishInfo and MQClientInstance in apache/r
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
@@ -25,6 +25,7 @@ from rmqcli.api.calls.producer import end_transaction, unregister_producer
 from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
+    BodyError,
     BrokerError,
     ConnectError,
     DeadlineError,
@@ -69,6 +70,8 @@ logger = get_logger(__name__)
 PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
 
 _API_TIMEOUT_MS: Final = 3_000  # ClientConfig.mqClientApiTimeout
+#: How often a route is requested again while sends fail.
+_RENEW_EVERY_MS: Final = 1_000
 #: How long unregistering from the brokers may take.
 _LEAVE_MS: Final = 1_000
 
@@ -168,6 +171,10 @@ class Publisher:
         self._targets: dict[str, PublishTarget] = {}
         #: pending route requests by topic, so that many senders share one request
         self._asking: dict[str, tasks.Pending[PublishTarget]] = {}
+        #: topics of which only the queues of a given target are used
+        self._fixed: set[str] = set()
+        #: when a route was requested again because a send had failed
+        self._renewed_ms: dict[str, int] = {}
         #: brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
         #: address -> MQVersion ordinal of brokers whose version was requested
@@ -194,19 +201,33 @@ class Publisher:
         known = self._targets.get(topic)
         if known is not None:
             return known
+        found: PublishTarget = yield self._ask(topic)
+        return found
+
+    def _ask(self, topic: str) -> tasks.Pending[PublishTarget]:
         asked = self._asking.get(topic)
         if asked is None:
             asked = self._asking[topic] = tasks.start(self._find(topic), self._runner)
             asked.on_done(lambda _: self._asked(topic))
-        found: PublishTarget = yield asked
-        return found
+        return asked
+
+    def _renew(self, topic: str) -> None:
+        """Request a route again after a failure: a replica may be the master now.
+
+        No send waits for it. Java's producers learn it within 30 s.
+        """
+        now_ms = self._client.clock.monotonic_ms()
+        if now_ms >= self._renewed_ms.get(topic, now_ms):
+            self._renewed_ms[topic] = now_ms + _RENEW_EVERY_MS
+            self._ask(topic)
 
     def _asked(self, topic: str) -> None:
         del self._asking[topic]
 
     def note_target(self, target: PublishTarget) -> None:
-        """Use this target for its topic instead of asking for the route."""
+        """Use the queues of this target for its topic, and no others."""
         self._targets[target.topic] = target
+        self._fixed.add(target.topic)
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The writable queues of a topic whose target is known."""
@@ -225,22 +246,24 @@ class Publisher:
         return ""
 
     def _find(self, topic: str) -> tasks.Task[PublishTarget]:
+        known = self._targets.get(topic)
         try:
             route = yield from self._route(topic)
             queues = route.write_queues()
         except NotFoundError as missing:
+            if known is not None:
+                raise  # its broker is away: another one must not create it
             route, queues = yield from self._route_of_new(topic, missing)
         if not queues:
             raise no_permission(topic)
-        target = PublishTarget(
-            topic=topic,
-            queues=tuple(queues),
-            addresses={
-                broker.broker_name: broker.master_address
-                for broker in route.brokers
-                if broker.master_address is not None
-            },
-        )
+        addresses = {
+            broker.broker_name: broker.master_address
+            for broker in route.brokers
+            if broker.master_address is not None
+        }
+        target = PublishTarget(topic=topic, queues=tuple(queues), addresses=addresses)
+        if known is not None and topic in self._fixed:
+            target = replace(known, addresses={**known.addresses, **addresses})
         self._client.remember(topic, route)
         self._targets[topic] = target
         return target
@@ -294,6 +317,7 @@ class Publisher:
         """
         config = self._config
         deadline = Deadline(self._client.clock, timeout_ms)
+        target: PublishTarget
         try:
             target = yield tasks.Within(self.target(prepared.topic), timeout_ms)
         except TimeLimitError as error:
@@ -305,6 +329,7 @@ class Publisher:
         for _ in range(1 if queue is not None else 1 + retry_times):
             if deadline.is_over():
                 break
+            target = self._targets.get(prepared.topic, target)
             chosen = queue or first or self._pick(target, avoid=last_broker)
             first = None
             last_broker = chosen.broker_name
@@ -314,6 +339,13 @@ class Publisher:
                 failure = error
                 if isinstance(error, DeadlineError | DisconnectedError):
                     unanswered = error
+                elif isinstance(error, BodyError):
+                    # The broker has answered, perhaps that it has stored the message.
+                    address = _address(target, chosen)
+                    unanswered = DisconnectedError(error.message, address=address)
+                is_away = isinstance(error, NotFoundError)
+                if is_away or _is_worth_retrying(error):
+                    self._renew(prepared.topic)
                 if not _is_worth_retrying(error):
                     break
                 if isinstance(error, DeniedError) and len(target.addresses) == 1:

@@ -224,6 +224,15 @@ def test_a_proxy_that_timed_out_may_have_stored_the_message(proxy, producer):
         producer.send(message())
 
 
+def test_an_answer_without_a_result_may_be_that_of_a_stored_message(proxy, producer):
+    proxy.answers["SendMessage"] = lambda _request, _context: (
+        service.SendMessageResponse(status=OK)
+    )
+    with pytest.raises(SendUnknownError, match="answered OK without a result"):
+        producer.send(message())
+    assert len(proxy.asked("SendMessage")) == 1
+
+
 def test_no_answer_at_all_ends_with_the_time(proxy, producer):
     over = threading.Event()
     proxy.answers["SendMessage"] = lambda _request, _context: over.wait()
