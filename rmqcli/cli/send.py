@@ -498,8 +498,9 @@ def send(common: Common, options: SendCommandOptions) -> None:
     Without a BODY or a file, each line of stdin is sent as a message. Properties in
     JSON lines that clients and brokers set themselves (UNIQ_KEY, DELAY, REAL_TOPIC,
     ...) are not sent again. On a terminal, more than 20 results are shown as a summary,
-    with a row for each result that is not SEND_OK. With a proxy (--endpoints) the topic
-    must exist, and the proxy chooses the queues.
+    with a row for each result that is not SEND_OK. Once a message is stored, a broker
+    that cannot be reached any more is waited for, for six times --timeout (30 seconds).
+    With a proxy (--endpoints) the topic must exist, and the proxy chooses the queues.
     """
     common = common.with_endpoints(options.endpoints, plaintext=options.plaintext)
     options.check(by_proxy=bool(common.endpoints))
