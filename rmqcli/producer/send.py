@@ -63,11 +63,17 @@ class SendOutcome:
 
 
 class SendNetwork(AccumulatorNetwork, Protocol):
-    """Sends the requests of a Sender; `runner` runs their tasks."""
+    """Sends the requests of a Sender."""
 
-    runner: tasks.Runner
-    clock: Clock
     outages: Outages
+
+    @property
+    def runner(self) -> tasks.Runner:
+        """Runs the tasks."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the tasks."""
 
     def entry(self, message: OutgoingMessage) -> Entry:
         """Return the message as the accumulator takes it.

@@ -36,6 +36,7 @@ def prepared(
     *,
     topics: tuple[str, str] = ("src", "dst"),
     batch_max: int = BATCH_MAX,
+    retry_for_ms: int = 0,
     **conditions: Any,
 ) -> Iterator[PreparedCopy]:
     """Plan a copy, which has yet to run."""
@@ -53,7 +54,12 @@ def prepared(
         stack.callback(log.close)
         plan = plan_copy(reading, writing, request, identity, log.state)
         run = CopyRun(
-            reading, writing.config, plan, log, batch_max=batch_max, retry_for_ms=0
+            reading,
+            writing.config,
+            plan,
+            log,
+            batch_max=batch_max,
+            retry_for_ms=retry_for_ms,
         )
         yield PreparedCopy(plan, run)
 

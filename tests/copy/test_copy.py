@@ -170,6 +170,20 @@ def test_a_refused_request_stops_the_copy_and_keeps_the_order(cluster, log):
     assert stored(cluster, "dst") == stored(cluster, "src")
 
 
+@pytest.mark.parametrize("code", [2, 17])
+def test_a_broker_that_is_busy_or_does_not_know_the_topic_yet_is_waited_for(
+    cluster, log, code
+):
+    """As brokers are for a moment after a restart."""
+    cluster.send("src", bodies(9))
+    cluster.faults.add(
+        faults.answer(code, "no"), code=RequestCode.SEND_BATCH_MESSAGE, times=2
+    )
+    report = copied(cluster, cluster, log, retry_for_ms=60_000)
+    assert (report.given_up, report.copied) == (None, 9)
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
 def test_messages_without_an_answer_are_named_and_sent_again(cluster, log):
     topics = "one", "other"
     for topic in topics:

@@ -68,7 +68,7 @@ class ProxySend(ProxyCalls):
         self._timeout_ms = timeout_ms
         self._ids = ids
         self.clock = session.clock
-        self.runner: tasks.Runner = session.via
+        self.runner = session.via
         self.post = session.post
         self.outages = Outages(
             session.clock, places=1, retry_for_ms=retry_for_ms(timeout_ms)

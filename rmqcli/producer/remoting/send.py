@@ -80,12 +80,10 @@ class RemotingSend(SendRequests):
         self._ids = ids
         self._extra = encode_properties(options.extra_properties).encode()
         self.clock = client.clock
-        runner = ClientRunner(client)
-        self.runner: tasks.Runner = runner
-        self.wait = runner.turn
+        self.runner = ClientRunner(client)
         publisher = Publisher(
             client,
-            runner,
+            self.runner,
             config=ProducerConfig(),
             group=None,
             producer_group=PRODUCER_GROUP,
@@ -152,6 +150,10 @@ class RemotingSend(SendRequests):
     def post(self, action: Callable[[], None]) -> None:
         """See SendNetwork."""
         action()
+
+    def wait(self, timeout_ms: int) -> None:
+        """See SendNetwork."""
+        self.runner.turn(timeout_ms)
 
     def note_end(self, count: int) -> None:
         """See SendNetwork."""
