@@ -155,6 +155,8 @@ _SURVIVED = {0: "survived", 33: "no test runs it"}
 _TIMED_OUT = -signal.SIGXCPU
 #: See _note_what_imports_run.
 _FIRST_TEST = "tests/test_nothing.py"
+#: How a test failed without a change: mutmut does not show it.
+_FAILURE = "failure.txt"
 
 _ARGUMENTS = (
     *("-p", "no:randomly", "-p", "tests.mutation", "-q"),
@@ -203,7 +205,9 @@ def main() -> int:
         # which functions, and ends there.
         output = _mutmut(copy, "no-mutant")
         if not (copy / "mutants" / "mutmut-stats.json").exists():
-            raise SystemExit(f"mutmut made no mutants:\n{output[-4000:]}")
+            failure = copy / "mutants" / _FAILURE
+            reason = failure.read_text() if failure.exists() else output
+            raise SystemExit(f"mutmut made no mutants:\n{reason[-4000:]}")
         _note_what_imports_run(copy / "mutants" / "mutmut-stats.json")
         decisive = _decisive(copy / "mutants")
         names = sorted(name for name in decisive if options.only in name)
@@ -288,6 +292,21 @@ def _note_what_imports_run(stats: Path) -> None:
         if any(test.startswith(_FIRST_TEST) for test in tests):
             noted["tests_by_mangled_function_name"][function] = every_test
     stats.write_text(json.dumps(noted))
+
+
+def pytest_configure() -> None:
+    """Let functions call each other as deeply as without mutants.
+
+    mutmut calls every function through two of its own, and the nested texts that a
+    parser has to accept need hundreds of calls.
+    """
+    sys.setrecursionlimit(3 * 1000)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep how a test fails while mutmut notes which tests run which functions."""
+    if report.failed and not Path("mutmut-stats.json").exists():
+        Path(_FAILURE).write_text(f"{report.nodeid} fails:\n{report.longreprtext}\n")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
