@@ -167,18 +167,12 @@ class TolerantReader:
         """Read consecutive entries whose keys are objects."""
         text, at = self._text, self._at
         try:
-            while self._is_fast and text.startswith("{", at):
+            if self._is_fast:
                 key, end = scan_once(text, at)
-                if not text.startswith(":", end) or not isinstance(key, dict):
-                    break
-                value, value_end = scan_once(text, end + 1)
-                top[ObjectKey.of(text[at:end], key)] = value
-                self._at = at = value_end
-                if not text.startswith(",", at):
+                if text.startswith(":", end) and isinstance(key, dict):
+                    value, self._at = scan_once(text, end + 1)
+                    top[ObjectKey.of(text[at:end], key)] = value
                     return
-                if not text.startswith("{", at + 1):
-                    return
-                at += 1
         except (ValueError, StopIteration):
             self._is_fast = False
         except RecursionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import lz4.frame
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rmqcli.errors import DecodeError
 from rmqcli.wire.compression import deflate_zlib
 from rmqcli.wire.message.batch import BatchItem, encode_batch
-from rmqcli.wire.message.columns import decode_columns, message_schema
+from rmqcli.wire.message.columns import decode_columns, message_schema, scan
 from rmqcli.wire.message.decode import DecodeFailure, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V2
@@ -167,7 +168,7 @@ def test_bodies_without_a_record_have_no_rows(bodies):
 
 def record(**fields: Any) -> bytes:
     magic = fields.pop("magic", None)
-    return encode_message(MessageFields(topic="T", **fields), magic=magic)
+    return encode_message(MessageFields(**{"topic": "T", **fields}), magic=magic)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +211,53 @@ entries = st.lists(
     st.tuples(names, values).map("\x01".join) | st.just("junk"), max_size=6
 )
 texts = st.tuples(entries.map("\x02".join), st.sampled_from(["", "\x02"])).map("".join)
+
+
+USUAL = {
+    "empty": record(),
+    "the longest topic": record(topic="t" * 127),
+    "255 bytes of properties": record(properties="P\x01" + "v" * 253),
+    "256 bytes of properties": record(properties="P\x01" + "v" * 254),
+    "the longest properties": record(properties="P\x01" + "v" * 32_765),
+    "compressed": record(sys_flag=1),
+}
+
+
+@pytest.mark.parametrize("body", USUAL.values(), ids=USUAL)
+def test_usual_records_are_read_in_columns(body):
+    """Others are read one by one: with the same result, but many times slower."""
+    found = scan([body, body])
+    assert found.plain.tolist() == [True, True]
+    assert found.starts.tolist() == [0, len(body)]
+    assert found.ends.tolist() == [len(body), 2 * len(body)]
+
+
+UNUSUAL = {
+    "IPv6": record(born_host="[::1]:9"),
+    "properties that end before the record": record(properties="P\x01v")[:-1] + b"vv",
+    "properties that end behind the record": record(properties="P\x01v")[:-1],
+}
+
+
+@pytest.mark.parametrize("body", UNUSUAL.values(), ids=UNUSUAL)
+def test_a_record_whose_parts_do_not_fill_it_is_read_alone(body):
+    sized = struct.pack(">I", len(body)) + body[4:]
+    assert scan([sized]).plain.tolist() == [False]
+
+
+def test_properties_are_not_split_for_columns_that_are_not_made_of_them():
+    """That takes several times the memory, and most of the time."""
+    data = record(properties="".join(f"name{n}\x01{n}\x02" for n in range(2_000))) * 5
+
+    def peak(column: str) -> int:
+        tracemalloc.start()
+        try:
+            decode_columns([data], topic="T", broker_name="b", columns=[column])
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak("queue_offset") < 3 * len(data) < peak("tags")
 
 
 @st.composite
