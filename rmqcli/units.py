@@ -88,6 +88,17 @@ def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
     return total
 
 
+def read_count(text: str | None, *, digits_max: int = 18) -> int | None:
+    """Return the number that a peer or a file wrote; None unless it is ASCII digits.
+
+    `int` also takes signs, spaces, underscores and digits of other scripts, and its
+    time grows with the square of the length.
+    """
+    if text and text.isascii() and text.isdigit() and len(text) <= digits_max:
+        return int(text)
+    return None
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return `count` with its noun, for people: `1 message`, `2,000 messages`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

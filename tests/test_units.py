@@ -14,6 +14,7 @@ from rmqcli.units import (
     format_size,
     parse_duration_ms,
     parse_size_bytes,
+    read_count,
 )
 
 
@@ -124,3 +125,31 @@ def test_a_count_has_its_noun_in_the_singular_for_one(count, text):
 def test_a_noun_may_have_a_plural_of_its_own():
     assert counted(1, "body", "bodies") == "1 body"
     assert counted(2, "body", "bodies") == "2 bodies"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("9" * 18, 999_999_999_999_999_999),
+        ("9" * 19, None),
+        (None, None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        (" 1", None),
+        ("1\n", None),
+        ("1_0", None),
+        ("1.0", None),
+        ("\u0661", None),  # a digit of another script
+        ("\u00b2", None),  # a digit that `int` refuses
+    ],
+)
+def test_a_count_is_ascii_digits_only(text, number):
+    assert read_count(text) == number
+
+
+def test_a_count_has_as_many_digits_as_are_allowed():
+    assert read_count("123", digits_max=3) == 123
+    assert read_count("1234", digits_max=3) is None

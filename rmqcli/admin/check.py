@@ -34,7 +34,7 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import is_system_group
-from rmqcli.units import HOUR_MS, MINUTE_MS, counted
+from rmqcli.units import HOUR_MS, MINUTE_MS, counted, read_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -217,9 +217,9 @@ def measure_retention(client: Client, patterns: Sequence[str]) -> list[Measureme
     )
     for name, answer in answers.items():
         settings = {} if isinstance(answer, RmqError) else answer
-        hours = settings.get("fileReservedTime", "")
-        if hours.isascii() and hours.isdigit() and len(hours) < 10:
-            reserved[name] = int(hours) * HOUR_MS
+        hours = read_count(settings.get("fileReservedTime"), digits_max=9)
+        if hours is not None:
+            reserved[name] = hours * HOUR_MS
     return _of_groups(client, patterns, lambda lag: _left(lag, reserved))
 
 

@@ -30,7 +30,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
-from rmqcli.units import parse_duration_ms
+from rmqcli.units import parse_duration_ms, read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.version import V5_0_0
@@ -48,7 +48,6 @@ SCANNED_MAX: Final = 1_000_000
 _LEVEL_KEY: Final = "scheduleMessageOffset_"
 _LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _SLACK: Final = 1_000
-_DIGITS_MAX: Final = 18
 #: Until a message is due within: the steps in which messages are counted, in ms.
 STEPS_MS: Final = (60_000, 600_000, 3_600_000, 86_400_000)
 
@@ -264,13 +263,10 @@ def _delivered(runtime: Mapping[str, str]) -> dict[int, int]:
     """Return the offsets up to which the delay levels were delivered, if reported."""
     found: dict[int, int] = {}
     for name, text in runtime.items():
-        level, start = name.removeprefix(_LEVEL_KEY), text.partition(",")[0]
-        is_number = all(
-            each.isascii() and each.isdigit() and len(each) < 20
-            for each in (level, start)
-        )
-        if name.startswith(_LEVEL_KEY) and is_number:
-            found[int(level)] = int(start)
+        level = read_count(name.removeprefix(_LEVEL_KEY))
+        start = read_count(text.partition(",")[0])
+        if name.startswith(_LEVEL_KEY) and level is not None and start is not None:
+            found[level] = start
     return found
 
 
@@ -281,7 +277,7 @@ def waiting_levels(runtime: Mapping[str, str]) -> dict[int, tuple[int, int]]:
     """
     found: dict[int, tuple[int, int]] = {}
     for level, start in _delivered(runtime).items():
-        end = _number(runtime[f"{_LEVEL_KEY}{level}"].partition(",")[2])
+        end = read_count(runtime[f"{_LEVEL_KEY}{level}"].partition(",")[2])
         if end is not None:
             found[level] = start, end
     return found
@@ -352,7 +348,7 @@ def delivered_until_ms(client: Client, runtime: Mapping[str, str]) -> int:
     """Return up to which due time the broker has delivered, to the second."""
     now_ms = client.clock.epoch_ms()
     at_ms = broker_clock(runtime, asked_ms=now_ms, answered_ms=now_ms).epoch_ms
-    behind_s = _number(runtime.get("timerReadBehind")) or 0
+    behind_s = read_count(runtime.get("timerReadBehind")) or 0
     return at_ms - behind_s * 1_000
 
 
@@ -369,7 +365,7 @@ class _Timers:
     def take(self, queue: MessageQueue, message: StoredMessage) -> None:
         """Take the next record, in the order of the topic."""
         properties = message.properties
-        due_ms = _number(properties.get("TIMER_OUT_MS"))
+        due_ms = read_count(properties.get("TIMER_OUT_MS"))
         if properties.get("REAL_TOPIC") != self._topic or due_ms is None:
             return
         if deleted := properties.get("TIMER_DEL_UNIQKEY"):
@@ -424,9 +420,3 @@ def stored_messages(
                 f"{queue}: {address} returned no message for offset {start}"
             )
         start = reached
-
-
-def _number(text: str | None) -> int | None:
-    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
-        return int(text)
-    return None

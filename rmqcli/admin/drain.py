@@ -40,7 +40,7 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import PERM_READ, PERM_WRITE
-from rmqcli.units import counted
+from rmqcli.units import counted, read_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -303,7 +303,7 @@ def _expected(
     back.
     """
     shown = client.invoke(address, get_broker_config())
-    permission = _integer(shown.get(_PERMISSION))
+    permission = read_count(shown.get(_PERMISSION))
     if permission is None:
         permission = _RW
     perms = {name: each.perm & permission & _RW for name, each in configs.items()}
@@ -361,7 +361,7 @@ def drain_progress(
     ]
     if since is not None:  # what they have is not what has arrived
         ends |= {topic: since.ends[topic] for topic in silent if topic in since.ends}
-    if _integer(runtime.get("dispatchBehindBytes")):
+    if read_count(runtime.get("dispatchBehindBytes")):
         unknown.append("messages that have arrived are not in their queues yet")
     if since is not None:
         arriving = {
@@ -556,15 +556,9 @@ def _delayed(runtime: Mapping[str, str]) -> int | None:
     for name, text in runtime.items():
         if name.startswith("scheduleMessageOffset_"):
             at, _, end = text.partition(",")
-            first, last = _integer(at), _integer(end)
+            first, last = read_count(at), read_count(end)
             if first is None or last is None:
                 return None
             count["levels"] += max(0, last - first)
-    timers = _integer(runtime.get("timerCongestNum", "0"))
+    timers = read_count(runtime.get("timerCongestNum", "0"))
     return None if timers is None else count["levels"] + timers
-
-
-def _integer(text: str | None) -> int | None:
-    digits = (text or "").strip()
-    is_number = digits.isascii() and digits.isdigit() and len(digits) < 20
-    return int(digits) if is_number else None

@@ -30,7 +30,7 @@ from rmqcli.api.calls.offset import (
 from rmqcli.api.calls.producer import get_producer_connection_list
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import MessageQueue
-from rmqcli.units import counted
+from rmqcli.units import counted, read_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,6 @@ _ENDED_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
 _CHECKS_MAX_DEFAULT: Final = 15  # BrokerConfig.transactionCheckMax
 #: Half messages, and records of ends, that are read on one broker.
 SCANNED_MAX: Final = 200_000
-_DIGITS_MAX: Final = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +148,8 @@ def _read_broker(
         message
         for message in last.values()
         if message.queue_offset not in ended
-        and _number(message.properties.get("TRAN_PREPARED_QUEUE_OFFSET")) not in ended
+        and read_count(message.properties.get("TRAN_PREPARED_QUEUE_OFFSET"))
+        not in ended
     ]
     found.count += len(still_open)
     found.transactions += _with_producers(client, address, queue, still_open)
@@ -194,7 +194,7 @@ def ended_offsets(record: StoredMessage) -> list[int]:
     if record.tags != _ENDED_TAG:
         return []
     parts = record.raw_body.decode("ascii", "replace").split(",")
-    return [n for each in parts if (n := _number(each)) is not None]
+    return [n for each in parts if (n := read_count(each)) is not None]
 
 
 def _with_producers(
@@ -216,7 +216,9 @@ def _with_producers(
     (config,) = client.gather([client.submit(address, get_broker_config())])
     checks_max = None
     if not isinstance(config, RmqError):
-        checks_max = _number(config.get("transactionCheckMax")) or _CHECKS_MAX_DEFAULT
+        checks_max = (
+            read_count(config.get("transactionCheckMax")) or _CHECKS_MAX_DEFAULT
+        )
     found = []
     for message in messages:
         group = message.properties.get("PGROUP")
@@ -229,7 +231,8 @@ def _with_producers(
                 keys=message.keys,
                 producer_group=group,
                 born_ms=message.born_timestamp_ms,
-                checks=_number(message.properties.get("TRANSACTION_CHECK_TIMES")) or 0,
+                checks=read_count(message.properties.get("TRANSACTION_CHECK_TIMES"))
+                or 0,
                 checks_max=checks_max,
                 producers=None
                 if isinstance(members, RmqError)
@@ -237,9 +240,3 @@ def _with_producers(
             )
         )
     return found
-
-
-def _number(text: str | None) -> int | None:
-    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
-        return int(text)
-    return None

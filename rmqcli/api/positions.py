@@ -46,7 +46,14 @@ from rmqcli.position import (
     Position,
 )
 from rmqcli.tasks import All, Request
-from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+from rmqcli.units import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    SECOND_MS,
+    format_duration,
+    read_count,
+)
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 
 if TYPE_CHECKING:
@@ -373,12 +380,11 @@ def broker_clock(
     clock. If the broker did not report its time, ours is used, with a note.
     """
     up_ms = uptime_ms(table)
-    boot = table.get("bootTimestamp", "")
-    is_time = boot.isascii() and boot.isdigit() and len(boot) <= 15
-    if up_ms is None or not is_time:
+    boot_ms = read_count(table.get("bootTimestamp"), digits_max=15)
+    if up_ms is None or boot_ms is None:
         note = "the broker did not report its time; using this machine's clock"
         return BrokerClock(answered_ms, note)
-    low_ms = int(boot) + up_ms
+    low_ms = boot_ms + up_ms
     if low_ms <= answered_ms and asked_ms < low_ms + SECOND_MS:
         return BrokerClock(answered_ms)
     ahead_ms = low_ms - answered_ms

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, pop_retry_topics
+from rmqcli.units import read_count
 
 if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
@@ -26,7 +27,6 @@ _DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 #: BROKER:QUEUE:OFFSET, and how often the message has been redriven.
 REDRIVEN_FROM: Final = "RMQ_REDRIVEN_FROM"
 REDRIVEN_TIMES: Final = "RMQ_REDRIVEN_TIMES"
-_TIMES_DIGITS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,7 @@ class LetterFacts:
 def facts_of(group: str, message: StoredMessage) -> LetterFacts:
     """Read what a letter of `group` says about itself."""
     properties = message.properties
-    times = properties.get(REDRIVEN_TIMES, "")
-    is_number = times.isascii() and times.isdigit() and len(times) <= _TIMES_DIGITS_MAX
+    times = read_count(properties.get(REDRIVEN_TIMES), digits_max=9)
     source = properties.get(REDRIVEN_FROM)
     return LetterFacts(
         origin_topic=_origin_topic(
@@ -59,7 +58,7 @@ def facts_of(group: str, message: StoredMessage) -> LetterFacts:
         origin_msg_id=properties.get(ORIGIN_MESSAGE_ID)
         or properties.get(_DLQ_ORIGIN_MESSAGE_ID),
         deliveries=message.reconsume_times,
-        redriven_times=int(times) if is_number else int(source is not None),
+        redriven_times=int(source is not None) if times is None else times,
         redriven_from=source,
     )
 

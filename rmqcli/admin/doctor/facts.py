@@ -26,7 +26,7 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError, TransportError
 from rmqcli.model import MASTER_ID, SCHEDULE_TOPIC, MessageQueue
 from rmqcli.tasks import All, Request
-from rmqcli.units import HOUR_MS, SECOND_MS
+from rmqcli.units import HOUR_MS, SECOND_MS, read_count
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import version_name
@@ -73,7 +73,6 @@ _PROBE_TIMEOUT_MS: Final = 1_000
 #: All requests share this part of the timeout, except for those that read what grows
 #: with the cluster. The first ones may take half of it, see `Client.one_limit`.
 _LIMIT_SHARE: Final = 0.8
-_DIGITS_MAX: Final = 15
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,9 +176,7 @@ def process_name(detail: BrokerDetail) -> str:
 
 def setting_number(detail: BrokerDetail, name: str) -> int | None:
     """Return a setting that is a number; None if it is not shown or is not one."""
-    text = (detail.settings or {}).get(name, "")
-    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-    return int(text) if is_number else None
+    return read_count((detail.settings or {}).get(name), digits_max=15)
 
 
 def gather_facts(client: Client, parts: Collection[str]) -> Facts:

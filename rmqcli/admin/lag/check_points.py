@@ -38,6 +38,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import All, Request
+from rmqcli.units import read_count
 from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.message.decode import decode_messages
@@ -464,5 +465,4 @@ def _all(tasks: list[Task[None]]) -> Task[None]:
 
 
 def _number(record: StoredMessage, name: str) -> int | None:
-    text = record.properties.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    return read_count(record.properties.get(name))

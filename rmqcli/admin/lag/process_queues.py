@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqcli.units import read_count
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -149,11 +151,8 @@ def _limits(properties: Mapping[str, str]) -> QueueLimits:
 
 
 def _number(properties: Mapping[str, str], name: str, default: int) -> int:
-    text = properties.get(name, "")
     # A client may send anything here; 0 and very long numbers are ignored.
-    if text.isascii() and text.isdigit() and len(text) < 15:
-        return int(text) or default
-    return default
+    return read_count(properties.get(name), digits_max=14) or default
 
 
 def _held_queue(

@@ -29,6 +29,7 @@ from rmqcli.admin.message.records import (
     decode_all,
     decode_found,
     has_key,
+    query_message_max,
     waits_for,
 )
 from rmqcli.admin.positions import resolve_times_each
@@ -39,7 +40,6 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
     QUERY_MESSAGE_MAX,
     query_message,
-    query_message_max,
     view_message_by_id,
 )
 from rmqcli.api.runner import run_tasks

@@ -42,7 +42,12 @@ from rmqcli.admin.message.pending import (
     level_delays_ms,
     level_due_ms,
 )
-from rmqcli.admin.message.records import count_records, decode_all, decode_found
+from rmqcli.admin.message.records import (
+    count_records,
+    decode_all,
+    decode_found,
+    query_message_max,
+)
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import (
@@ -58,7 +63,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
-from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message, query_message_max
+from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.engine.message import RETRY_TOPIC
@@ -75,7 +80,7 @@ from rmqcli.model import (
     retry_topic,
 )
 from rmqcli.tasks import Request
-from rmqcli.units import DAY_MS, counted
+from rmqcli.units import DAY_MS, counted, read_count
 from rmqcli.wire.subscription import SQL92
 from rmqcli.wire.version import V5_0_0
 
@@ -266,10 +271,9 @@ class _Reading:
                 if is_own:
                     self._settings = answer
                 continue
-            behind = answer.get("dispatchBehindBytes", "")
-            is_count = behind.isascii() and behind.isdigit() and len(behind) < 20
-            if is_count and int(behind) > _INDEX_BEHIND_BYTES_MAX:
-                self._late_indexes[name] = int(behind)
+            behind_bytes = read_count(answer.get("dispatchBehindBytes")) or 0
+            if behind_bytes > _INDEX_BEHIND_BYTES_MAX:
+                self._late_indexes[name] = behind_bytes
             if is_own:
                 clock = broker_clock(answer, asked_ms=asked_ms, answered_ms=answered_ms)
                 self._ahead_ms = clock.epoch_ms - answered_ms
@@ -289,10 +293,10 @@ class _Reading:
             state = "trimmed"
         else:
             state = "stored"
-        hours = self._settings.get("fileReservedTime", "")
+        hours = read_count(self._settings.get("fileReservedTime"), digits_max=6)
         until_ms = None
-        if hours.isascii() and hours.isdigit() and len(hours) < 7:
-            until_ms = self._message.store_timestamp_ms + int(hours) * _HOUR_MS
+        if hours is not None:
+            until_ms = self._message.store_timestamp_ms + hours * _HOUR_MS
         return StoredState(state=state, until_ms=until_ms)
 
     def _waits(self, group: str, pending: PendingOutcome) -> GroupVerdict:

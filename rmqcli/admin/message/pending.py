@@ -33,7 +33,7 @@ from rmqcli.api.calls.offset import get_max_offset, search_offset_by_timestamp
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
-from rmqcli.units import DAY_MS, format_rfc3339, parse_duration_ms
+from rmqcli.units import DAY_MS, format_rfc3339, parse_duration_ms, read_count
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ _ENDS_READ_MAX: Final = 20_000
 _LATE_MS: Final = 10_000
 #: The timers of a broker have a precision of one second.
 _EARLY_MS: Final = 1_000
-_DIGITS_MAX: Final = 18
 
 
 @dataclass(slots=True, kw_only=True)
@@ -181,7 +180,7 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
     halves = [message, *copies.of(HALF_TOPIC)]
     offsets = {each.queue_offset for each in halves}
     for each in halves:
-        prepared = _number(each.properties.get(_PREPARED_OFFSET))
+        prepared = read_count(each.properties.get(_PREPARED_OFFSET))
         if prepared is not None:
             offsets.add(prepared)
     at_ms = next((ended[each] for each in offsets if each in ended), None)
@@ -206,7 +205,7 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
             evidence=evidence,
             reason=f"whether its transaction has ended is not known: {reason}",
         )
-    checks = max(_number(each.properties.get(_CHECKS)) or 0 for each in halves)
+    checks = max(read_count(each.properties.get(_CHECKS)) or 0 for each in halves)
     is_late = client.broker_version(address) >= V5_0_0
     return PendingOutcome(
         verdict=MessageVerdict.HALF,
@@ -256,14 +255,17 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
     waiting = [each for each in records if _DELETED not in each.properties]
     # One that is due later than the wheel reaches is written again.
     last = max(waiting, key=lambda each: each.queue_offset, default=message)
-    due_ms = _number(last.properties.get(_DUE))
+    due_ms = read_count(last.properties.get(_DUE))
     if due_ms is None:
         return PendingOutcome(reason="its record does not say when it is due")
     delivered = _delivered(copies, message, from_ms=due_ms - _EARLY_MS)
     if delivered is not None:
         return delivered
     for each in records:
-        if _DELETED in each.properties and _number(each.properties.get(_DUE)) == due_ms:
+        if (
+            _DELETED in each.properties
+            and read_count(each.properties.get(_DUE)) == due_ms
+        ):
             at = format_rfc3339(each.store_timestamp_ms)
             return PendingOutcome(
                 verdict=MessageVerdict.RECALLED, evidence=f"it was recalled at {at}"
@@ -295,7 +297,9 @@ def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOu
     delivered = _delivered(copies, message, from_ms=from_ms)
     if delivered is not None:
         return delivered
-    done = _number(runtime.get(f"scheduleMessageOffset_{level}", "").partition(",")[0])
+    done = read_count(
+        runtime.get(f"scheduleMessageOffset_{level}", "").partition(",")[0]
+    )
     if done is not None and message.queue_offset < done:
         return PendingOutcome(
             evidence="the broker has delivered its delay level up to this message",
@@ -343,9 +347,3 @@ def level_delays_ms(text: str) -> tuple[int, ...]:
         return tuple(parse_duration_ms(word) for word in text.split())
     except RmqError:
         return ()
-
-
-def _number(text: str | None) -> int | None:
-    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
-        return int(text)
-    return None

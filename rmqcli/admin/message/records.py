@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.api.calls.store import QUERY_MESSAGE_MAX
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.model import MessageQueue
+from rmqcli.units import read_count
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from rmqcli.engine.message import PulledMessage
 
@@ -65,3 +67,9 @@ def decode_all(
         message.origin = Origin(queue, 0, 0)
         found.append(message)
     return found, unreadable
+
+
+def query_message_max(settings: Mapping[str, str]) -> int | None:
+    """Return how many messages a broker with these settings returns at a time."""
+    count = read_count(settings.get("maxMsgsNumBatch"))
+    return None if count is None else min(count, QUERY_MESSAGE_MAX)

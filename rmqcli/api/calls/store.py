@@ -18,8 +18,6 @@ from rmqcli.wire.headers.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rmqcli.api.call import Call
 
 #: A broker returns no more messages, or fewer (MessageStoreConfig.maxMsgsNumBatch).
@@ -55,14 +53,6 @@ def query_consume_queue(
             topic=topic, queue_id=queue_id, index=index, count=count
         ),
     )
-
-
-def query_message_max(settings: Mapping[str, str]) -> int | None:
-    """Return how many messages a broker with these settings returns at a time."""
-    text = settings.get("maxMsgsNumBatch", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        return None
-    return min(int(text), QUERY_MESSAGE_MAX)
 
 
 def query_message(

@@ -19,6 +19,7 @@ from rmqcli.broker.proxy.checks import (
     timestamp_ms,
 )
 from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.units import read_count
 from rmqcli.wire.message.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     KEYS,
@@ -330,12 +331,12 @@ def grpc_message(
     )
     system.born_timestamp.FromMilliseconds(_epoch_ms(stored.born_timestamp_ms))
     system.store_timestamp.FromMilliseconds(_epoch_ms(stored.store_timestamp_ms))
-    due_ms = _number(properties.get(_DELIVER_MS))
+    due_ms = read_count(properties.get(_DELIVER_MS))
     if due_ms is not None:
         system.delivery_timestamp.FromMilliseconds(_epoch_ms(due_ms))
     if LITE_TOPIC in properties:
         system.lite_topic = properties[LITE_TOPIC]
-    priority = _number(properties.get(_PRIORITY))
+    priority = read_count(properties.get(_PRIORITY))
     if priority is not None and priority < 2**31:
         system.priority = priority
     if _DLQ_TOPIC in properties and _DLQ_MESSAGE_ID in properties:
@@ -376,9 +377,3 @@ def _digest(body: bytes) -> Digest:
 def _epoch_ms(value: int) -> int:
     """Limit a stored time, which may be any number, to the range of a timestamp."""
     return min(max(value, -62_135_596_800_000), 253_402_300_799_999)
-
-
-def _number(text: str | None) -> int | None:
-    if text and text.isascii() and text.isdigit() and len(text) <= 18:
-        return int(text)
-    return None

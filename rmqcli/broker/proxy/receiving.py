@@ -31,6 +31,7 @@ from rmqcli.broker.proxy.sessions import subscription_of
 from rmqcli.broker.proxy.status import ProxyError, ok, refused, status_of
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
+from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.pop import (
@@ -440,7 +441,10 @@ def read_lite_answer(
     """
     header = from_ext_fields(PopLiteMessageResponseHeader, answer.ext_fields)
     messages = decode_messages(answer.body)
-    counts = [_count(each) for each in (header.order_count_info or "").split(";")]
+    counts = [
+        read_count(each, digits_max=9) or 0
+        for each in (header.order_count_info or "").split(";")
+    ]
     if len(counts) != len(messages):
         counts = [0] * len(messages)
     found = []
@@ -465,10 +469,6 @@ def read_lite_answer(
         )
         found.append(Popped(stored, handle, count, lite_topic))
     return found
-
-
-def _count(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def _with_place(handle: ReceiptHandle, stored: StoredMessage) -> ReceiptHandle:

@@ -34,6 +34,7 @@ from rmqcli.broker.topic_names import (
 from rmqcli.errors import BodyError
 from rmqcli.files import file_name_fault
 from rmqcli.model import MessageQueue
+from rmqcli.units import read_count
 from rmqcli.wire.bodies.config import CreateTopicListRequestBody, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.route import TopicList
@@ -250,9 +251,8 @@ def _is_same(text: str, version: DataVersion) -> bool:
 
 
 def _number(text: str | None, default: int) -> int:
-    if text is None or not (text.isascii() and text.isdecimal() and len(text) < 11):
-        return default
-    return int(text)
+    number = read_count(text, digits_max=10)
+    return default if number is None else number
 
 
 @handles(RequestCode.GET_TOPIC_STATS_INFO)

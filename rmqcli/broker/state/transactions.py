@@ -23,6 +23,7 @@ from rmqcli.broker.message.delayed import REAL_QID, REAL_TOPIC, real_place
 from rmqcli.broker.state.groups import TRANSACTION_GROUP
 from rmqcli.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqcli.store.message_store import StoreError
+from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
 from rmqcli.wire.message.encode import MessageFields, encode_message
@@ -90,7 +91,6 @@ _PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 _OP_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
 _KEPT_MS_MAX: Final = 72 * 3600 * 1000  # fileReservedTime
 _CHUNK: Final = 256
-_DIGITS_MAX: Final = 18
 #: The most half messages that one run of the check reads.
 _CHECKS_MAX: Final = 10_000
 
@@ -206,9 +206,9 @@ class Transactions:
         """Check, discard or put back an undecided message; False if it is too young."""
         settings = self._context.settings
         properties = dict(message.properties)
-        if _number(properties.get(_PREPARED_OFFSET)) in self._ended:
+        if read_count(properties.get(_PREPARED_OFFSET)) in self._ended:
             return True
-        times = _number(properties.get(_CHECK_TIMES)) or 0
+        times = read_count(properties.get(_CHECK_TIMES)) or 0
         age_ms = now.epoch_ms - message.born_timestamp_ms
         if times >= settings.transaction_check_max or age_ms > _KEPT_MS_MAX:
             self._discard(message, now)
@@ -298,7 +298,7 @@ def immunity_of(properties: dict[str, str], default_ms: int) -> int:
     Source: TransactionalMessageUtil.getImmunityTime.
     """
     text = properties.get(CHECK_IMMUNITY)
-    seconds = _number(text)
+    seconds = read_count(text)
     return default_ms if seconds is None else seconds * 1_000
 
 
@@ -326,10 +326,4 @@ def _half_offsets(body: bytes) -> tuple[int, ...]:
     In 4.x, it is always one.
     """
     parts = body.decode("ascii", "replace").split(",")
-    return tuple(number for part in parts if (number := _number(part)) is not None)
-
-
-def _number(text: str | None) -> int | None:
-    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
-        return int(text)
-    return None
+    return tuple(number for part in parts if (number := read_count(part)) is not None)

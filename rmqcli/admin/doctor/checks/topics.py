@@ -37,7 +37,7 @@ from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
     is_system_group,
 )
-from rmqcli.units import SECOND_MS, counted, format_duration
+from rmqcli.units import SECOND_MS, counted, format_duration, read_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -230,11 +230,12 @@ def _timer_backlog(facts: Facts) -> Iterator[Finding]:
         if behind is None:
             continue  # before 5.0, or without timerWheelEnable: there are no timers
         name = detail.row.broker_name
-        unread = runtime.get("timerOffsetBehind", "")
-        if not _is_number(behind) or not _is_number(unread):
+        behind_s = read_count(behind, digits_max=15)
+        unread = read_count(runtime.get("timerOffsetBehind"))
+        if behind_s is None or unread is None:
             yield unknown(name, f"timerReadBehind is {behind!r}")
             continue
-        behind_ms = int(behind) * SECOND_MS
+        behind_ms = behind_s * SECOND_MS
         boot_ms = detail.row.boot_timestamp_ms
         skew_ms = facts.clock_skew_ms.get(detail.row.address) or 0
         is_new = boot_ms and facts.at_ms + skew_ms - boot_ms < _TIMER_STARTS_MS
@@ -252,18 +253,14 @@ def _timer_backlog(facts: Facts) -> Iterator[Finding]:
                 "messages with a delivery time come late by as much",
                 command_line("rmq", "broker", "show", name),
             )
-        if int(unread) >= _TIMER_UNREAD_WARNING:
+        if unread >= _TIMER_UNREAD_WARNING:
             yield warning(
                 name,
                 f"messages with a delivery time that are not yet in its timer:"
-                f" {int(unread):,}",
+                f" {unread:,}",
                 "those that are due meanwhile come late",
                 command_line("rmq", "broker", "show", name),
             )
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def _delay_backlog(facts: Facts) -> Iterator[Finding]:
