@@ -181,10 +181,10 @@ class DeadlineError(TransportError, TimeoutError):
 class SendUnknownError(TransportError):
     """A message was sent and no answer came: the broker may have stored it.
 
-    Sending it again may store it twice, so the producer does not do that by itself.
-    `msg_ids` are the ids (UNIQ_KEY) of the message or of the messages of a batch; with
-    them the broker's index finds what was stored. The cause is the last DeadlineError
-    or DisconnectedError.
+    Sending it again may store it twice. The producer has done that only after a lost
+    connection, and under the same id. `msg_ids` are the ids (UNIQ_KEY) of the message
+    or of the messages of a batch; with them the broker's index finds what was stored.
+    The cause is the last DeadlineError or DisconnectedError.
     """
 
     retriable = False
