@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.clock import Deadline
 from rmqcli.errors import BrokerError, RmqError, SendUnknownError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.accumulator import Accumulator, AccumulatorNetwork, Entry
@@ -38,8 +39,8 @@ _TOGETHER_BYTES: Final = 64 << 10
 #: How long messages wait for their batch to fill while the input has more of them.
 _LINGER_MS: Final = 1_000
 _TURN_MS: Final = 1_000
-#: How often to look whether requests that wait for a broker have noticed the end.
-_STOP_TURNS: Final = 4
+#: Within that time, requests that wait for a broker have noticed the end.
+_STOP_MS: Final = 10 * RETRY_EVERY_MS
 
 
 @dataclass(slots=True)
@@ -165,9 +166,8 @@ class Sender:
         """
         outages = self._network.outages
         self._stop(RmqError(""))
-        for _ in range(_STOP_TURNS):
-            if not outages.waiting:
-                break
+        deadline = Deadline(self._network.clock, _STOP_MS)
+        while outages.waiting and not deadline.is_over():
             self._network.wait(RETRY_EVERY_MS)
         outcomes = [self._outcome(*each) for each in self._entries]
         self._entries.clear()

@@ -113,7 +113,7 @@ def test_when_no_broker_is_left_the_line_is_named_from_which_to_send_again(
         faults.disconnect(), nth=3, code=int(RequestCode.SEND_BATCH_MESSAGE)
     )
     lines = b"".join(b"%d\n" % n for n in range(1, 20_001))
-    flags = ["--timeout", "500ms"]  # a sixth of the time that a restart may take
+    flags = ["--timeout", "1s"]  # a sixth of the time that a restart may take
     code, _, err = rmq("send", topic, "--lines", "-", *flags, stdin=lines)
     assert code == 6
     assert (

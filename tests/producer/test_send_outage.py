@@ -12,6 +12,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.message import OutgoingMessage
+from rmqcli.producer.patience import Outages
 from rmqcli.producer.remoting.send import RemotingSend, SendOptions
 from rmqcli.producer.remoting.target import find_target
 from rmqcli.producer.send import Sender
@@ -28,9 +29,9 @@ def cluster(rmq_cluster_factory):
 
 
 @contextmanager
-def sender_to(cluster, say=None, *, timeout_ms=60_000, **options):
-    """A Sender that waits for six times `timeout_ms`."""
-    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms)
+def sender_to(cluster, say=None, *, retry_for_ms=None, **options):
+    """A Sender that waits for `retry_for_ms`, or else for six minutes."""
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=60_000)
     with Client(config) as client:
         rng = random.Random(0)
         network = RemotingSend(
@@ -40,6 +41,10 @@ def sender_to(cluster, say=None, *, timeout_ms=60_000, **options):
             ids=UniqueIds("10.0.0.1", clock=client.clock, rng=rng),
             rng=rng,
         )
+        if retry_for_ms is not None:
+            network.outages = Outages(
+                client.clock, places=len(cluster.brokers), retry_for_ms=retry_for_ms
+            )
         yield Sender(network, say=say)
 
 
@@ -119,7 +124,7 @@ def test_after_the_time_it_gives_up_and_reads_no_more(cluster):
             read.append(1)
             yield OutgoingMessage(b"10")
 
-    with sender_to(cluster, timeout_ms=100) as sender:
+    with sender_to(cluster, retry_for_ms=600) as sender:
         outcomes = [each for some in sender.send(messages()) for each in some]
     assert isinstance(sender.given_up, ConnectError)
     assert [o.status for o in outcomes[:10]] == ["SEND_OK"] * 10
@@ -132,9 +137,6 @@ def test_after_the_time_it_gives_up_and_reads_no_more(cluster):
 def test_an_interrupt_while_it_waits_leaves_nothing_doubtful(cluster):
     broker = cluster.broker()
 
-    def say(note):
-        raise KeyboardInterrupt
-
     def messages():
         yield from numbered(0, 10)
         yield None
@@ -142,12 +144,12 @@ def test_an_interrupt_while_it_waits_leaves_nothing_doubtful(cluster):
         yield from numbered(10, 2_000)
 
     outcomes = []
-    with sender_to(cluster, say) as sender:
-        try:
-            for some in sender.send(messages()):
-                outcomes += some
-        except KeyboardInterrupt:
-            outcomes += sender.abandon()
+    with sender_to(cluster) as sender:
+        for some in sender.send(messages()):
+            outcomes += some
+            if sender._network.outages.waiting == QUEUES:
+                break
+        outcomes += sender.abandon()
     assert [o.number for o in outcomes] == list(range(2_000))
     assert [o.status for o in outcomes] == ["SEND_OK"] * 10 + ["NOT_SENT"] * 1_990
     assert {o.error for o in outcomes} == {None}
@@ -166,7 +168,7 @@ def test_a_broker_that_is_gone_fails_its_chosen_queues_and_no_others(
                 yield None
                 cluster.broker("broker-b").kill()
 
-    with sender_to(cluster, timeout_ms=100, shard_by="k") as sender:
+    with sender_to(cluster, retry_for_ms=600, shard_by="k") as sender:
         outcomes = [each for some in sender.send(messages()) for each in some]
     assert sender.given_up is None
     by_broker = {(o.queue.broker_name, o.status) for o in outcomes[10:]}
