@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import textwrap
 from typing import Any
 
 import pytest
@@ -194,6 +195,79 @@ query_message; 12; any; 0 22; messages of topic one with key one
 view_message_by_id; 33; any; 0; message at commit log offset 41
 """
 
+#: The fields of each request's header, of those that have any.
+HEADERS = """
+create_user: username=one
+delete_acl: subject=one policyType=one resource=one
+delete_user: username=one
+get_user_with_password: username=one
+put_acl: subject=one
+update_user: username=one
+consumer_send_msg_back: offset=41 group=one delayLevel=41 originMsgId=one
+    originTopic=one unitMode=false maxReconsumeTimes=41
+unregister_client: clientID=one consumerGroup=one
+delete_subscription_group: groupName=one removeOffset=false cleanOffset=false
+delete_topic_in_broker: topic=one
+get_subscription_group_config: group=one
+get_topic_config: topic=one
+put_topic: topic=one defaultTopic=TBW102 readQueueNums=41 writeQueueNums=41 perm=41
+    topicFilterType=one topicSysFlag=41 order=false
+update_and_create_topic: topic=one defaultTopic=TBW102 readQueueNums=41
+    writeQueueNums=41 perm=41 topicFilterType=one topicSysFlag=41 order=false
+    attributes=-one
+consume_message_directly: consumerGroup=one clientId=one msgId=one topic=one
+get_consumer_connection_list: consumerGroup=one
+get_consumer_list_by_group: consumerGroup=one
+get_consumer_running_info: consumerGroup=one clientId=one jstackEnable=false
+query_topics_by_consumer: group=one
+add_write_perm_of_broker: brokerName=one
+delete_kv_config: namespace=one key=one
+delete_topic_in_namesrv: topic=one
+get_kv_config: namespace=one key=one
+get_kvlist_by_namespace: namespace=one
+get_route_info_by_topic: topic=one acceptStandardJsonOnly=true
+put_kv_config: namespace=one key=one value=one
+wipe_write_perm_of_broker: brokerName=one
+get_earliest_msg_storetime: topic=one queueId=41
+get_max_offset: topic=one queueId=41
+get_min_offset: topic=one queueId=41
+invoke_broker_to_reset_offset: topic=one group=one timestamp=41 isForce=false
+    queueId=41 offset=41
+query_consumer_offset: consumerGroup=one topic=one queueId=41
+    setZeroIfNotFound=false
+search_offset_by_timestamp: topic=one queueId=41 timestamp=41 boundaryType=LOWER
+update_consumer_offset: consumerGroup=one topic=one queueId=41 commitOffset=41
+ack_message: consumerGroup=one topic=one queueId=5 extraInfo=1 2 3 4 0 broker-a 5 7
+    6 offset=7
+change_invisible_time: consumerGroup=one topic=one queueId=5 extraInfo=1 2 3 4 0
+    broker-a 5 7 6 offset=7 invisibleTime=41 suspend=false
+pop_message: consumerGroup=one topic=one queueId=41 maxMsgNums=41 invisibleTime=41
+    pollTime=41 bornTime=0 initMode=1 expType=one exp=one order=false
+end_transaction: topic=one producerGroup=one tranStateTableOffset=41
+    commitLogOffset=41 commitOrRollback=41 fromTransactionCheck=false msgId=one
+    transactionId=one
+get_producer_connection_list: producerGroup=one
+recall_message: topic=one recallHandle=one
+unregister_producer: clientID=one producerGroup=one
+pull_for_group: consumerGroup=one topic=t queueId=1 queueOffset=41 maxMsgNums=41
+    commitOffset=41 suspendTimeoutMillis=41 subVersion=41 expressionType=one
+    bname=broker-a maxMsgBytes=262144 subscription=one sysFlag=7
+pull_message: consumerGroup=TOOLS_CONSUMER topic=t queueId=1 queueOffset=41
+    maxMsgNums=41 sysFlag=6 commitOffset=0 suspendTimeoutMillis=41 subVersion=0
+    subscription=one expressionType=one
+send_batch_message: a=one b=one c=one d=41 e=41 f=41 g=41 h=41 i=one j=41 k=false
+    l=41 m=false n=one
+send_message: a=one b=one c=one d=41 e=41 f=41 g=41 h=41 i=one j=41 k=false l=41
+    m=false n=one
+get_consume_stats: consumerGroup=one topic=one
+get_topic_stats_info: topic=one
+query_consume_time_span: topic=one group=one
+query_topic_consume_by_who: topic=one
+query_consume_queue: topic=one queueId=41 index=41 count=41
+query_message: topic=one key=one maxNum=41 beginTimestamp=41 endTimestamp=41
+view_message_by_id: offset=41 topic=one
+"""
+
 
 def pairs(function):
     """For each argument, and each field of a content, two calls that differ there."""
@@ -234,3 +308,21 @@ def test_requests_have_the_right_code_and_ask_no_broker_that_does_not_answer_the
         row = function.__name__, str(call.code), version, ok_codes, str(call.what)
         found.append("; ".join(row))
     assert found == REQUESTS.split("\n")[1:-1]
+
+
+def test_requests_carry_the_whole_header():
+    """Also where the body has the same names: brokers may read those of the header."""
+    rows = [_header_row(function) for function in FUNCTIONS]
+    assert "\n".join(filter(None, rows)).split("\n") == HEADERS.split("\n")[1:-1]
+
+
+def _header_row(function):
+    _, arguments, _ = next(pairs(function), ("", {}, {}))
+    fields = function(**arguments).ext_fields or {}
+    words = " ".join(f"{name}={value}" for name, value in fields.items())
+    return fields and textwrap.fill(
+        f"{function.__name__}: {words}",
+        width=84,
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+    )
