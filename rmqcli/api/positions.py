@@ -389,7 +389,7 @@ def broker_clock(
         return BrokerClock(answered_ms)
     ahead_ms = low_ms - answered_ms
     if ahead_ms < 0:
-        ahead_ms = min(0, low_ms + SECOND_MS - asked_ms)
+        ahead_ms = low_ms + SECOND_MS - asked_ms
     note = ""
     if abs(ahead_ms) >= SECOND_MS:
         side = "ahead of" if ahead_ms > 0 else "behind"
