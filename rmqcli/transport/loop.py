@@ -15,6 +15,7 @@ import heapq
 import selectors
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqcli.errors import DisconnectedError, TransportError
@@ -336,8 +337,12 @@ class Loop:
         self._selector.modify(sock, events, watcher)
 
     def unwatch(self, sock: socket.socket) -> None:
-        """Stop watching `sock`, before it is closed."""
-        self._selector.unregister(sock)
+        """Stop watching `sock`, before it is closed.
+
+        An interrupt may have ended what was about to watch it, or to close it.
+        """
+        with suppress(KeyError):
+            self._selector.unregister(sock)
 
     def run_turn(self, timeout_ms: int | None) -> None:
         """Send what is queued, wait for at most `timeout_ms`, read, expire."""

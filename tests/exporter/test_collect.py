@@ -123,9 +123,9 @@ def test_what_is_not_known_is_absent_and_never_0(cluster):
 def test_rates_need_two_collections_that_are_far_enough_apart(cluster):
     with Scrapes(cluster.namesrv) as scrapes:
         scrapes.collect()
-        cluster.send("orders", ["x"] * 40, queue_id=1)
-        commit(cluster, "billing", {0: 2, 1: 20})
-        scrapes.clock.ahead_ms += 20_000
+        cluster.send("orders", ["x"] * 400, queue_id=1)
+        commit(cluster, "billing", {0: 2, 1: 200})
+        scrapes.clock.ahead_ms += 200_000
         values = scrapes.collect()
     assert values["rocketmq_group_in_tps", "billing"] == pytest.approx(2, abs=0.2)
     assert values["rocketmq_group_out_tps", "billing"] == pytest.approx(1, abs=0.1)

@@ -330,6 +330,32 @@ def test_close_works_after_an_interrupt_before_the_waker_was_registered(client):
     client.close()
 
 
+def test_close_works_after_an_interrupt_before_a_connection_was_registered(client):
+    client._loop._selector.close()
+    client._loop._selector = InterruptedSelector()
+    with Peer() as peer, pytest.raises(KeyboardInterrupt):
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+    client.close()
+
+
+class InterruptedClose(selectors.DefaultSelector):
+    """Acts as if Ctrl-C were pressed after a socket is no longer registered."""
+
+    def unregister(self, fileobj):
+        super().unregister(fileobj)
+        raise KeyboardInterrupt
+
+
+def test_close_works_after_an_interrupt_of_a_close(client):
+    client._loop._selector.close()
+    client._loop._selector = InterruptedClose()
+    with Peer(silent) as peer:
+        client.submit(peer.address, PULL, timeout_ms=60_000)
+        with pytest.raises(KeyboardInterrupt):
+            client.wait([client.submit(peer.address, PULL, timeout_ms=60_000)])
+        client.close()
+
+
 def test_close_from_a_callback_ends_the_client(client):
     with Peer() as peer:
         reply = client.submit(peer.address, PULL, timeout_ms=5000)
