@@ -179,7 +179,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("consumer", "simple", "trace"),
     ],
     "admin": [
-        ("brokers", "lag", "positions", "read"),
+        ("brokers", "lag", "positions", "read", "witness"),
         ("delayed", "kv", "reset", "settings", "tail", "topics"),
         ("dlq", "recall", "transactions"),
         ("message",),

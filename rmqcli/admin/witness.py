@@ -30,7 +30,7 @@ _ID_MAX: Final = 64
 #: How long a broker may take to count messages that it has stored.
 SETTLE_MS: Final = 2_000
 _SETTLE_EVERY_MS: Final = 100
-_ANOTHER: Final = (
+ANOTHER: Final = (
     "the topic was deleted and created again, or its broker has lost messages"
 )
 
@@ -93,16 +93,32 @@ def read_witnesses(
         if isinstance(answer, RmqError):
             found[queue] = answer
             continue
-        found[queue] = next(
-            (
-                Witness.of(message)
-                for message in decode_messages(answer.body)
-                if isinstance(message, StoredMessage)
-                and message.queue_offset == places[queue]
-            ),
-            None,
-        )
+        found[queue] = witness_at(places[queue], answer.body)
     return found
+
+
+def witness_at(offset: int, body: bytes) -> Witness | None:
+    """Return the message at `offset` in the body of a pull; None if it is not there."""
+    return next(
+        (
+            Witness.of(message)
+            for message in decode_messages(body)
+            if isinstance(message, StoredMessage) and message.queue_offset == offset
+        ),
+        None,
+    )
+
+
+def last_witness(body: bytes) -> Witness | None:
+    """Return the last message in the body of a pull; None without a readable one."""
+    return next(
+        (
+            Witness.of(message)
+            for message in reversed(decode_messages(body))
+            if isinstance(message, StoredMessage)
+        ),
+        None,
+    )
 
 
 class Noted(NamedTuple):
@@ -168,7 +184,7 @@ def compare(
                     f"{ended}: it is read from a slave, which may be behind"
                 )
                 continue
-            raise RefusedError(f"{ended}: {_ANOTHER}", hint=anew)
+            raise RefusedError(f"{ended}: {ANOTHER}", hint=anew)
         if witness is not None and low <= witness.queue_offset:
             there[queue] = witness
     proven = set()
@@ -180,7 +196,7 @@ def compare(
         elif found is not None and not witness.is_same(found):
             raise RefusedError(
                 f"{queue} has another message at offset {witness.queue_offset} than"
-                f" {done} ({found}, not {witness}): {_ANOTHER}",
+                f" {done} ({found}, not {witness}): {ANOTHER}",
                 hint=anew,
             )
         elif found is not None:

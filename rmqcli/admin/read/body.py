@@ -74,6 +74,16 @@ def cut_unscanned_body(body: bytes, start: int, end: int) -> tuple[bytes, int | 
     return b"".join(kept), last
 
 
+def last_record(body: bytes) -> bytes:
+    """Return the last record in `body`, or all from the first one that is damaged."""
+    at = 0
+    while True:
+        size_bytes = int.from_bytes(body[at : at + 4], "big")
+        if not 4 < size_bytes < len(body) - at:
+            return body[at:]
+        at += size_bytes
+
+
 def holes_between(offsets: Sequence[int], start: int, end: int) -> tuple[Span, ...]:
     """Return the spans of `start <= o < end` that the ascending `offsets` lack."""
     holes = []

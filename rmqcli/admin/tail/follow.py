@@ -3,40 +3,52 @@
 A broker that cannot be reached is retried without limit, from the next offset, so that
 no message is lost or shown twice. New queues of a topic are followed, too.
 
+A topic may be deleted, created again and filled while it is followed; brokers go on to
+hold pulls then, and answer them with messages of the new topic. So one message of each
+queue is remembered, and read again after an outage, and before what arrives is given
+out if the last such comparison was some time ago. Another message in its place means
+that the queue is read from the first message that was stored after it.
+
 Source: PullMessageProcessor and PullRequestHoldService of the broker.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.read.address import AddressBook
+from rmqcli.admin.read.body import last_record
 from rmqcli.admin.read.queue import RangeReading
+from rmqcli.admin.witness import ANOTHER, last_witness, witness_at
 from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
     BrokerError,
     DeniedError,
+    PartialError,
     RmqError,
     TransportError,
     UsageError,
 )
 from rmqcli.model import OffsetRange
-from rmqcli.position import LONG_MAX
+from rmqcli.position import LONG_MAX, AtOffset, AtTime, Earliest
 from rmqcli.units import format_duration
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.pull_answer import PullStatus
+from rmqcli.wire.pull_answer import PullAnswer, PullStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.admin.read.body import Chunk
+    from rmqcli.admin.witness import Witness
+    from rmqcli.api.call import Call
     from rmqcli.api.client import Client, PendingCall
     from rmqcli.model import MessageQueue, TopicRoute
-    from rmqcli.wire.pull_answer import PullAnswer
+    from rmqcli.position import Position
 
 #: A broker checks held requests every 5 s, so its answer may be that late.
 _LATE_MS = 5_000
@@ -65,6 +77,9 @@ class FollowOptions:
     #: a broker that has held all pulls for this long is asked whether it answers, and
     #: has as long again to do so
     probe_ms: int = 3_000
+    #: answers within this long after a comparison with the remembered message are
+    #: given out without another one, so that a busy queue costs no more requests
+    compare_every_ms: int = 1_000
     #: how long all brokers may be away before all queues are given up; None: for ever
     give_up_ms: int | None = None
 
@@ -84,6 +99,20 @@ class _Followed:
     ends_before_since_ms: int | None = None
     #: the lowest end seen since then
     ended_at: int = LONG_MAX
+    #: a message before the next offset, by which the queue is known again: the last
+    #: one that had arrived when the queue was compared
+    witness: Witness | None = None
+    #: the last record that was given out, if later ones than `witness` were
+    latest: bytes = b""
+    compared_ms: int = -LONG_MAX
+    #: whether the queue may be another one: it failed, or it ended too early
+    is_doubtful: bool = False
+    #: where to begin, once the queue has turned out to be another one
+    begin: Position | None = None
+
+    def last_seen(self) -> Witness | None:
+        """Return the last message that was given out, as far as it is known."""
+        return last_witness(self.latest) or self.witness
 
 
 class Follower:
@@ -118,8 +147,8 @@ class Follower:
         self._troubled = set(troubled)
         #: brokers that hold pulls and did not answer when they were probed, and why
         self._silent: dict[str, RmqError] = {}
-        #: brokers that were probed and have not answered yet
-        self._probed: set[str] = set()
+        #: brokers and topics that were probed and not answered yet
+        self._probed: set[tuple[str, str]] = set()
         self._probe_at_ms = client.clock.monotonic_ms()
         self._all_away_since_ms: int | None = None
         #: whether no broker answered for `give_up_ms`
@@ -145,10 +174,15 @@ class Follower:
 
     @property
     def away(self) -> dict[MessageQueue, RmqError]:
-        """The queues whose brokers do not answer, and why: messages may wait there."""
+        """The queues that may have messages which were not read, and why.
+
+        Their brokers do not answer, or the queues end before the next offset.
+        """
         found = {}
         for queue, followed in self._queues.items():
             error = followed.trouble or self._silent.get(queue.broker_name)
+            if error is None and followed.ended_at != LONG_MAX:
+                error = PartialError(f"the queue ends at offset {followed.ended_at}")
             if error is not None:
                 found[queue] = error
         return found
@@ -175,11 +209,15 @@ class Follower:
         self._probe_brokers(now_ms)
         self._give_up(now_ms)
         wait_ms = timeout_ms
-        for queue, followed in list(self._queues.items()):
-            if followed.asked:
+        for queue in list(self._queues):
+            followed = self._queues.get(queue)
+            if followed is None or followed.asked:
                 continue
             if now_ms >= followed.not_before_ms:
-                self._ask(queue, followed)
+                if followed.begin is not None:
+                    followed = self._begin_anew(queue, followed, followed.begin)
+                if followed.begin is None:
+                    self._ask(queue, followed)
             wait_ms = min(wait_ms, max(1, followed.not_before_ms - now_ms))
         if not self._chunks:
             self._client.poll(max(0, wait_ms))
@@ -203,10 +241,11 @@ class Follower:
             if self._queues.get(queue) is followed:
                 self._on_done(queue, followed, start, pending)
 
+        self._note(queue, followed, start, address)
         followed.asked = address
         followed.asked_ms = self._client.clock.monotonic_ms()
         # After a failure, a pull that the broker does not hold finds out if it is back.
-        suspend_ms = 0 if followed.trouble is not None else self._options.suspend_ms
+        suspend_ms = 0 if followed.is_doubtful else self._options.suspend_ms
         try:
             self._client.submit(
                 address,
@@ -242,17 +281,164 @@ class Follower:
             return
         self._recovered(queue, followed)
         self._addresses.suggested(queue, answer.suggest_which_broker_id)
-        if answer.status is not PullStatus.OFFSET_ILLEGAL:
-            self._reaches_again(queue, followed, start)
-        elif answer.max_offset < start:
-            followed.reading.failed(start)
-            self._ends_before(queue, followed, start, answer.max_offset)
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            if answer.max_offset < start:
+                followed.reading.failed(start)
+                self._ends_before(queue, followed, start, answer.max_offset)
+                return
+        elif followed.witness is None:
+            self._reaches_again(queue, followed, start, is_same=False)
+            followed.witness = last_witness(answer.body)
+            followed.is_doubtful = False
+        elif followed.is_doubtful or self._is_comparison_due(followed):
+            self._compare(queue, followed, followed.witness, start, pending)
             return
+        self._accept(queue, followed, start, answer)
+
+    def _accept(
+        self, queue: MessageQueue, followed: _Followed, start: int, answer: PullAnswer
+    ) -> None:
         if followed.reading.answered(start, answer):
             followed.empty_answers = 0
+            if answer.body:
+                followed.latest = last_record(answer.body)
             self._give_out(queue, followed)
         else:
             self._slow_down(followed)
+
+    def _is_comparison_due(self, followed: _Followed) -> bool:
+        now_ms = self._client.clock.monotonic_ms()
+        return now_ms - followed.compared_ms >= self._options.compare_every_ms
+
+    def _note(
+        self, queue: MessageQueue, followed: _Followed, start: int, address: str
+    ) -> None:
+        """Read the message before `start`, to remember it, if none is remembered.
+
+        The pull at `start` does not wait for it.
+        """
+        is_known = followed.witness is not None or start == 0
+        if is_known or followed.trouble or not self._is_comparison_due(followed):
+            return
+
+        def on_done(pending: PendingCall[PullAnswer]) -> None:
+            answer = pending.outcome()
+            if followed.witness is None and not isinstance(answer, RmqError):
+                followed.witness = witness_at(start - 1, answer.body)
+
+        followed.compared_ms = self._client.clock.monotonic_ms()
+        try:
+            call = pull_message(queue, start - 1, max_msg_nums=1)
+            self._client.submit(address, call, on_done=on_done)
+        except RmqError:
+            return  # the pull at `start` fails, too
+
+    def _compare(
+        self,
+        queue: MessageQueue,
+        followed: _Followed,
+        witness: Witness,
+        start: int,
+        pull: PendingCall[PullAnswer],
+    ) -> None:
+        """Give out the answer to `pull` only if `witness` is still where it was."""
+        offset = witness.queue_offset
+
+        def failed(error: RmqError) -> None:
+            followed.asked = ""
+            followed.reading.failed(start)
+            self._addresses.failed(queue, pull.address)
+            self._failed(queue, followed, error)
+
+        def on_done(pending: PendingCall[PullAnswer]) -> None:
+            if self._queues.get(queue) is not followed:
+                return
+            try:
+                answer = pending.result()
+            except RmqError as error:
+                failed(error)
+                return
+            followed.asked = ""
+            found = witness_at(offset, answer.body)
+            if not _is_there(witness, answer):
+                followed.reading.failed(start)
+                self._doubt(queue)
+                if found is None:
+                    self._ends_before(queue, followed, start, answer.max_offset)
+                else:
+                    followed.begin = _after(witness, found)
+                return
+            latest = followed.last_seen()
+            followed.latest = b""
+            if latest not in (None, witness) and followed.is_doubtful:
+                followed.witness = latest
+                self._compare(queue, followed, latest, start, pull)
+                return
+            self._reaches_again(queue, followed, start, is_same=found is not None)
+            followed.compared_ms = self._client.clock.monotonic_ms()
+            followed.is_doubtful = False
+            is_gone = found is None and answer.status is PullStatus.FOUND
+            followed.witness = None if is_gone and latest == witness else latest
+            self._accept(queue, followed, start, pull.result())
+
+        followed.asked = pull.address
+        try:
+            call = pull_message(queue, offset, max_msg_nums=1)
+            self._client.submit(pull.address, call, on_done=on_done)
+        except RmqError as error:
+            failed(error)
+
+    def _begin_anew(
+        self, queue: MessageQueue, followed: _Followed, begin: Position
+    ) -> _Followed:
+        """Follow a queue that is another one from `begin`, on which brokers decide.
+
+        Waits only for a broker that answered a moment ago.
+        """
+        found = resolve_each(self._client, [queue], begin)[queue]
+        if isinstance(found, RmqError):
+            self._failed(queue, followed, found)
+            return followed
+        offset = found.min_offset if found.offset is None else found.offset
+        start, ended_at = followed.reading.take_at, followed.ended_at
+        witness = followed.last_seen()
+        # A message that was stored later, but is not after it, has replaced it.
+        limit = 0 if witness is None else witness.queue_offset + 1
+        if offset < min(limit, found.max_offset) or ended_at == LONG_MAX:
+            self._say(f"{queue}: {ANOTHER}; continuing at offset {offset}")
+        elif self._is_lost(followed):
+            offset = ended_at
+            self._say(
+                f"{queue}: the broker lost offsets {offset} to {start}; continuing at"
+                f" {offset}"
+            )
+        else:
+            followed.begin = None
+            self._await_end(queue, followed, start)
+            return followed
+        self.add(queue, offset)
+        if self._on_lost is not None:
+            self._on_lost(queue, offset)
+        return self._queues[queue]
+
+    def _doubt(self, changed: MessageQueue) -> None:
+        """Compare all queues of a topic on a broker: one is not what it was.
+
+        Pulls that the broker holds are given up; others take their places.
+        """
+        place = changed.topic, changed.broker_name
+        for queue, followed in list(self._queues.items()):
+            if (queue.topic, queue.broker_name) != place or followed.witness is None:
+                continue
+            if followed.asked and not followed.is_doubtful:
+                reading = followed.reading
+                wanted = OffsetRange(queue, reading.take_at, LONG_MAX)
+                again = RangeReading(
+                    wanted, filtered=reading.filtered, one_at_a_time=True
+                )
+                followed = replace(followed, reading=again, asked="", not_before_ms=0)
+                self._queues[queue] = followed
+            followed.is_doubtful = True
 
     def _probe_brokers(self, now_ms: int) -> None:
         """Ask brokers that hold all their pulls whether they still answer.
@@ -264,36 +450,61 @@ class Follower:
         if now_ms < self._probe_at_ms:
             return
         self._probe_at_ms = now_ms + probe_ms
-        last: dict[str, tuple[int, MessageQueue]] = {}
+        held: dict[tuple[str, str], list[tuple[int, MessageQueue]]] = {}
         for queue, followed in self._queues.items():
             if followed.asked:
-                name = queue.broker_name
-                asked = (followed.asked_ms, queue)
-                last[name] = max(last.get(name, asked), asked)
-        for name, (asked_ms, queue) in last.items():
-            if name not in self._probed and now_ms - asked_ms >= probe_ms:
-                self._probe(queue, self._queues[queue].asked)
+                places = held.setdefault((queue.broker_name, queue.topic), [])
+                places.append((followed.asked_ms, queue))
+        for key, places in held.items():
+            asked_ms, _ = max(places)
+            if key not in self._probed and now_ms - asked_ms >= probe_ms:
+                self._probe(key, [queue for _, queue in places])
 
-    def _probe(self, queue: MessageQueue, address: str) -> None:
-        name = queue.broker_name
+    def _probe(self, key: tuple[str, str], held: list[MessageQueue]) -> None:
+        """Ask a broker for a message that is remembered, which also compares it.
 
-        def on_done(pending: PendingCall[int]) -> None:
-            self._probed.discard(name)
-            error = pending.outcome()
-            if isinstance(error, TransportError):
-                self._silent[name] = error
+        Without one, the end of a queue is asked for. One queue speaks for all, because
+        a topic is deleted with all its queues.
+        """
+        name, _ = key
+        queue = max(held, key=lambda each: self._queues[each].witness is not None)
+        followed = self._queues[queue]
+        address, witness = followed.asked, followed.witness
+
+        def on_done(pending: PendingCall[Any]) -> None:
+            self._probed.discard(key)
+            answer = pending.outcome()
+            if isinstance(answer, TransportError):
+                self._silent[name] = answer
                 self._announce(name, f"{name} ({address}) does not answer; retrying")
             elif name in self._silent:
                 self._answered(name)
+            if self._queues.get(queue) is not followed:
+                return
+            if isinstance(answer, BrokerError):
+                is_another = answer.code == ResponseCode.TOPIC_NOT_EXIST
+            else:
+                is_another = (
+                    isinstance(answer, PullAnswer)
+                    and witness is not None
+                    and witness is followed.witness
+                    and not _is_there(witness, answer)
+                )
+            if is_another:
+                self._doubt(queue)
 
-        call = get_max_offset(queue.topic, queue.queue_id)
-        self._probed.add(name)
+        call: Call[Any] = (
+            get_max_offset(queue.topic, queue.queue_id)
+            if witness is None
+            else pull_message(queue, witness.queue_offset, max_msg_nums=1)
+        )
+        self._probed.add(key)
         try:
             self._client.submit(
                 address, call, timeout_ms=self._options.probe_ms, on_done=on_done
             )
         except RmqError:
-            self._probed.discard(name)  # the pull in flight fails, too
+            self._probed.discard(key)  # the pull in flight fails, too
 
     def _give_up(self, now_ms: int) -> None:
         """Abandon all queues once no broker has answered for `give_up_ms`."""
@@ -333,41 +544,53 @@ class Follower:
     ) -> None:
         """Handle a queue that ends before our offset.
 
-        Either a slave is behind, or the broker has lost messages.
+        Either a slave is behind, or the broker has lost messages, or the queue is
+        another one.
         """
+        followed.ended_at = min(followed.ended_at, max(0, max_offset))
+        self._doubt(queue)
+        followed.is_doubtful = True
+        witness = followed.last_seen()
+        if witness is not None:
+            followed.begin = _after(witness)
+        elif self._is_lost(followed):
+            followed.begin = AtOffset(followed.ended_at)
+        else:
+            self._await_end(queue, followed, offset)
+
+    def _await_end(self, queue: MessageQueue, followed: _Followed, offset: int) -> None:
         now_ms = self._client.clock.monotonic_ms()
         followed.not_before_ms = now_ms + 1_000
-        followed.ended_at = min(followed.ended_at, max(0, max_offset))
         if followed.ends_before_since_ms is None:
             followed.ends_before_since_ms = now_ms
             self._say(
-                f"{queue}: the queue now ends at offset {max_offset}, before offset"
-                f" {offset}; waiting"
+                f"{queue}: the queue now ends at offset {followed.ended_at}, before"
+                f" offset {offset}; waiting"
             )
-        elif now_ms - followed.ends_before_since_ms >= self._options.lost_ms:
-            self._say(
-                f"{queue}: the broker lost offsets {max_offset} to {offset};"
-                f" continuing at {max_offset}"
-            )
-            self.add(queue, max(0, max_offset))
-            if self._on_lost is not None:
-                self._on_lost(queue, max(0, max_offset))
+
+    def _is_lost(self, followed: _Followed) -> bool:
+        """Whether a queue has ended before our offset for long."""
+        since_ms = followed.ends_before_since_ms
+        now_ms = self._client.clock.monotonic_ms()
+        return since_ms is not None and now_ms - since_ms >= self._options.lost_ms
 
     def _reaches_again(
-        self, queue: MessageQueue, followed: _Followed, offset: int
+        self, queue: MessageQueue, followed: _Followed, offset: int, *, is_same: bool
     ) -> None:
         """Handle a queue that ended before our offset, and does not any more.
 
         The slave has caught up, or a broker that had lost messages has new ones, at
-        offsets that were read before.
+        offsets that were read before. `is_same` is whether a comparison excludes that.
         """
         if followed.ends_before_since_ms is not None:
-            self._say(
-                f"{queue}: the queue has grown to offset {offset} again; if its broker"
-                f" lost messages, new ones at offsets {followed.ended_at} to {offset}"
-                " are not shown"
+            doubt = (
+                ""
+                if is_same
+                else f"; if its broker lost messages, new ones at offsets"
+                f" {followed.ended_at} to {offset} are not shown"
             )
-            followed.ends_before_since_ms, followed.ended_at = None, LONG_MAX
+            self._say(f"{queue}: the queue has grown to offset {offset} again{doubt}")
+        followed.ends_before_since_ms, followed.ended_at = None, LONG_MAX
 
     def _failed(
         self, queue: MessageQueue, followed: _Followed, error: RmqError
@@ -386,6 +609,7 @@ class Follower:
             self._say(f"stopped reading {queue}: {error.message}")
             return
         followed.trouble = error
+        followed.is_doubtful = True
         backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
         followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
         limit_ms = self._options.refused_ms
@@ -456,6 +680,31 @@ class Follower:
                 self._client.route(topic, refresh=True)
             except RmqError as error:
                 self._say(error.message)
+
+
+def _is_there(witness: Witness, answer: PullAnswer) -> bool:
+    """Whether the answer to a pull at the offset of `witness` may be of its queue.
+
+    A message that is not there, though the queue is long enough, shows nothing: it was
+    too old, or a compaction has removed it.
+    """
+    found = witness_at(witness.queue_offset, answer.body)
+    if found is None:
+        return witness.queue_offset < answer.max_offset
+    return witness.is_same(found)
+
+
+def _after(witness: Witness, found: Witness | None = None) -> Position:
+    """Where the messages begin that were stored after `witness`.
+
+    `found` is another message that is at its offset now. If it was stored before, the
+    broker's clock was set back, and nothing tells which messages are new.
+    """
+    at_ms = witness.store_timestamp_ms
+    other_ms = None if found is None else found.store_timestamp_ms
+    if at_ms is None or (other_ms is not None and other_ms <= at_ms):
+        return Earliest()
+    return AtTime(at_ms + 1, "")
 
 
 def is_refusal(error: RmqError) -> bool:

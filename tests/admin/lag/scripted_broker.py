@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rmqcli.wire.command import RemotingCommand
     from tests.transport.peer import PeerConnection
@@ -79,6 +80,9 @@ class ScriptedBroker:
                 fields = {"ext_fields": {"offset": str(high)}, "body": b""}
             elif request.code == RequestCode.GET_MIN_OFFSET:
                 fields = {"ext_fields": {"offset": str(self.low)}, "body": b""}
+            elif request.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                found = self._search(request.ext_fields)
+                fields = {"ext_fields": {"offset": str(found)}, "body": b""}
             elif request.code == RequestCode.CHECK_CLIENT_CONFIG:
                 told = self.override and self.override(0, 0, 0)
                 fields = told or {"ext_fields": {}, "body": b""}
@@ -96,6 +100,16 @@ class ScriptedBroker:
             '"cluster":"C"}],"queueDatas":[{"brokerName":"b-a","perm":6,'
             f'"readQueueNums":{count},"topicSysFlag":0,"writeQueueNums":{count}}}]}}'
         ).encode()
+
+    def _search(self, ext: Mapping[str, str]) -> int:
+        """The first offset that is stored at a time or later, or the queue's end."""
+        queue_id, high = int(ext["queueId"]), self.queues[int(ext["queueId"])]
+        for offset in range(self.low, high):
+            (stored,) = decode_messages(self.make_record(queue_id, offset))
+            assert isinstance(stored, StoredMessage)
+            if stored.store_timestamp_ms >= int(ext["timestamp"]):
+                return offset
+        return high
 
     def _pull(self, request: RemotingCommand) -> dict[str, object]:
         ext = request.ext_fields
