@@ -136,7 +136,7 @@ def test_a_topic_whose_broker_is_away_is_not_taken_for_a_new_one(held):
     missing = NotFoundError("no route", code=17, name="TOPIC_NOT_EXIST")
     for each in range(1, 1 + len(NAMESRVS)):
         held.asked[each][1].fail(missing)
-    assert len(held.asked) == 1 + len(NAMESRVS)  # nobody is asked for TBW102
+    assert len(held.asked) == 1 + len(NAMESRVS)  # no request for TBW102
     begin_send(held)
     assert held.codes() == [("broker-a:1", RequestCode.SEND_MESSAGE_V2)]
 

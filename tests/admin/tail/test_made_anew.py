@@ -100,7 +100,7 @@ def make_anew(cluster, count):
 
 
 def pulled_since(pulls, count):
-    """Return what is true once so many more pulls have arrived."""
+    """Return a condition that holds after that many more pulls."""
     wanted = pulls.seen + count
     return lambda: pulls.seen >= wanted
 

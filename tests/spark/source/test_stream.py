@@ -327,7 +327,7 @@ def test_the_progress_says_once_that_a_topic_was_created_again(cluster, stream_r
 
 @pytest.fixture
 def renewed(cluster, rmq_cluster_factory):
-    """`renewed(count)` puts a cluster with so many messages in the place of another."""
+    """`renewed(count)` replaces the cluster by one with that many messages."""
 
     def call(count):
         new = wiped(cluster, rmq_cluster_factory, queues=2)
