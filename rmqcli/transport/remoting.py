@@ -224,6 +224,11 @@ class RemotingClient:
         """End the poll under way. Safe to call from any thread."""
         self._loop.wake()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called. Safe to read from any thread."""
+        return self._close_asked
+
     def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Send what is queued on open connections, then close them all. Idempotent.
 

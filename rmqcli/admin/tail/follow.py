@@ -473,6 +473,8 @@ class Follower:
 
         def on_done(pending: PendingCall[Any]) -> None:
             self._probed.discard(key)
+            if self._client.remoting.is_closed:
+                return
             answer = pending.outcome()
             if isinstance(answer, TransportError):
                 self._silent[name] = answer
@@ -595,6 +597,8 @@ class Follower:
     def _failed(
         self, queue: MessageQueue, followed: _Followed, error: RmqError
     ) -> None:
+        if self._client.remoting.is_closed:
+            return  # the reader has ended, not the broker
         now_ms = self._client.clock.monotonic_ms()
         if not followed.failures:
             followed.failing_since_ms = now_ms

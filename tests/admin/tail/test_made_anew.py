@@ -17,6 +17,7 @@ from rmqcli import connect
 from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.broker.faults import drop_answer
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.model import MessageQueue
@@ -261,6 +262,16 @@ def test_messages_that_were_removed_are_missing_and_the_queue_is_the_same():
     assert following.shown == [f"0:{n}" for n in (0, 1, 2, 3, 10, 11, 12)]
     assert following.missing == [(4, 10)]
     assert (following.said, following.went_back) == ([], [])
+
+
+def test_closing_the_client_is_no_trouble_of_a_broker(cluster):
+    """The pulls that the broker holds end without an answer then."""
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        following = Following(client, {QUEUE: 4})
+        held = cluster.faults.add(drop_answer(), code=RequestCode.PULL_MESSAGE)
+        following.until(pulled_since(held, 1))
+    assert following.said == []
+    assert following.follower.abandoned == {}
 
 
 def test_a_compaction_that_removes_the_remembered_message_shows_nothing():
