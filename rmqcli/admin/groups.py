@@ -549,12 +549,13 @@ class GroupResult:
 
     `name` is the group, or one of its topics that was deleted with it. `config` is the
     broker's settings of the group after the change; None when the group does not exist
-    there or its settings are not known.
+    there or its settings are not known. `address` is None for a broker that could not
+    be asked.
     """
 
     name: str
     server: str
-    address: str
+    address: str | None
     result: str
     config: SubscriptionGroupConfig | None = field(default=None, hash=False)
     error: RmqError | None = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_topic_in_broker,
@@ -491,10 +492,13 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`."""
+    """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`.
+
+    `address` is None for a broker that could not be asked.
+    """
 
     server: str
-    address: str
+    address: str | None
     result: str
     config: TopicConfig | None = field(default=None, hash=False)
     error: RmqError | None = None
@@ -845,26 +849,43 @@ def check_may_delete(client: Client, topic: str) -> TopicRoute:
 
 
 def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
-    """Delete the topic on every master of its route, then in every name server.
+    """Delete the topic on every broker of its route, and then in every name server.
 
     The brokers come first, because a broker that still has the topic would register it
-    again. Raises NoBrokerError, before name servers are asked, when no broker answers.
+    again. If one fails, name servers are not asked: they would forget the route to
+    messages that are still there, and the deletion could not be repeated. A broker that
+    has left the route, and on which groups had queues of the topic, is a failure, too:
+    the topic comes back with it. Raises NoBrokerError when no broker answers.
     """
     topic = route.topic
-    masters = {
-        broker.broker_name: broker.master_address
-        for broker in sorted(route.brokers, key=lambda b: b.broker_name)
-        if broker.master_address is not None
-    }
+    brokers = {each.broker_name: each for each in route.brokers}
+    gone = departed_errors_of(client, [topic])
+    masters: dict[str, str] = {}
+    failed: dict[str, RmqError] = {}
+    for name in sorted(brokers):
+        if (address := brokers[name].master_address) is not None:
+            masters[name] = address
+        else:
+            failed[name] = no_master(name)
     deleted = ask_each(client, masters, delete_topic_in_broker(topic))
     client.raise_if_none_answers(each for each in deleted.values() if each is not None)
-    results = _steps(masters, deleted, done="deleted")
-    servers = {address: address for address in client.config.namesrv}
-    # Errors do not matter: most topics have no such entry, and name servers leave it
-    # out of routes by default.
-    ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
-    answers = ask_each(client, servers, delete_topic_in_namesrv(topic))
-    return results + _steps(servers, answers, done="deleted")
+    results = _steps(masters, deleted, done="deleted") + _failures(failed)
+    if all(each.error is None for each in results):
+        servers = {address: address for address in client.config.namesrv}
+        # Errors do not matter: most topics have no such entry, and name servers leave
+        # it out of routes by default.
+        ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
+        answers = ask_each(client, servers, delete_topic_in_namesrv(topic))
+        results += _steps(servers, answers, done="deleted")
+    return results + _failures(gone)
+
+
+def _failures(errors: Mapping[str, RmqError]) -> list[TopicResult]:
+    """The results of brokers that could not be asked."""
+    return [
+        TopicResult(server=name, address=None, result="failed", error=error)
+        for name, error in errors.items()
+    ]
 
 
 def _steps(
@@ -987,6 +1008,11 @@ def _no_master(name: str, info: ClusterInfo) -> NotFoundError:
     if name not in info.brokers:
         hint = f"use one of: {', '.join(sorted(info.brokers))}"
         return not_found("broker", name, hint=hint)
+    return no_master(name)
+
+
+def no_master(name: str) -> NotFoundError:
+    """Return the error of a broker of which only slaves are left."""
     return NotFoundError(
         f"broker {name} currently has no master",
         code=int(ResponseCode.BROKER_NOT_EXIST),

@@ -409,9 +409,12 @@ def test_settings_that_are_not_there_afterwards_are_a_failure(
     assert str(caught.value.__cause__).startswith(says)
 
 
-def test_a_topic_is_deleted_where_brokers_answer_and_the_others_are_named(pair, admin):
-    pair.faults.add(REFUSED, code=RequestCode.DELETE_TOPIC_IN_BROKER, broker="broker-b")
-    with pytest.raises(PartialError, match="1 of 3 servers failed") as caught:
+def test_a_topic_stays_in_the_route_while_a_broker_has_it(pair, admin):
+    """A name server that forgot it would hide the messages that are left."""
+    refused = pair.faults.add(
+        REFUSED, code=RequestCode.DELETE_TOPIC_IN_BROKER, broker="broker-b"
+    )
+    with pytest.raises(PartialError, match="1 of 2 servers failed") as caught:
         admin.delete_topic("orders")
     assert isinstance(caught.value.__cause__, DeniedError)
     has_topic = [
@@ -419,6 +422,26 @@ def test_a_topic_is_deleted_where_brokers_answer_and_the_others_are_named(pair, 
         for name in ("broker-a", "broker-b")
     ]
     assert has_topic == [False, True]
+    assert admin.topic("orders").topic == "orders"
+    pair.faults.remove(refused)
+    done = [(each.server, each.result) for each in admin.delete_topic("orders")]
+    assert done == [
+        ("broker-a", "deleted"),
+        ("broker-b", "deleted"),
+        (pair.namesrv, "deleted"),
+    ]
+
+
+def test_a_topic_is_not_deleted_on_a_broker_of_which_a_slave_is_left(pair, admin):
+    pair.add_slave("broker-b")
+    pair.broker("broker-b").kill()
+    with pytest.raises(PartialError) as caught:
+        admin.delete_topic("orders")
+    assert caught.value.message == (
+        "topic orders: 1 of 2 servers failed, the first of them broker-b: broker"
+        " broker-b currently has no master"
+    )
+    assert admin.topic("orders").topic == "orders"
 
 
 def test_waiting_for_a_route_ends_with_the_time(pair):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli import Admin
@@ -118,3 +120,14 @@ def test_the_plan_of_a_copy_counts_only_the_queues_that_are_left(
     assert (
         "\n1 queue to 1 queue: each to the one with the same index, in order\n" in err
     )
+
+
+def test_a_deleted_topic_comes_back_with_the_broker(cluster, rmq):
+    code, out, _ = rmq("topic", "delete", "orders", "--yes", "-o", "json")
+    assert code == 6
+    steps = json.loads(out)
+    assert [(each["server"], each["result"], each["error"]) for each in steps] == [
+        ("broker-a", "deleted", None),
+        (cluster.namesrv, "deleted", None),
+        ("broker-b", "failed", GONE),
+    ]

@@ -29,7 +29,7 @@ from rmqcli.admin.definitions.settings import (
     user_settings,
 )
 from rmqcli.admin.lag.memory import departed_brokers
-from rmqcli.admin.topics import choose_masters, topic_kind
+from rmqcli.admin.topics import choose_masters, no_master, topic_kind
 from rmqcli.api.calls.acl import list_acls, list_users
 from rmqcli.api.calls.config import (
     get_all_topic_config,
@@ -39,7 +39,6 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.errors import (
     BrokerError,
-    NotFoundError,
     PartialError,
     RmqError,
     UnsupportedError,
@@ -109,11 +108,7 @@ def _read(
         cluster = info.brokers[min(only)].cluster
     name = next(iter(sorted(info.clusters)), "") if cluster is None else cluster
     errors: dict[str, RmqError] = {
-        broker: NotFoundError(
-            f"broker {broker} currently has no master",
-            code=int(ResponseCode.BROKER_NOT_EXIST),
-            name=ResponseCode.BROKER_NOT_EXIST.name,
-        )
+        broker: no_master(broker)
         for broker in sorted(info.clusters.get(name, ()))
         if not only and broker not in masters
     }
