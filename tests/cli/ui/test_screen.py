@@ -167,6 +167,11 @@ def test_a_shortened_text_keeps_both_ends(text, width, short):
     assert cell_len(short) <= width
 
 
+def test_a_text_of_megabytes_is_shortened_as_a_short_one_is():
+    body = "ab" + r"\xff" * 1_000_000 + "yz"
+    assert shortened(body, 10) == r"ab\xf…ffyz"
+
+
 def picture(count, **more):
     rows = [{**ROW, "topic": f"t{index}"} for index in range(count)]
     return Picture(

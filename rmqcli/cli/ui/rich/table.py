@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _GAP: Final = 2
 #: The least width of a shortened text, which must still be recognised.
 _SHORT_MIN: Final = 16
+#: Characters that one cell may have, with those without a width: marks, joiners.
+_CHARACTERS_PER_CELL: Final = 8
 #: A name that is wider than this, and than half the terminal, is folded rather than
 #: that it hides other columns.
 _FOLD_MIN: Final = 32
@@ -173,7 +175,9 @@ def shortened(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     keep = max(0, width - 1)
-    head, tail = text, text
+    # Long texts are cut first: taking single characters from 4 MB would take hours.
+    most = keep * _CHARACTERS_PER_CELL
+    head, tail = text[:most], text[max(0, len(text) - most) :]
     while cell_len(head) > keep - keep // 2:
         head = head[:-1]
     while cell_len(tail) > keep // 2:
