@@ -47,7 +47,7 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
-from rmqcli.hint import Hint, LibraryCall, Setting
+from rmqcli.hint import ForPrograms, Hint, LibraryCall, Setting
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     PERM_READ,
@@ -561,9 +561,7 @@ def create_topic(
             failed[name] = RefusedError(
                 f"topic {topic} exists on {name} with other settings:"
                 f" {_differences(config, change)}",
-                hint=Hint(
-                    "change them with: ", LibraryCall("Admin.update_topic", topic)
-                ),
+                hint=_how_to_change(topic, change),
             )
     return _write(client, masters, wanted, unchanged, failed, change, done="created")
 
@@ -953,6 +951,14 @@ def _differences(known: TopicConfig, change: TopicChange) -> str:
             has = known.attributes.get(name, "not set")
             parts.append(f"{name.removeprefix('+')} {has}, not {value}")
     return ", ".join(parts)
+
+
+def _how_to_change(topic: str, change: TopicChange) -> str:
+    call = LibraryCall("Admin.update_topic", topic)
+    if change.queue_nums is None:
+        return Hint("change them with: ", call)
+    nums = Setting("queue_nums", change.queue_nums)
+    return Hint("change them with: ", call, ForPrograms(" with"), " ", nums)
 
 
 def _how_to_create(topic: str) -> str:

@@ -62,7 +62,7 @@ def test_a_topic_that_no_broker_creates_is_one_sentence_for_each(
     assert err == (
         "warning: topic T exists on broker-b with other settings: 4 queues, not 8\n"
         "error: topic T exists on broker-a with other settings: 4 queues, not 8\n"
-        "hint: change them with: rmq topic update T\n"
+        "hint: change them with: rmq topic update T --queues 8\n"
     )
 
 

@@ -69,6 +69,7 @@ FLAGS: Final = {
     "perm": "--perm",
     "plaintext": "--plaintext",
     "prune": "--prune",
+    "queue_nums": "--queues",
     "queues": "--queue",
     "remap_queues": "--remap-queues",
     "remote": "--remote",
