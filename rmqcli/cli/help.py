@@ -364,6 +364,11 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
     from rmqcli.cli.ui.errors import unknown_name
 
     words = path.split(" ")
+    for command in (each.path for each in table):
+        if path.startswith(f"{command} "):
+            return UsageError(
+                f"command {path} does not exist", hint=f"write: rmq help {command}"
+            )
     depth = max(1, len(words) - 1)
     while depth > 1 and not entries_below(f"{' '.join(words[:depth])} ", table=table):
         depth -= 1
@@ -387,6 +392,12 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
             return UsageError(
                 f"command {word} does not exist",
                 hint=f"write: {' or '.join(deeper[:_WRITTEN_MAX])}",
+            )
+        if "show" in below and not similar(word, below):
+            return UsageError(
+                f"command {word} does not exist",
+                hint=f"to show what has this name: rmq {first} show"
+                f" {shlex.quote(word)}; commands: rmq {first} --help",
             )
         return unknown_name("command", word, below, help_command=f"rmq {first}")
     hint = hint_for_command(first)

@@ -106,6 +106,17 @@ def test_help_of_a_command_is_that_of_its_option_and_names_its_guide(rmq, entry)
             "error: command craete does not exist; did you mean create?\n",
         ),
         (
+            ["lag", "offset"],
+            ("error: command lag offset does not exist\nhint: write: rmq help lag\n"),
+        ),
+        (
+            ["topic", "show", "orders"],
+            (
+                "error: command topic show orders does not exist\n"
+                "hint: write: rmq help topic show\n"
+            ),
+        ),
+        (
             ["updateTopic"],
             (
                 "error: command updateTopic does not exist\n"

@@ -113,7 +113,8 @@ def _with_our_options(path: str, words: Sequence[str]) -> list[str]:
         if not piece.flag:
             given += piece.words
         elif replaced is not None:
-            options += [*replaced.split(), *piece.words[1:]]
+            value = [] if piece.value is None else [piece.value]
+            options += [*replaced.split(), *value]
         elif slot and piece.value is not None:
             slots.setdefault(slot, []).append(piece.value)
         elif habits.is_since(path, piece.flag) and piece.value is not None:

@@ -59,10 +59,14 @@ COMMANDS = {
 OPTIONS = {
     ("consume", "--from-beginning"): "--from first",
     ("consume", "-G"): "--group",
+    ("copy", "--until"): "--to",
+    ("dlq show", "--until"): "--to",
+    ("export", "--until"): "--to",
     ("lag", "-t"): "--topic",
     ("send", "-k"): "--key",
     ("send", "-c"): "--tag",
     ("tail", "--from-beginning"): "--from earliest",
+    ("tail", "--until"): "--to",
     ("tail", "-c"): "--count",
     ("tail", "-f"): "--follow",
 }
@@ -195,6 +199,7 @@ FLAG_HINTS = {
     ("group delete", "-b"): "--broker BROKER",
     ("group update", "-c"): "--cluster CLUSTER",
     ("group update", "-b"): "--broker BROKER",
+    ("consume", "--idle-timeout"): "to end after a time: --for DURATION",
     ("lag", "--all-groups"): "leave it out: rmq lag shows all groups",
     ("lag", "--describe"): "leave it out: rmq lag GROUP shows each queue",
     ("reset-offset", "--by-duration"): "--to -2h",
@@ -218,6 +223,17 @@ FLAG_HINTS = {
     ("topic create", "--message-type"): "--attribute +message.type=FIFO",
     ("topic create", "--partitions"): "--queues N",
     ("topic create", "--type"): "--attribute +message.type=FIFO",
+}
+
+#: Lists that take no name -> what shows the one that was named.
+_SHOW = {
+    "broker list": "broker show",
+    "brokers": "broker show",
+    "dlq list": "dlq show",
+    "group list": "group show",
+    "groups": "group show",
+    "topic list": "topic show",
+    "topics": "topic show",
 }
 
 #: Values that kcat's `-o` takes, and rpk's -> a position.
@@ -271,6 +287,15 @@ def hint_for_command(word: str) -> str:
     """Return what to type instead of a word that is no command; empty if unknown."""
     hint = HINTS.get(word.removesuffix(".sh"), "")
     return f"write: {hint}" if hint.startswith("rmq ") else hint
+
+
+def hint_for_extra(path: str, word: str) -> str:
+    """Return what to type instead of an argument that the command does not take."""
+    if path not in _SHOW:
+        return ""
+    import shlex  # only when it was mistyped
+
+    return f"write: rmq {_SHOW[path]} {shlex.quote(word)}"
 
 
 def hint_for_flag(path: str, flag: str) -> str:

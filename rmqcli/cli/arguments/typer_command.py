@@ -208,8 +208,11 @@ def _usage_error(
             f"missing {kind} {option}", hint=f"write: {_shortest(command, parameters)}"
         )
     if (extra := _EXTRA.fullmatch(error.format_message())) is not None:
-        what = "argument" if extra[1] == extra[1].split()[0] else "arguments"
-        hint = f"a text with blanks needs quotes; {see}"
+        extras = extra[1].split()
+        what = "argument" if len(extras) == 1 else "arguments"
+        hint = habits.hint_for_extra(entry.path, extras[0]) or see
+        if any(each.declaration.is_argument for each in parameters) and hint == see:
+            hint = f"a text with blanks needs quotes; {see}"
         return UsageError(f"unexpected {what}: {extra[1]}", hint=hint)
     message = error.format_message().rstrip(".")
     return UsageError(message[:1].lower() + message[1:], hint=see)

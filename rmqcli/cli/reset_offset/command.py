@@ -219,8 +219,11 @@ class ResetOptions:
             raise UsageError(f"--out {self.out} must end in .json or .csv")
         if self.apply is not None:
             check_readable(str(self.apply))
-        if self.group is None or self.topic is None:
+        if self.group is None:
             raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
+        if self.topic is None:
+            wanted = f"rmq reset-offset {shlex.quote(self.group)} TOPIC {mode}"
+            raise UsageError("TOPIC is missing", hint=f"write: {wanted}")
 
     @property
     def group_and_topic(self) -> tuple[str, str]:
