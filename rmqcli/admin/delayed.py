@@ -30,7 +30,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
-from rmqcli.units import parse_duration_ms, read_count
+from rmqcli.units import counted, parse_duration_ms, read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.version import V5_0_0
@@ -401,8 +401,8 @@ def stored_messages(
             answer = client.invoke(address, call)
         except NotFoundError as error:
             raise UnsupportedError(
-                f"{queue.broker_name} does not show the {end - start:,} messages of all"
-                f" topics in {queue.topic}",
+                f"{queue.broker_name} does not show the"
+                f" {counted(end - start, 'message')} of all topics in {queue.topic}",
                 hint="brokers of 4.6.0 do not; newer ones do",
             ) from error
         reached = start

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
-from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.errors import PartialError, RmqError, UnsupportedError, UsageError
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
@@ -139,8 +139,14 @@ def warn_about_departed(common: Common, client: Client) -> None:
 
 
 def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
-    """Raise PartialError if a broker did not answer: results may be missing."""
+    """Raise PartialError if a broker did not answer: results may be missing.
+
+    A broker whose version cannot say it has answered.
+    """
     for error in errors.values():
-        raise PartialError(
-            f"{', '.join(errors)} did not answer: {error.message}", hint=error.hint
-        )
+        names = ", ".join(errors)
+        said = f"{names} did not answer: {error.message}"
+        if isinstance(error, UnsupportedError):
+            is_named = error.message.startswith(f"{names} ")
+            said = error.message if is_named else f"{names}: {error.message}"
+        raise PartialError(said, hint=error.hint)

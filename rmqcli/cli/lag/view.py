@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
 from rmqcli.cli.ui.wording import with_flags
@@ -452,7 +453,13 @@ class LagView:
         if self.is_summary:
             columns = summary_columns(with_trend=bool(self.trends))
             rows = [self.summary_row(lag) for lag in self.groups]
-            write_table(rows, columns=columns, color=common.use_color)
+            show_list(
+                common,
+                rows,
+                columns=columns,
+                none="no consumer groups",
+                is_complete=not self.failures,
+            )
         else:
             self._write_queues(common)
         for lag in self.groups:

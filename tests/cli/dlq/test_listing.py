@@ -104,6 +104,7 @@ def test_groups_without_letters_are_shown_on_request(rmq_cluster, capsys):
     [
         (["dlq", "list"], "no dead letters\n"),
         (["groups"], "no consumer groups\n"),
+        (["lag"], "no consumer groups\n"),
         (["retry", "show", "billing"], "nothing waits\n"),
         (["producers"], "no producers\n"),
         (["transactions", "orders"], "no open transactions\n"),
@@ -112,7 +113,7 @@ def test_groups_without_letters_are_shown_on_request(rmq_cluster, capsys):
 )
 def test_an_empty_list_is_a_sentence_and_no_table(rmq_cluster, capsys, words, sentence):
     rmq_cluster.create_topic("orders")
-    if words[0] != "groups":
+    if words[0] not in ("groups", "lag"):
         rmq_cluster.create_group("billing")
     capsys.readouterr()
     run([*words, "-n", rmq_cluster.namesrv])
@@ -134,6 +135,26 @@ def test_a_list_that_is_empty_because_a_broker_is_silent_is_not_called_empty(
         assert "no dead letters" not in err
         assert "nothing waits" not in err
         assert "no producers" not in err
+
+
+def test_a_broker_whose_version_cannot_say_it_is_not_said_to_be_silent(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(like="4.6.0")
+    cluster.create_topic("orders")
+    namesrv = ("-n", cluster.namesrv)
+    assert run(["send", "orders", "x", "--delay", "10s", *namesrv]) == 0
+    capsys.readouterr()
+    assert run(["producers", "orders", *namesrv]) == 6
+    assert capsys.readouterr().err.endswith(
+        "error: broker-a runs RocketMQ 4.6.0, which lists the producers of a given"
+        " group only\nhint: give --group\n"
+    )
+    assert run(["delayed", "orders", *namesrv]) == 6
+    assert capsys.readouterr().err.endswith(
+        "\nerror: broker-a does not show the 1 message of all topics in"
+        " SCHEDULE_TOPIC_XXXX\nhint: brokers of 4.6.0 do not; newer ones do\n"
+    )
 
 
 def test_the_letters_of_a_broker_that_died_and_left_the_route_are_missed(
