@@ -194,6 +194,9 @@ def format_range(found: ResolvedRange | RmqError) -> str:
     offsets = found.offsets
     text = f"{offsets.start} to {offsets.end}, {counted(len(offsets), 'message')}"
     notes = dict.fromkeys(n for n in (found.start.note, found.end.note) if n)
+    end = _offset_or_min(found.end)
+    if end < offsets.start:
+        notes[f"the end of the range, {end}, is before its start"] = None
     return "; ".join((text, *notes))
 
 

@@ -290,3 +290,14 @@ def test_lines_for_people():
     assert format_range(gone) == "unknown: a:1 refused the connection"
     found = ResolvedRange(queue, start, end)
     assert format_range(found) == "2 to 9, 7 messages; odd"
+
+
+def test_a_range_that_ends_before_its_start_is_said_to_be_one():
+    """It was shown as the empty range at its start: 9 to 9, 0 messages."""
+    queue = MessageQueue("T", "b", 0)
+    start = ResolvedPosition(offset=9, min_offset=2, max_offset=9)
+    end = ResolvedPosition(offset=4, min_offset=2, max_offset=9)
+    found = ResolvedRange(queue, start, end)
+    assert format_range(found) == (
+        "9 to 9, 0 messages; the end of the range, 4, is before its start"
+    )
