@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import struct
@@ -265,32 +266,57 @@ def test_trimmed_topic_loses_its_first_messages_only(open_store):
     assert store.queue_bounds("orders", 0) == (100, 100)
 
 
-def test_old_files_expire_by_age(open_store):
-    """600 messages span 6 s; a file's age is counted from the next file's first one."""
-    store = open_store(
-        StoreSettings(commit_log_file_bytes=16 * 1024, file_reserved_ms=3_000)
-    )
-    fill(store, 600, queues=1)
-    assert store.expire(START_MS + 3_000) == 0
-    start = store.expire(START_MS + 6_000)
-    assert start > 0
-    assert start % (16 * 1024) == 0
-    low, high = store.queue_bounds("orders", 0)
-    assert 0 < low < 300 < high
+#: 200 messages of 2 s fill two files of 16 KiB, and 11,050 bytes of a third one, which
+#: begin with messages 0, 76 and 150.
+THREE_FILES = StoreSettings(commit_log_file_bytes=16 * 1024, file_reserved_ms=None)
 
 
-def test_old_files_expire_by_size(open_store):
-    store = open_store(
-        StoreSettings(
-            commit_log_file_bytes=16 * 1024,
-            file_reserved_ms=None,
-            commit_log_bytes_max=40_000,
-        )
-    )
-    fill(store, 600, queues=1)
-    store.expire(START_MS)
-    start, end = store.log_bounds()
-    assert 0 < end - start <= 40_000 + 16 * 1024
+@pytest.mark.parametrize(
+    ("now_ms", "start"),
+    [
+        (START_MS + 3_760, 0),
+        (START_MS + 3_761, 16_384),
+        (START_MS + 4_500, 16_384),
+        (START_MS + 4_501, 32_768),
+        (START_MS + 1_000_000, 32_768),  # the last file stays
+    ],
+)
+def test_a_file_expires_once_the_next_one_is_older_than_the_limit(
+    open_store, now_ms, start
+):
+    """The files after the first one begin 760 ms and 1,500 ms after it."""
+    store = open_store(dataclasses.replace(THREE_FILES, file_reserved_ms=3_000))
+    fill(store, 200, queues=1)
+    assert store.expire(now_ms) == start
+    assert store.log_bounds() == (start, 43_818)
+    low = {0: 0, 16_384: 76, 32_768: 150}[start]
+    assert numbers_in(store) == list(range(low, 200))
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "start"),
+    [
+        (43_818, 0),
+        (43_817, 16_384),
+        (27_434, 16_384),
+        (27_433, 32_768),
+        (1, 32_768),  # the last file stays
+    ],
+)
+def test_a_log_larger_than_the_limit_loses_its_oldest_files_only(
+    open_store, bytes_max, start
+):
+    store = open_store(dataclasses.replace(THREE_FILES, commit_log_bytes_max=bytes_max))
+    fill(store, 200, queues=1)
+    assert store.expire(START_MS + 1_000_000_000) == start
+    assert store.log_bounds() == (start, 43_818)
+
+
+def test_without_limits_no_file_expires(open_store):
+    store = open_store(THREE_FILES)
+    fill(store, 200, queues=1)
+    assert store.expire(START_MS + 1_000_000_000_000) == 0
+    assert store.log_bounds() == (0, 43_818)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -404,6 +430,17 @@ def test_kill_after_a_checkpoint_reads_little_again(open_store):
     store = open_store()
     assert store.recovered_count < 300
     assert numbers_in(store) == list(range(3_100))
+
+
+def test_a_checkpoint_is_written_by_the_first_flush_after_five_seconds(open_store):
+    """Each one costs a sync of every queue, so that not every flush writes one."""
+    store = open_store()
+    seen = []
+    for number in (0, 1, 499, 500, 501, 999, 1_000):  # a hundred in a second
+        store.append([message(number)], tags_codes=[65])
+        store.flush()
+        seen.append(read_checkpoint(store.folder).logics_ms - START_MS)
+    assert seen == [0, 0, 0, 5_000, 5_000, 5_000, 10_000]
 
 
 def test_the_checkpoint_of_a_recovery_has_the_time_of_the_last_message(open_store):

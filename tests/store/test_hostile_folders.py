@@ -16,7 +16,9 @@ from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
-from tests.store.folders import TINY, message
+from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.system_flag import INNER_BATCH
+from tests.store.folders import START_MS, TINY, message
 from tests.store.writing import fill, kill, numbers_in
 
 LONG = "%DLQ%" + "g" * 252
@@ -94,6 +96,35 @@ def test_a_queue_that_cannot_be_written_holds_up_no_other(open_store, folder, ca
     store.flush()
     store.close()
     assert open_store().recovered_count == 0
+
+
+def test_a_queue_that_cannot_be_written_keeps_a_bounded_number_of_entries_in_memory(
+    open_store, folder
+):
+    """Above the bound its messages are refused until it can be written again."""
+    batch = MessageFields(
+        topic="bad",
+        sys_flag=INNER_BATCH,
+        properties={"INNER_NUM": "1000"},
+        store_timestamp_ms=START_MS,
+    )
+    store = open_store(dataclasses.replace(TINY, consume_queue_file_units=250_000))
+    (folder / "consumequeue").mkdir(exist_ok=True)
+    (folder / "consumequeue/bad").write_text("in the way")
+    store.append([batch] * 200, tags_codes=[65] * 200)
+    store.flush()
+    store.append([batch], tags_codes=[65])  # 200,000 are not above the bound
+    before = store.log_bounds()
+    with pytest.raises(StoreFullError, match="201000 entries are only in memory"):
+        store.append([message(1), batch], tags_codes=[65, 65])
+    assert store.queue_bounds("bad", 0) == (0, 201_000)
+    assert store.log_bounds() == before
+    fill(store, 10, queues=1)
+    assert numbers_in(store) == list(range(10))
+    (folder / "consumequeue/bad").unlink()
+    store.flush()
+    store.append([batch], tags_codes=[65])
+    assert store.queue_bounds("bad", 0) == (0, 202_000)
 
 
 def test_an_unwritable_index_neither_breaks_a_batch_nor_grows_without_end(
