@@ -7,7 +7,7 @@ stored only if the error says that this is unknown.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,6 +67,8 @@ class World:
         #: (topic, key or place) -> numbers of messages in the order of storing
         self.stored: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
         self.entries: list[Entry] = []
+        #: (topic, key) -> the messages from the first on that has not ended
+        self.not_ended: dict[tuple[str, Hashable], deque[Entry]] = defaultdict(deque)
         self.refused: set[int] = set()
         self.accumulator = Accumulator(
             self,
@@ -159,15 +161,19 @@ class World:
         """No message has lingered long enough while a place was free for it."""
         on_their_way = {each for request in self.requests for each in request.entries}
         busy = {(each.entries[0].topic, each.place) for each in self.requests}
-        for entry in self.entries:
-            if entry.done() or entry in on_their_way:
+        for (topic, key), entries in self.not_ended.items():
+            while entries and entries[0].done():
+                entries.popleft()
+            if topic not in self.open_topics:
                 continue
-            if entry.topic not in self.open_topics:
+            places = PLACES[topic] if key is None else (key,)
+            if all((topic, place) in busy for place in places):
                 continue
-            places = PLACES[entry.topic] if entry.key is None else (entry.key,)
-            if all((entry.topic, place) in busy for place in places):
-                continue
-            assert self.clock.now_ms - entry.put_ms < self.linger_ms
+            # Each of the others is younger than the first one that waits.
+            for entry in entries:
+                if entry not in on_their_way and not entry.done():
+                    assert self.clock.now_ms - entry.put_ms < self.linger_ms
+                    break
 
     # --- events ---
 
@@ -184,6 +190,7 @@ class World:
             now_ms=self.clock.now_ms,
         )
         self.entries.append(entry)
+        self.not_ended[topic, key].append(entry)
         self.accumulator.put(entry)
 
     def opened(self, outcome: str) -> None:
