@@ -4,11 +4,12 @@ Messages wait in lanes: those with the same key, such as a chosen queue, in one 
 own, and the others of a topic together. A request takes what has gathered in a lane as
 soon as a place of it is free, so a message that finds a free place is sent at once, and
 under load requests become full batches. A place (a queue of a broker, or a call to a
-proxy) has one request in flight, so its messages keep their order, as long as none of
-them is retried. A key is itself the only place of its messages.
+proxy) has one request in flight, so its messages keep their order, unless the network
+retries a request at another place. A key is itself the only place of its messages.
 
 A batch that a broker refuses because of one of its messages is sent again as single
-messages, so that only that one fails.
+messages, so that only that one fails. Without a key they may take other places than the
+batch, behind later messages.
 
 | thread | calls |
 |---|---|

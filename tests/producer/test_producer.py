@@ -359,6 +359,18 @@ def test_retries_come_after_the_first_attempt_and_are_a_setting(
     assert len(tried.requests) == attempts
 
 
+def test_a_retry_without_another_broker_stays_in_its_queue(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("orders", queues=4)
+    cluster.faults.add(faults.answer(2, "busy"), code=SEND, times=2)
+    tried = cluster.faults.observe(code=SEND)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        result = producer.send(message(), timeout_ms=60_000)
+    queues = [each.command.ext_fields["e"] for each in tried.requests]
+    assert len(queues) == 3
+    assert {str(result.queue.queue_id)} == set(queues)
+
+
 def test_an_illegal_message_is_not_tried_again(rmq_cluster, rmq_topic, producer):
     rmq_cluster.faults.add(faults.answer(13, "illegal"), code=SEND)
     tried = rmq_cluster.faults.observe(code=SEND)

@@ -58,7 +58,7 @@ class Held:
         return [(each.address, RequestCode(each.call.code)) for each, _ in self.asked]
 
 
-def route_of(topic, *names):
+def route_of(topic, *names, queue_nums=2):
     return TopicRoute(
         topic=topic,
         brokers=tuple(
@@ -66,7 +66,12 @@ def route_of(topic, *names):
             for name in names
         ),
         queues=tuple(
-            QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
+            QueueData(
+                broker_name=name,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=6,
+            )
             for name in names
         ),
     )
@@ -98,10 +103,14 @@ def prepared():
     return Prepared(topic="orders", msg_ids=("A1",), body=b"x", born_timestamp_ms=0)
 
 
-def begin_send(held, queue=None):
+def begin_send(held, queue=None, *, first=None, retry_times=0):
     held.asked.clear()
     send = held.publisher.send(
-        prepared(), queue=queue, timeout_ms=60_000, retry_times=0
+        prepared(),
+        queue=queue,
+        first=first,
+        timeout_ms=60_000,
+        retry_times=retry_times,
     )
     return held.start(send)
 
@@ -125,6 +134,32 @@ def test_after_a_failure_the_route_is_asked_for_at_once_and_once_a_second(held):
     route.succeed(route_of("orders", "broker-b"))
     begin_send(held)
     assert held.codes() == [("broker-b:1", RequestCode.SEND_MESSAGE_V2)]
+
+
+@pytest.mark.parametrize(
+    ("new_route", "then"),
+    [
+        (route_of("orders", "broker-a", queue_nums=2), ("broker-a:1", "1")),
+        (route_of("orders", "broker-a", queue_nums=1), ("broker-a:1", "0")),
+        (route_of("orders", "broker-b", queue_nums=1), ("broker-b:1", "0")),
+    ],
+    ids=["same route", "its queue is gone", "its broker is gone"],
+)
+def test_a_retry_stays_in_its_queue_while_the_route_has_it_and_no_other_broker(
+    held, new_route, then
+):
+    held.start(held.publisher.target("orders"))
+    held.asked.pop()[1].succeed(route_of("orders", "broker-a"))
+    first = MessageQueue("orders", "broker-a", 1)
+    begin_send(held, first=first, retry_times=2)
+    gone = ConnectError("refused", address="broker-a:1")
+    held.asked[0][1].fail(gone)
+    (_, route), (second, answer) = held.asked[1:]
+    route.succeed(new_route)
+    answer.fail(gone)
+    third, _ = held.asked[3]
+    places = [(each.address, each.call.ext_fields["e"]) for each in (second, third)]
+    assert places == [("broker-a:1", "1"), then]
 
 
 def test_a_topic_whose_broker_is_away_is_not_taken_for_a_new_one(held):

@@ -174,6 +174,32 @@ def test_a_busy_broker_s_messages_go_to_another_broker():
     assert len(busy.requests) == 1
 
 
+def test_a_retry_without_another_broker_keeps_the_order_of_every_queue():
+    """It did not: it took the next queue, behind later messages."""
+    seen = set()
+
+    def busy_at_first(bodies):
+        is_first = bodies[0] not in seen
+        seen.add(bodies[0])
+        return 2 if is_first else 0
+
+    broker = Broker(busy_at_first)
+    with Peer(broker) as peer:
+        outcomes, _ = sending(
+            target_of(peer.address, queues=3), [b"%d" % n for n in range(5_000)]
+        )
+    assert {o.status for o in outcomes} == {"SEND_OK"}
+    for queue_id in ("0", "1", "2"):
+        numbers = [
+            int(body)
+            for queue, bodies, code, _ in broker.requests
+            for body in bodies
+            if queue == queue_id and code == 0
+        ]
+        assert len(numbers) > 1_000
+        assert numbers == sorted(numbers)
+
+
 def test_it_is_tried_three_times_and_then_reported():
     broker = Broker(lambda _: 2)
     with Peer(broker) as peer:

@@ -1,7 +1,9 @@
 """A producer's network operations as tasks: routes, sends, transactions, heartbeats.
 
 A failed send is retried as by Java's producer: at another broker if there is one, for
-the rest of the send's time, unless the caller chose the queue. An attempt that was not
+the rest of the send's time, unless the caller chose the queue. Without another broker
+it is retried in the same queue, where Java takes the next one, so that what is sent one
+after the other to one queue stays in order. An attempt that was not
 answered may have stored the message. It is retried only after a lost connection, or
 when the settings limit the time of an attempt; the copies have the same id, so that
 consumers can recognise them. When no attempt succeeds and one of them was not answered,
@@ -322,7 +324,7 @@ class Publisher:
             target = yield tasks.Within(self.target(prepared.topic), timeout_ms)
         except TimeLimitError as error:
             raise _out_of_time(prepared, timeout_ms) from error
-        last_broker: str | None = None
+        chosen: MessageQueue | None = None
         stored: Stored | None = None
         failure: RmqError | None = None
         unanswered: TransportError | None = None
@@ -330,9 +332,8 @@ class Publisher:
             if deadline.is_over():
                 break
             target = self._targets.get(prepared.topic, target)
-            chosen = queue or first or self._pick(target, avoid=last_broker)
+            chosen = queue or first or self._pick(target, last=chosen)
             first = None
-            last_broker = chosen.broker_name
             try:
                 answer = yield from self._attempt(prepared, chosen, target, deadline)
             except RmqError as error:
@@ -368,7 +369,7 @@ class Publisher:
     ) -> tasks.Task[None]:
         """Hand a message to the connection, without learning whether it is stored."""
         target = yield from self.target(prepared.topic)
-        chosen = queue or self._pick(target, avoid=None)
+        chosen = queue or self._pick(target, last=None)
         address = _address(target, chosen)
         self._greet(address)
         if prepared.needs_timer:
@@ -449,14 +450,16 @@ class Publisher:
             return send_batch_message(header, prepared.body)
         return send_message(header, prepared.body)
 
-    def _pick(self, target: PublishTarget, *, avoid: str | None) -> MessageQueue:
-        """The next queue in turn, if possible of a broker other than `avoid`."""
+    def _pick(
+        self, target: PublishTarget, *, last: MessageQueue | None
+    ) -> MessageQueue:
+        """The next queue in turn, of another broker than `last`, or else `last`."""
         queues = target.queues
         for _ in queues:
             queue = queues[next(self._turns) % len(queues)]
-            if queue.broker_name != avoid:
+            if last is None or queue.broker_name != last.broker_name:
                 return queue
-        return queues[next(self._turns) % len(queues)]
+        return last if last in queues else queue
 
     def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
         """Raise UnsupportedError for a broker that would deliver without a delay.
