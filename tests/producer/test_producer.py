@@ -368,6 +368,7 @@ def test_a_retry_without_another_broker_stays_in_its_queue(rmq_cluster_factory):
         result = producer.send(message(), timeout_ms=60_000)
     queues = [each.command.ext_fields["e"] for each in tried.requests]
     assert len(queues) == 3
+    assert result.queue is not None
     assert {str(result.queue.queue_id)} == set(queues)
 
 

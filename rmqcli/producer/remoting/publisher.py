@@ -459,7 +459,9 @@ class Publisher:
             queue = queues[next(self._turns) % len(queues)]
             if last is None or queue.broker_name != last.broker_name:
                 return queue
-        return last if last in queues else queue
+        if last in queues:
+            return last
+        return queues[next(self._turns) % len(queues)]
 
     def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
         """Raise UnsupportedError for a broker that would deliver without a delay.
