@@ -93,6 +93,8 @@ class BrokerPart:
     notes: dict[str, str] = field(default_factory=dict)
     #: retry topics of which the broker did not tell what waits there, and why
     unread_retries: dict[GroupTopic, str] = field(default_factory=dict)
+    #: group -> why the broker did not tell how many dead letters it has
+    unread_letters: dict[str, str] = field(default_factory=dict)
     cluster: str = ""
     #: what POP has handed out; None if it never handed out anything
     handed_out: HandedOut | None = None
@@ -211,6 +213,11 @@ class Assembler:
                     f"{part.broker_name}: what POP has handed out is not known:"
                     f" {part.handed_out.reason}"  # type: ignore[union-attr]  # it is set
                 )
+            if group in part.unread_letters:
+                reading.dead_letters_unknown = (
+                    f"{part.broker_name}: {part.unread_letters[group]}"
+                )
+                reading.notes.append(reading.dead_letters_unknown)
             if group in part.notes:
                 reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
         reading.queues += self._lost.get(group, ())

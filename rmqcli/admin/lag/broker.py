@@ -33,7 +33,7 @@ from rmqcli.api.calls.stats import (
     get_topic_stats_info,
     query_consume_time_span,
 )
-from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
+from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
     MessageQueue,
@@ -471,11 +471,10 @@ def _read_waiting(
     outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     zeros: list[tuple[str, MessageQueue]] = []
     for (group, topic), outcome in zip(retries, outcomes, strict=False):
-        if isinstance(outcome, BrokerError) and not isinstance(outcome, NotFoundError):
-            part.unread_retries[group, topic] = outcome.message
-            continue
-        ends = _ends_of(part, group, outcome)
-        if ends and any(low < high for low, high in ends.values()):
+        ends = _ends_of(outcome)
+        if isinstance(ends, RmqError):
+            part.unread_retries[group, topic] = ends.message
+        elif any(low < high for low, high in ends.values()):
             part.committed[group, topic] = {}
             part.ends[topic] = ends
             zeros += [
@@ -483,8 +482,10 @@ def _read_waiting(
                 for queue_id in ends
             ]
     for group, outcome in zip(groups, outcomes[len(retries) :], strict=True):
-        ends = _ends_of(part, group, outcome)
-        if ends is not None:
+        ends = _ends_of(outcome)
+        if isinstance(ends, RmqError):
+            part.unread_letters[group] = ends.message
+        else:
             part.dead_letters[group] = sum(high - low for low, high in ends.values())
     if zeros:
         yield from _resolve_zeros(part, zeros, version())
@@ -564,16 +565,18 @@ def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Tas
 
 
 def _ends_of(
-    part: BrokerPart, group: str, outcome: dict[MessageQueue, TopicOffset] | RmqError
-) -> dict[int, tuple[int, int]] | None:
-    """Return the ends of a topic's queues; empty without the topic, None if unknown."""
+    outcome: dict[MessageQueue, TopicOffset] | RmqError,
+) -> dict[int, tuple[int, int]] | RmqError:
+    """Return the ends of a topic's queues; empty without the topic.
+
+    Where a broker refuses to tell them, returns its error.
+    """
     if isinstance(outcome, NotFoundError):
         return {}
     if isinstance(outcome, TransportError):
         raise outcome
     if isinstance(outcome, RmqError):
-        _add_note(part, group, outcome.message)
-        return None
+        return outcome
     return {
         q.queue_id: (item.min_offset, item.max_offset) for q, item in outcome.items()
     }

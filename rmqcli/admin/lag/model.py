@@ -100,6 +100,8 @@ class GroupReading:
     notes: list[str] = field(default_factory=list)
     #: messages in its dead letter topic; None when a broker did not report them
     dead_letters: int | None = None
+    #: why a broker that answers did not report them
+    dead_letters_unknown: str | None = None
     #: why it is not known what POP has handed out to it; None when it is, or is nothing
     pop_unknown: str | None = None
 

@@ -149,7 +149,7 @@ def lag(common: Common, options: LagOptions) -> int:
     group has active members), STOPPED (messages wait and the group has no active
     member), NO_COMMIT, BROADCAST, AHEAD, EXPIRED or UNKNOWN. A second sample (--sample,
     --watch) can also show GROWING, STALLED and REWOUND. The exit code is 6 if a broker
-    did not answer, and 3 if a group does not exist.
+    did not answer, or refused a part of the request, and 3 if a group does not exist.
 
     The queues of each group are recorded in $XDG_STATE_HOME/rmqcli/lag (or in
     ~/.local/state/rmqcli/lag). The queues of a broker that has left the route are
@@ -265,7 +265,7 @@ def _exit_code(
         common.messages.warn(f"{failure.broker_name}: {message}")
     if reading.failures or reading.missing:
         return ExitCode.PARTIAL
-    if any(group.is_partial for group in lags):
+    if any(g.is_partial or g.reading.dead_letters_unknown is not None for g in lags):
         return ExitCode.PARTIAL
     silent = process_queues and any(
         client.failure is not None

@@ -572,6 +572,8 @@ def headline(lag: GroupLag) -> str:
         parts.append(f"oldest unread message {format_duration(lag.age_ms)} old")
     members = member_rows(lag)
     parts.append(f"members {'unknown' if members is None else len(members)}")
+    if lag.reading.dead_letters_unknown is not None:
+        parts.append("dead letters unknown")
     if lag.reading.dead_letters:
         parts.append(f"dead letters {lag.reading.dead_letters}")
     return ", ".join(parts).replace(", (", " (")

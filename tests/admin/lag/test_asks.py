@@ -351,18 +351,39 @@ def test_who_may_ask_for_some_groups_is_told_about_these(rmq_cluster, lag, named
     assert code == 6
 
 
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_denied_dead_letter_topic_is_reported(rmq_cluster, lag, capsys, named):
+    """The exit code was 0, and the table of all groups did not say why."""
+    rmq_cluster.create_topic("orders", queues=1)
+    for group in ("audit", "billing"):
+        rmq_cluster.create_group(group)
+        commit(rmq_cluster, group, "orders", {0: 0})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=202, topic="%DLQ%billing")
+    found, code = lag(rmq_cluster, *named)
+    (note,) = found["billing"]["notes"]
+    assert note.startswith("broker-a: ")
+    assert "%DLQ%billing" in note
+    assert pick(found["billing"], "dead_letters", "total_lag") == (None, 0)
+    assert code == 6
+    capsys.readouterr()
+    assert run(["lag", *named, "-n", rmq_cluster.namesrv]) == 6
+    out, err = capsys.readouterr()
+    assert err.count("%DLQ%billing") == 1
+    assert "no permission" in err
+    if named:
+        assert "members 0, dead letters unknown" in err
+    else:
+        assert "warning: billing: broker-a: stats of topic %DLQ%billing" in err
+        (row,) = (line for line in out.splitlines() if line.startswith("billing"))
+        assert row.split() == ["billing", "0", "0ms", "OK", "1", "1", "0", "-"], row
+
+
 def test_a_denied_retry_topic_is_reported(rmq_cluster, lag):
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.create_group("billing")
     commit(rmq_cluster, "billing", "orders", {0: 0})
     denied = faults.answer(16, "no permission")
-    rmq_cluster.faults.add(denied, code=202, topic="%DLQ%billing")
-    found, code = lag(rmq_cluster, "billing")
-    (note,) = found["billing"]["notes"]
-    assert note.startswith("broker-a: ")
-    assert "%DLQ%billing" in note
-    assert pick(found["billing"], "dead_letters", "total_lag") == (None, 0)
-    assert code == 0
     rmq_cluster.faults.add(denied, code=202, topic="%RETRY%billing")
     found, code = lag(rmq_cluster, "billing")
     assert pick(found["billing"], "state", "total_lag", "known_lag") == (
