@@ -327,9 +327,9 @@ class Admin:
 
         Without `backup_id`, this uses the newest backup of this cluster that was not
         saved by an undo. `other_cluster` allows a backup that was made on another
-        cluster, or on this one before all its brokers moved; it needs a `backup_id`.
-        Raises NotFoundError without a backup, and RefusedError for a backup of another
-        group, topic or cluster.
+        cluster, on this one before all its brokers moved, or before the topic was
+        deleted and created again; it needs a `backup_id`. Raises NotFoundError without
+        a backup, and RefusedError for a backup of another group, topic or cluster.
         """
         from rmqcli.admin.reset import backup as backups
         from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
@@ -360,9 +360,9 @@ class Admin:
                         Setting("other_cluster", True),
                     ),
                 )
-        return self._planned(
-            group, topic, Restore(found.committed), undo_of=found.backup_id
-        )
+        noted = {} if other_cluster else found.noted
+        target = Restore(found.committed, noted)
+        return self._planned(group, topic, target, undo_of=found.backup_id)
 
     @_typed
     def apply_reset(self, planned: PlannedReset, *, watch: bool = False) -> ResetResult:

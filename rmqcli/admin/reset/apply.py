@@ -21,6 +21,7 @@ from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import method_key
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
+from rmqcli.admin.witness import Noted, read_witnesses
 from rmqcli.api.calls.offset import (
     invoke_broker_to_reset_offset,
     query_consumer_offset,
@@ -93,9 +94,23 @@ class ResetRun:
     def save_backup(self, directory: Path, *, undo_of: str) -> str:
         """Save the committed offsets before `execute`; return the backup's id.
 
-        Raises RmqError when that fails; then no offset may be changed.
+        Raises RmqError when that fails; then no offset may be changed. A last message
+        that cannot be read is noted as unknown.
         """
         plan = self._plan
+        found = read_witnesses(
+            self._client,
+            {
+                each.queue: each.max_offset - 1
+                for each in plan.changes
+                if each.max_offset > each.min_offset
+            },
+        )
+        noted = {}
+        for each in plan.changes:
+            last = found.get(each.queue)
+            witness = None if isinstance(last, RmqError) else last
+            noted[each.queue] = Noted(each.max_offset, witness)
         return save_backup(
             directory,
             created_ms=self._client.clock.epoch_ms(),
@@ -109,6 +124,7 @@ class ResetRun:
                 for each in plan.changes
                 if each.target is not None
             },
+            noted=noted,
             undo_of=undo_of,
         )
 

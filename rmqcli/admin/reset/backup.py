@@ -4,7 +4,8 @@ Each backup is a separate JSON file, readable by its owner only, in
 `$XDG_STATE_HOME/rmqcli/reset-offset` (else `~/.local/state/...`). It appears whole or
 not at all, is on the disk before any offset changes, and is never overwritten.
 
-A backup belongs to one cluster, which `cluster_identity` recognises.
+A backup belongs to one cluster, which `cluster_identity` recognises, and to the topics
+as they were: it notes where each queue ended and its last message (`witness`).
 
 Backups are ordered as they were saved, even after the machine's clock was set back:
 each gets a `sequence` above every other in the folder.
@@ -24,6 +25,7 @@ from rmqcli.admin.reset.cluster_identity import (
     is_same_cluster,
     parse_identity,
 )
+from rmqcli.admin.witness import Noted, Witness
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,
@@ -38,7 +40,7 @@ from rmqcli.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_VERSION = 1
+_VERSION = 2
 #: Larger than any backup; a file of another kind is not read to its end.
 _BYTES_MAX = 64 << 20
 _SAME_MS_MAX = 1000
@@ -50,7 +52,8 @@ _EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 class Backup:
     """The committed offsets of a group before a reset; None where it had none.
 
-    `targets` are the offsets to set. `undo_of` is the id of the backup that the reset
+    `targets` are the offsets to set. `noted` has the ends of the queues, and their last
+    messages. `undo_of` is the id of the backup that the reset
     restored, empty for any other reset. `sequence` orders backups: the time in ms at
     which it was saved, or one above the highest in the folder when the clock is behind
     that.
@@ -65,6 +68,7 @@ class Backup:
     topic: str
     committed: dict[MessageQueue, int | None]
     targets: dict[MessageQueue, int]
+    noted: dict[MessageQueue, Noted]
     undo_of: str = ""
 
 
@@ -97,6 +101,7 @@ def save_backup(
     topic: str,
     committed: Mapping[MessageQueue, int | None],
     targets: Mapping[MessageQueue, int],
+    noted: Mapping[MessageQueue, Noted],
     cluster: ClusterIdentity,
     undo_of: str = "",
 ) -> str:
@@ -118,6 +123,7 @@ def save_backup(
                 topic=topic,
                 committed=dict(committed),
                 targets=dict(targets),
+                noted=dict(noted),
                 undo_of=undo_of,
             )
             if _write_new(directory, backup):
@@ -236,6 +242,8 @@ def _to_json(backup: Backup) -> dict[str, object]:
                 "queue_id": queue.queue_id,
                 "committed": committed,
                 "target": backup.targets.get(queue),
+                "max_offset": backup.noted[queue].until,
+                "last_message": backup.noted[queue].witness,
             }
             for queue, committed in backup.committed.items()
         ],
@@ -247,6 +255,7 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
         raise ValueError(f"version {data['version']!r} is not {_VERSION}")
     committed: dict[MessageQueue, int | None] = {}
     targets: dict[MessageQueue, int] = {}
+    noted: dict[MessageQueue, Noted] = {}
     rows, namesrv, created_ms = data["queues"], data["namesrv"], data["created_ms"]
     if not (isinstance(rows, list) and isinstance(namesrv, list)):
         raise TypeError("queues and namesrv are lists")
@@ -258,6 +267,7 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
         committed[queue] = None if at is None else _number(at)
         if target is not None:
             targets[queue] = _number(target)
+        noted[queue] = Noted(_number(row["max_offset"]), _witness(row["last_message"]))
     return Backup(
         backup_id=backup_id,
         created_ms=_number(created_ms, _EPOCH_MS_MAX),
@@ -268,7 +278,21 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
         topic=str(data["topic"]),
         committed=committed,
         targets=targets,
+        noted=noted,
         undo_of=str(data["undo_of"] or ""),
+    )
+
+
+def _witness(value: object) -> Witness | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a message")
+    queue_offset, msg_id, stored_ms = value
+    return Witness(
+        _number(queue_offset),
+        None if msg_id is None else str(msg_id),
+        None if stored_ms is None else _number(stored_ms),
     )
 
 

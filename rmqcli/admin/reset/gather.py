@@ -8,7 +8,7 @@ reason: half a reset must not look like a whole one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.positions import check_groups, resolve_each
@@ -33,6 +33,7 @@ from rmqcli.admin.reset.target import (
     ToOffsets,
     ToPosition,
 )
+from rmqcli.admin.witness import compare
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,
@@ -67,6 +68,12 @@ if TYPE_CHECKING:
 
 #: Positions that mean the same in a retry topic; others move that topic to its end.
 _TIMELIKE = (Earliest, Latest, AtNow, AtTime, Ago)
+
+
+_UNPROVEN: Final = (
+    "all messages that the queue had at the time of the backup are deleted: nothing"
+    " shows that it is still the same queue"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,10 +292,39 @@ def _aim(
             aimed = [replace(each, wanted=targets[each.queue]) for each in facts]
             return aimed, unknown
         case Restore(committed):
+            facts, lost = _recognized(client, topic.target, facts)
             aimed = [restore(each, committed[each.queue]) for each in facts]
-            return aimed, unknown
+            return aimed, unknown | lost
         case PastMessage(message_id):
             return [_aim_past(client, message_id, group, topic)], {}
+
+
+def _recognized(
+    client: Client, target: Restore, facts: list[QueueFacts]
+) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
+    """Return the queues that are those of the backup, and those not compared.
+
+    Raises RefusedError for a queue that is another one by now: the offsets of a backup
+    mean nothing in a topic that was deleted and created again.
+    """
+    compared = compare(
+        client,
+        {q.queue: target.noted[q.queue] for q in facts if q.queue in target.noted},
+        {each.queue: (each.min_offset, each.max_offset) for each in facts},
+        done="the backup has seen",
+        anew=Hint(
+            "reset to a position, or, if these offsets are meant for the topic as it is"
+            " now, pass the ID of the backup and ",
+            Setting("other_cluster", True),
+        ),
+    )
+    known = []
+    for each in facts:
+        if each.queue in compared.unproven:
+            each = replace(each, note=_UNPROVEN)
+        if each.queue not in compared.errors:
+            known.append(each)
+    return known, compared.errors
 
 
 def _aim_at_position(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+    from rmqcli.admin.witness import Noted
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
@@ -54,9 +55,14 @@ class ToOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The committed offsets in a backup; None where nothing was committed."""
+    """The committed offsets in a backup; None where nothing was committed.
+
+    `noted` has what the backup notes of the queues, by which they are recognized. It is
+    empty for offsets that are meant for any topic of that name.
+    """
 
     committed: Mapping[MessageQueue, int | None]
+    noted: Mapping[MessageQueue, Noted] = field(default_factory=dict)
 
 
 Target = ToPosition | Shift | PastMessage | ToOffsets | Restore

@@ -258,11 +258,12 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
 
     Without --execute nothing is changed. With it, a backup is saved first, and the
     offset of every queue is verified afterwards. The exit code is 7 if offsets moved
-    since the plan was made, if a backup or plan belongs to another group or cluster, or
-    if the reset was not confirmed. It is 6 if some queues could not be read or set.
+    since the plan was made, if a backup or plan belongs to another group or cluster, if
+    the topic was created again since a backup was saved, or if the reset was not
+    confirmed. It is 6 if some queues could not be read or set.
 
     A cluster is recognised by the addresses that its brokers advertise. To use a
-    backup of another cluster, give its ID and --other-cluster.
+    backup of another cluster or topic, give its ID and --other-cluster.
     """
     options.check()
     if options.mode == "--list-backups":
@@ -274,7 +275,8 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
         undo_of = ""
         if options.undo:
             backup = _read_backup(common, client, options)
-            target: Target = Restore(backup.committed)
+            noted = {} if options.other_cluster else backup.noted
+            target: Target = Restore(backup.committed, noted)
             undo_of = backup.backup_id
         else:
             target = _target(client, options)

@@ -19,6 +19,7 @@ from rmqcli.admin.reset.backup import (
     save_backup,
 )
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.admin.witness import Noted, Witness
 from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
 from rmqcli.model import MessageQueue
 
@@ -26,6 +27,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("%RETRY%G", "broker-a", 0)
 #: The cluster of `save`.
 HERE = ClusterIdentity(("C",), {"broker-a": ("127.0.0.1:10911",)})
+LAST = Witness(9, "0A", 1_767_323_000_000)
 TIME_MS = 1_767_323_045_678  # 2026-01-02T03:04:05.678Z
 
 
@@ -38,6 +40,7 @@ def save(directory, **changes):
         "cluster": HERE,
         "committed": {QUEUE: 5, OTHER: None},
         "targets": {QUEUE: 9},
+        "noted": {QUEUE: Noted(10, LAST), OTHER: Noted(3, None)},
         **changes,
     }
     return save_backup(directory, **values)
@@ -61,6 +64,7 @@ def test_what_was_saved_is_loaded(tmp_path):
     backup = load_backup(directory, backup_id)
     assert backup.committed == {QUEUE: 5, OTHER: None}
     assert backup.targets == {QUEUE: 9}
+    assert backup.noted == {QUEUE: Noted(10, LAST), OTHER: Noted(3, None)}
     assert (backup.group, backup.topic, backup.undo_of) == ("G", "T", "")
     (file,) = directory.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -215,7 +219,7 @@ def test_the_file_is_json_with_all_names(tmp_path):
     (file,) = tmp_path.iterdir()
     data = json.loads(file.read_text())
     assert {name: data[name] for name in data if name != "queues"} == {
-        "version": 1,
+        "version": 2,
         "created_ms": TIME_MS,
         "sequence": TIME_MS,
         "namesrv": ["127.0.0.1:9876"],
@@ -230,4 +234,6 @@ def test_the_file_is_json_with_all_names(tmp_path):
         "queue_id": 0,
         "committed": 5,
         "target": 9,
+        "max_offset": 10,
+        "last_message": [9, "0A", 1_767_323_000_000],
     }

@@ -24,6 +24,7 @@ from rmqcli import (
 from rmqcli.admin.message.find import find_messages
 from rmqcli.admin.reset.backup import backup_directory, save_backup
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.admin.witness import Noted
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
@@ -762,6 +763,7 @@ def test_a_reset_of_another_cluster_does_not_count(
             topic="orders",
             committed={queue: 0},
             targets={queue: 1},
+            noted={queue: Noted(1, None)},
         )
         if said is None:
             assert settled(cluster, show, sent)["verdict"] == "consumed"

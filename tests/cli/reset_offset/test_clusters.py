@@ -1,7 +1,7 @@
-"""`rmq reset-offset --undo` and `--apply` recognise the cluster.
+"""`rmq reset-offset --undo` and `--apply` recognise the cluster; `--undo` the topic.
 
 A backup or a plan of another cluster changes nothing, even if group, topic and brokers
-have the same names there.
+have the same names there. Nor does a backup of a topic that was created again since.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from tests.consumer.collecting import committed
 
 DO = ("--execute", "--yes")
@@ -261,3 +263,79 @@ def test_a_plan_of_another_cluster_is_applied_only_when_confirmed(
     assert at(other) == 90
     assert reset(one.namesrv, capsys, *apply)[0] == 0
     assert at(one) == 90
+
+
+def make_anew(cluster, count):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.delete_topic("T")
+    cluster.create_topic("T", queues=1)
+    if count:
+        cluster.send("T", ["new"] * count)
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        (100, "T@broker-a:0 has another message at offset 99 than the backup has seen"),
+        (7, "T@broker-a:0 ends at 7, but the backup has seen up to 100"),
+        (0, "T@broker-a:0 ends at 0, but the backup has seen up to 100"),
+    ],
+    ids=["as long", "shorter", "empty"],
+)
+def test_undo_refuses_the_backup_of_a_topic_that_was_created_again_since(
+    start, capsys, count, reason
+):
+    """The offsets of the old topic were set in the new one, and messages skipped."""
+    cluster = start(5)
+    backup = make_backup(cluster, capsys)
+    make_anew(cluster, count)
+    commit(cluster, 1)
+    for words in (("--undo",), ("--undo", backup)):
+        code, out, err = reset(cluster.namesrv, capsys, *words, *DO)
+        assert (code, out, at(cluster)) == (7, None, 1), err
+        assert reason in err
+        assert "the topic was deleted and created again" in err
+        assert "pass the ID of the backup and --other-cluster" in err
+    with Admin(namesrv=cluster.namesrv) as admin, pytest.raises(RefusedError):
+        admin.undo_reset("G", "T")
+    code, _, err = reset(
+        cluster.namesrv, capsys, "--undo", backup, "--other-cluster", *DO
+    )
+    assert (code, at(cluster)) == (0, min(5, count)), err
+
+
+def test_undo_says_when_nothing_shows_that_the_queue_is_the_same(start, capsys):
+    cluster = start(5)
+    make_backup(cluster, capsys)
+    cluster.send("T", ["later"] * 3)
+    cluster.broker().trim("T", 101)
+    code, plan, err = reset(cluster.namesrv, capsys, "--undo")
+    assert code == 0, err
+    (row,) = plan["queues"]
+    assert row["target"] == 101
+    assert row["warnings"][-1] == (
+        "all messages that the queue had at the time of the backup are deleted: nothing"
+        " shows that it is still the same queue"
+    )
+
+
+def test_a_backup_of_a_queue_without_messages_is_restored(start, capsys):
+    cluster = start(5)
+    make_anew(cluster, 0)
+    commit(cluster, 40)
+    code, done, err = reset(cluster.namesrv, capsys, "--to", "latest", *DO)
+    assert (code, at(cluster)) == (0, 0), err
+    cluster.send("T", ["x"] * 60)
+    code, _, err = reset(cluster.namesrv, capsys, "--undo", done["backup"], *DO)
+    assert (code, at(cluster)) == (0, 40), err
+
+
+def test_undo_is_refused_while_the_queue_cannot_be_compared(start, capsys):
+    """The last message of a queue could not be read: the offsets were set unproven."""
+    cluster = start(5)
+    make_backup(cluster, capsys)
+    cluster.faults.add(
+        faults.answer(ResponseCode.NO_PERMISSION, "no"), code=RequestCode.PULL_MESSAGE
+    )
+    code, out, err = reset(cluster.namesrv, capsys, "--undo", *DO)
+    assert (code, out, at(cluster)) == (4, None, 90), err
