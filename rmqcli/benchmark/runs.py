@@ -195,12 +195,11 @@ class Bench(ABC):
         is_unknown = isinstance(error, SendUnknownError)
         reason = getattr(error, "name", "") or type(error).__name__
         self.meter.fail(reason, messages, is_unknown=is_unknown)
-        cause = error.__cause__ if is_unknown else error
         with self._lock:
             self._in_a_row += 1
             is_down = self._in_a_row >= FAILURES_IN_A_ROW_MAX
         if isinstance(error, NotFoundError | DeniedError) or (
-            is_down and isinstance(cause, TransportError)
+            is_down and isinstance(error, TransportError)
         ):
             self._end("error", error)
 

@@ -233,8 +233,8 @@ class GroupSettingsOptions:
     """The options of `rmq group create` and `rmq group update`."""
 
     group: Annotated[str, argument(metavar="GROUP", help="Name of the group.")]
-    cluster: Annotated[str | None, cluster_option(_WHERE)] = None
-    broker: Annotated[list[str] | None, brokers_option(_WHERE)] = None
+    cluster: Annotated[str | None, cluster_option(section=_WHERE)] = None
+    broker: Annotated[list[str] | None, brokers_option(section=_WHERE)] = None
     consume_enable: Annotated[
         bool | None,
         option(

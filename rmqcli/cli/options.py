@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rmqcli.cli.configuration.places import NO_PROFILE, has_config
@@ -405,24 +406,16 @@ def queue_option(*, section: str = "") -> Declaration:
     )
 
 
-def cluster_option(section: str = "") -> Declaration:
-    """`--cluster`, for changes that go to some brokers only."""
-    return option(
-        "--cluster",
-        section=section,
-        metavar="CLUSTER",
-        help="Only on the master brokers of this cluster.",
-    )
-
-
-def brokers_option(section: str = "") -> Declaration:
-    """`--broker`, repeatable, for changes that go to some brokers only."""
-    return option(
-        "--broker",
-        section=section,
-        metavar="BROKER",
-        help="Only on this broker; repeatable.",
-    )
+#: `--cluster` and `--broker`, for changes that go to some brokers only.
+cluster_option = partial(
+    option,
+    "--cluster",
+    metavar="CLUSTER",
+    help="Only on the master brokers of this cluster.",
+)
+brokers_option = partial(
+    option, "--broker", metavar="BROKER", help="Only on this broker; repeatable."
+)
 
 
 def endpoints_option() -> Declaration:

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 SINCE_LAST = "since-last"
 
 
-class ExportCluster(Protocol):
-    """The part of a cluster that an export uses. Workers get its `source`."""
+class SourceCluster(Protocol):
+    """The part of a cluster that every export uses. Workers get its `source`."""
 
     @property
     def source(self) -> ChunkSource: ...
@@ -81,6 +81,10 @@ class ExportCluster(Protocol):
         anew: str,
     ) -> None:
         """Raise RefusedError unless the queues are those that were read before."""
+
+
+class ExportCluster(SourceCluster, Protocol):
+    """The part of a cluster that an export into files uses."""
 
     def message_bytes(self, plan: ExportPlan) -> int | None:
         """Return the average size of the messages of the plan, None if unknown."""

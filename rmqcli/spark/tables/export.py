@@ -17,14 +17,14 @@ from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export import layout
-from rmqcli.spark.export.export import SINCE_LAST
+from rmqcli.spark.export.export import SINCE_LAST, SourceCluster
 from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
 from rmqcli.spark.extent import continued, ends_of, plan_queue, refuse_lost
 from rmqcli.spark.rows import wanted_tags
 from rmqcli.spark.tables.record import TableRecord, merged, overlap, with_last
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -32,43 +32,21 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.spark.export.job import JobProgress, Reporter
-    from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest
-    from rmqcli.spark.extent import NotedMessage, QueueExtent, QueueRange
+    from rmqcli.spark.extent import QueueRange
     from rmqcli.spark.sql.views import TopicView
     from rmqcli.spark.tables.record import QueueKey
     from rmqcli.spark.tables.table import Commit, TableState
 
 
-class TableCluster(Protocol):
-    """The part of a cluster that an export uses: `BrokerCluster`, or a test's fake."""
+class TableCluster(SourceCluster, Protocol):
+    """The part of a cluster that an export into a table uses."""
 
     @property
     def config(self) -> ClientConfig: ...
-    @property
-    def source(self) -> ChunkSource: ...
 
     def name_of(self, topic: str) -> str:
         """The names of the clusters that have the topic. Raises NotFoundError."""
-
-    def resolve(self, request: ExportRequest) -> list[QueueExtent]:
-        """Resolve the request's positions for each of its queues, now."""
-
-    def last_messages(
-        self, topic: str, queues: Iterable[QueueRange]
-    ) -> tuple[QueueRange, ...]:
-        """Return the ranges with the message before the end of each."""
-
-    def check_same(
-        self,
-        topic: str,
-        ends: Mapping[tuple[str, int], int],
-        noted: Mapping[tuple[str, int], NotedMessage],
-        *,
-        done: str,
-        anew: str,
-    ) -> None:
-        """Raise RefusedError unless the queues are those that were read before."""
 
 
 class TableSession(Protocol):
