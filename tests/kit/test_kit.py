@@ -52,6 +52,12 @@ def test_a_blocked_java_consumer_that_stops_has_consumed_nothing(
     assert {m["reconsumeTimes"] for m in messages} == {0}
 
 
+def test_a_filler_that_fails_ends_and_says_why(real_cluster):
+    """Its client's threads would keep Java running until the limit of 600 s."""
+    with pytest.raises(RuntimeError, match="Can not find Message Queue"):
+        fill(real_cluster, "no-such-topic", 10)
+
+
 def test_mqadmin_talks_to_the_cluster(real_cluster, new_topic):
     assert new_topic() in mqadmin(real_cluster, "topicList")
 

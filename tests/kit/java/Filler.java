@@ -18,6 +18,11 @@ public final class Filler {
     private static final String[] TAGS = {"TagA", "TagB", "TagC"};
 
     public static void main(String[] args) throws Exception {
+        // The client's threads keep Java running after an exception here.
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            System.exit(1);
+        });
         DefaultMQProducer producer = new DefaultMQProducer("rmqcli-tests-filler");
         producer.setNamesrvAddr(args[0]);
         producer.setInstanceName("filler-" + ProcessHandle.current().pid());
