@@ -191,7 +191,9 @@ class SchemaRegistry:
         text = f"the schema registry answered with HTTP {status}{_reason(body)}"
         if 300 <= status < 400:
             text += ", a redirect, which is not followed"
-        raise self._paused(text) if status in _REFUSED else DecodeError(text)
+        # RocketMQ's registry refuses with 40101, for example.
+        is_refused = (status // 100 if status > 999 else status) in _REFUSED
+        raise self._paused(text) if is_refused else DecodeError(text)
 
     def _paused(self, text: str) -> DecodeError:
         """Return the error of a registry that is not to be asked for a while."""

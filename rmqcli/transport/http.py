@@ -8,6 +8,7 @@ are. Proxies of the environment are not used.
 from __future__ import annotations
 
 import io
+import re
 import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 #: What an answer may have besides its body: headers, chunks.
 _HEAD_BYTES_MAX: Final = 64 << 10
+#: Statuses such as 50001 and 40101, with which RocketMQ's schema registry answers.
+_LONG_STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{5})[ \r\n]")
 
 
 class HttpAnswer(NamedTuple):
-    """The status and the body of an answer."""
+    """The status and the body of an answer; the status has three or five digits."""
 
     status: int
     body: bytes
@@ -70,7 +73,7 @@ def get(
                 raise _TooLargeError
             if response.length and response.length > 0:
                 raise http.client.IncompleteRead(body, response.length)
-            return HttpAnswer(response.status, body)
+            return HttpAnswer(limited.long_status or response.status, body)
         finally:
             sock.close()
     except _TooLargeError:
@@ -144,16 +147,42 @@ class _Limited:
         self._sock = sock
         self._deadline = deadline
         self._room = room
+        self._file: _AnswerReader | None = None
+
+    @property
+    def long_status(self) -> int | None:
+        """The status of the answer if it has five digits."""
+        return None if self._file is None else self._file.long_status
 
     def sendall(self, data: bytes) -> None:
         _wait(self._sock, self._deadline)
         self._sock.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_LimitedFile(self._sock, self._deadline, self._room))
+        file = _LimitedFile(self._sock, self._deadline, self._room)
+        self._file = _AnswerReader(file)
+        return self._file
 
     def close(self) -> None:
         """Keep the socket open for the file."""
+
+
+class _AnswerReader(io.BufferedReader):
+    """Reads an answer, and shows `http.client` 500 for a status of five digits.
+
+    `http.client` takes an answer with such a status for no answer of HTTP.
+    """
+
+    long_status: int | None = None
+    _is_at_start = True
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(size)
+        if self._is_at_start and (found := _LONG_STATUS.match(line)):
+            self.long_status = int(found[1])
+            line = b"HTTP/1.1 500 \r\n"
+        self._is_at_start = False
+        return line
 
 
 class _LimitedFile(io.RawIOBase):

@@ -219,6 +219,83 @@ def test_no_login_and_no_key_of_the_cluster_is_sent_without_one(server, monkeypa
     assert server.asked == [("/schemas/ids/7", None)]
 
 
+# --- RocketMQ's registry, with what a real one of 0.1.1 answered
+
+#: Its URL of the subject orders, without the server.
+SUBJECT = "/schema-registry/v1/subject/orders"
+#: Made by GenericAvroSerde and JsonSerializer of its Java client: {"id": 7}, and
+#: {"id": 7, "note": "café"}.
+ORDER_AVRO = bytes.fromhex("100904241a578000010e")
+ORDER_JSON = bytes.fromhex(
+    "0904241a578000017b226964223a372c226e6f7465223a22636166c3a9227d"
+)
+ORDER_ID = 649683941803950081
+ORDER_ANSWER = (
+    rb'{"subjectFullName":"default/default/orders","schemaFullName":"default/Order",'
+    rb'"version":1,"recordId":649683941803950081,"idl":"{\"type\":\"record\",'
+    rb"\"name\":\"Order\",\"namespace\":\"shop\",\"fields\":[{\"name\":\"id\","
+    rb'\"type\":\"long\"}]}","dependency":null,"type":"AVRO"}'
+)
+
+
+def real_registry_answer(status, content):
+    """Return what sends an answer as that registry does, with its odd status."""
+
+    def answer(handler):
+        handler.wfile.write(
+            b"HTTP/1.1 %d \r\nContent-Type: application/json;charset=UTF-8\r\n"
+            b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
+            % (status, len(content), content)
+        )
+
+    return answer
+
+
+def test_bodies_of_rocketmq_s_own_registry_are_read():
+    pytest.importorskip("fastavro")
+    with Server().running() as server:
+        path = f"{SUBJECT}/recordId/{ORDER_ID}/schema"
+        server.answers[path] = real_registry_answer(200, ORDER_ANSWER)
+        decode = parse_decode(f"registry:{server.url}{SUBJECT}", SchemaRegistry)
+        assert decode.value(ORDER_AVRO) == {"id": 7}
+        assert decode.value(ORDER_JSON) == {"id": 7, "note": "café"}
+        assert set(server.paths) == {path}
+
+
+def test_a_record_that_rocketmq_s_registry_lacks_does_not_cost_others_their_values(
+    server,
+):
+    """Its statuses have five digits, which is no reason not to ask it any more."""
+    pytest.importorskip("fastavro")
+    server.answers |= {
+        f"{SUBJECT}/recordId/{ORDER_ID + 3}/schema": real_registry_answer(
+            50001,
+            b'{"status":50001,"message":"Schema: (cluster=default, tenant=default,'
+            b' subject=orders, name=null, version=4) not exist"}',
+        ),
+        f"{SUBJECT}/recordId/{ORDER_ID}/schema": real_registry_answer(
+            200, ORDER_ANSWER
+        ),
+    }
+    decode = parse_decode(f"registry:{server.url}{SUBJECT}", SchemaRegistry)
+    assert error_of(decode, bytes.fromhex("100904241a578000040e")) == (
+        "schema record 649683941803950084: the schema registry answered with HTTP 50001"
+        " (Schema: (cluster=default, tenant=default, subject=orders, name=null,"
+        " version=4) not exist)"
+    )
+    assert decode.value(ORDER_AVRO) == {"id": 7}
+
+
+def test_a_login_that_rocketmq_s_registry_refuses_is_not_tried_for_every_record(server):
+    refusal = real_registry_answer(40101, b'{"status":40101,"message":"no"}')
+    path = f"{SUBJECT}/recordId/{ORDER_ID}/schema"
+    server.answers[path] = refusal
+    decode = parse_decode(f"registry:{server.url}{SUBJECT}", SchemaRegistry)
+    for body in (ORDER_AVRO, bytes.fromhex("100904241a578000040e")):
+        assert "answered with HTTP 40101 (no)" in error_of(decode, body)
+    assert server.paths == [path]
+
+
 # --- a registry that is slow, wrong or hostile
 
 
