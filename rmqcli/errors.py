@@ -29,6 +29,7 @@
     │   ├── StorageDeniedError   4
     │   └── StorageUnreachableError  5, worth a retry
     ├── PartialError             6: some was done or read, some was not
+    │   └── ChangeUnknownError   a change was requested and may be made, or not
     └── RefusedError             7: the state changed, or no confirmation was given
 
 A value of a wrong type is a TypeError of Python's, whose message names the argument.
@@ -146,12 +147,14 @@ class TransportError(RmqError):
     """A peer could not be reached or did not answer.
 
     `address` is the peer's, or several addresses separated by semicolons. `is_grpc` is
-    whether the peer's first bytes were those of a gRPC server.
+    whether the peer's first bytes were those of a gRPC server. `may_be_done` is whether
+    the peer may have done what was requested.
     """
 
     exit_code = ExitCode.UNREACHABLE
     retriable = True
     is_grpc: bool = False
+    may_be_done: bool = True
 
     def __init__(self, message: str, *, address: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -161,6 +164,8 @@ class TransportError(RmqError):
 class ConnectError(TransportError, ConnectionError):
     """No connection to this address could be made."""
 
+    may_be_done = False
+
 
 class NoBrokerError(TransportError):
     """The name server knows no broker, or none of those that it knows answers.
@@ -168,6 +173,8 @@ class NoBrokerError(TransportError):
     Then nothing is known about topics and groups: a topic that has a name server's
     route only while its broker is registered may well exist.
     """
+
+    may_be_done = False
 
 
 class DisconnectedError(TransportError):
@@ -337,6 +344,13 @@ class PartialError(RmqError):
     """Some of what was asked for was done or read, and some was not."""
 
     exit_code = ExitCode.PARTIAL
+
+
+class ChangeUnknownError(PartialError):
+    """A change was requested and no answer came: it may have been made.
+
+    The cause is the DeadlineError or DisconnectedError.
+    """
 
 
 class RefusedError(RmqError):

@@ -1,7 +1,7 @@
 """Lists brokers with their runtime information, and sends requests to many brokers.
 
 `list_brokers` has a row for each broker process; `ask_each` and `ask_many` send calls
-to many brokers at once.
+to many brokers at once, `change_each` and `change_many` those that change something.
 
 Source: BrokerController.prepareRuntimeInfo, ClusterListSubCommand,
 DefaultHAService.getRuntimeInfo and GetSyncStateSetSubCommand in apache/rocketmq.
@@ -10,7 +10,7 @@ DefaultHAService.getRuntimeInfo and GetSyncStateSetSubCommand in apache/rocketmq
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -20,7 +20,7 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import ConfigError, RmqError
+from rmqcli.errors import ChangeUnknownError, ConfigError, RmqError, TransportError
 from rmqcli.model import MASTER_ID
 from rmqcli.tasks import Request
 from rmqcli.wire.ids import host_bytes
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rmqcli.model import BrokerData
     from rmqcli.wire.bodies.ha import HARuntimeInfo, ReplicaIdentity, ReplicasInfo
 
+
+#: What to do where the answer to a change was lost.
+_LOOK: Final = "look whether it was done before you do it again"
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -84,6 +87,42 @@ def ask_many(
         [Request(address, call, timeout_ms) for address, call in questions.values()],
     )
     return dict(zip(questions, outcomes, strict=True))
+
+
+def change_each(
+    client: Client, addresses: Mapping[str, str], call: Call[T], *, look: str = _LOOK
+) -> dict[str, T | RmqError]:
+    """Do as `change_many`, with one call for all addresses."""
+    calls = {name: (at, call) for name, at in addresses.items()}
+    return change_many(client, calls, look=look)
+
+
+def change_many(
+    client: Client, changes: Mapping[K, tuple[str, Call[T]]], *, look: str = _LOOK
+) -> dict[K, T | RmqError]:
+    """Send each call to its address, all at once; return answers or errors by key.
+
+    Where an answer is lost, the error is a ChangeUnknownError with the hint `look`,
+    which says how to find out whether the change was made.
+    """
+    return {
+        key: lost_answer(answer, look=look) if isinstance(answer, RmqError) else answer
+        for key, answer in ask_many(client, changes).items()
+    }
+
+
+def lost_answer(error: RmqError, *, look: str = _LOOK) -> RmqError:
+    """Return the error of a change: a ChangeUnknownError if it may have been made."""
+    if not isinstance(error, TransportError) or not error.may_be_done:
+        return error
+    unknown = ChangeUnknownError(f"{error.message}; it may have been done", hint=look)
+    unknown.__cause__ = error
+    return unknown
+
+
+def failed_word(error: RmqError) -> str:
+    """Return the result of a change that has an error: `failed` or `unknown`."""
+    return "unknown" if isinstance(error, ChangeUnknownError) else "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

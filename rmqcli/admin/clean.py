@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many
+from rmqcli.admin.brokers import ask_each, ask_many, change_each, failed_word
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.calls.config import (
     clean_expired_consume_queue,
@@ -24,7 +24,12 @@ from rmqcli.api.calls.config import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import query_consume_queue
-from rmqcli.errors import BrokerError, NotFoundError, PartialError, RmqError
+from rmqcli.errors import (
+    BrokerError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +45,8 @@ _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDUL
 class CleanStep:
     """One queue of a broker, or with `topic` None the broker itself.
 
-    `result` is `planned` before the clean-up, then `removed` or `failed`. `max_offset`
-    is where the queue ended; None when not known.
+    `result` is `planned` before the clean-up, then `removed`, `failed` or `unknown`.
+    `max_offset` is where the queue ended; None when not known.
     """
 
     broker_name: str
@@ -118,7 +123,8 @@ def _is_expired(queue: MessageQueue, offset: TopicOffset) -> bool:
 def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanStep]:
     """Tell the brokers with planned steps to clean up; look which queues are left."""
     brokers = {s.broker_name: s.address for s in steps if s.result == "planned"}
-    written = ask_each(client, brokers, clean_expired_consume_queue())
+    call = clean_expired_consume_queue()
+    written = change_each(client, brokers, call)
     topics = {s.topic: None for s in steps if s.result == "planned" and s.topic}
     read = {n: _stats(client, address, topics) for n, address in brokers.items()}
     results = []
@@ -211,7 +217,7 @@ def apply_clean_unused(
     """
     failed = {step.broker_name for step in steps if step.result == "failed"}
     asked = {name: at for name, at in masters.items() if name not in failed}
-    written = ask_each(client, asked, clean_unused_topic())
+    written = change_each(client, asked, clean_unused_topic())
     results = [step for step in steps if step.result == "failed"]
     for name, address in asked.items():
         planned = [step for step in steps if step.broker_name == name]
@@ -237,7 +243,8 @@ def _applied(step: CleanStep, error: RmqError | None, *, is_left: bool) -> Clean
         f"{step.broker_name} confirmed the clean-up, but still has queue"
         f" {step.queue_id} of {step.topic}"
     )
-    return replace(step, result="failed", error=error or kept)
+    error = error or kept
+    return replace(step, result=failed_word(error), error=error)
 
 
 def _unread(step: CleanStep, error: RmqError) -> CleanStep:
@@ -245,7 +252,7 @@ def _unread(step: CleanStep, error: RmqError) -> CleanStep:
         f"{step.broker_name} was told to clean up, but whether it did is not known:"
         f" {error.message}"
     )
-    return replace(step, result="failed", error=partial)
+    return replace(step, result=failed_word(error), error=partial)
 
 
 def _failed(name: str, address: str, error: RmqError) -> CleanStep:
@@ -255,6 +262,6 @@ def _failed(name: str, address: str, error: RmqError) -> CleanStep:
         topic=None,
         queue_id=None,
         max_offset=None,
-        result="failed",
+        result=failed_word(error),
         error=error,
     )

@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many
+from rmqcli.admin.brokers import ask_each, ask_many, change_each, failed_word
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.model import compute_lag
@@ -61,7 +61,8 @@ _LISTED_MAX: Final = 3
 class DrainStep:
     """One name server: what became of it, and the broker's topics that it lists.
 
-    `result` is `changed`, `unchanged` or `failed`, and `planned` before the change.
+    `result` is `changed`, `unchanged`, `failed` or `unknown`, and `planned` before the
+    change.
     `writable` counts the topics that producers may send to at the broker; None, like
     `topics`, when the name server did not tell.
     """
@@ -216,7 +217,8 @@ def apply_drain(client: Client, plan: DrainPlan) -> list[DrainStep]:
     asked = {s.server: s.server for s in plan.steps if s.result == "planned"}
     if not asked:
         return list(plan.steps)
-    written = ask_each(client, asked, wipe_write_perm_of_broker(plan.broker_name))
+    call = wipe_write_perm_of_broker(plan.broker_name)
+    written = change_each(client, asked, call)
     _, configs = _topics_of(client, plan.broker_name)
     steps = {s.server: s for s in _steps(
         plan.broker_name, _routes(client, configs, asked), "changed")}  # fmt: skip
@@ -234,14 +236,15 @@ def _outcome(
     """Return the step with its result: what was read back counts, not the answer."""
     refused = written if isinstance(written, RmqError) else None
     if step.error is not None:
-        return replace(step, result="failed", error=refused or step.error)
+        error = refused or step.error
+        return replace(step, result=failed_word(error), error=error)
     if missing or (not wants_write and step.writable):
         wrong = counted(missing or step.writable or 0, "topic")
         error = refused or PartialError(
             f"{step.server} still lists {wrong} of the broker"
             f" {'without' if wants_write else 'with'} the write permission"
         )
-        return replace(step, result="failed", error=error)
+        return replace(step, result=failed_word(error), error=error)
     return step
 
 
@@ -280,7 +283,7 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     written: RmqError | None = None
     if any(_differences(broker_name, after, expected).values()):
         call = update_broker_config({_PERMISSION: str(permission)})
-        written = ask_each(client, {broker_name: address}, call)[broker_name]
+        written = change_each(client, {broker_name: address}, call)[broker_name]
         after = _routes(client, configs)
     left = _differences(broker_name, after, expected)
     return [

@@ -14,7 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    ask_many,
+    change_each,
+    change_many,
+    failed_word,
+    reader_addresses,
+)
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.memory import departed_errors_of_group
@@ -35,6 +42,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_fields
 from rmqcli.errors import (
+    ChangeUnknownError,
     ConfigError,
     NotFoundError,
     PartialError,
@@ -545,12 +553,13 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`.
+    """What became of a change on one server.
 
-    `name` is the group, or one of its topics that was deleted with it. `config` is the
-    broker's settings of the group after the change; None when the group does not exist
-    there or its settings are not known. `address` is None for a broker that could not
-    be asked.
+    `result` is `created`, `changed`, `unchanged`, `deleted`, `failed`, or `unknown`
+    where an answer was lost. `name` is the group, or one of its topics that was deleted
+    with it. `config` is the broker's settings of the group after the change; None when
+    the group does not exist there or its settings are not known. `address` is None for
+    a broker that could not be asked.
     """
 
     name: str
@@ -697,7 +706,7 @@ def delete_group(
     """Delete `group` on `masters`; the result is `unchanged` where it did not exist."""
     configs = _configs(client, group, masters, GroupChange())
     call = delete_subscription_group(group, clean_offset=remove_offsets)
-    answers = ask_each(client, masters, call)
+    answers = change_each(client, masters, call, look=_how_to_look(group))
     results = []
     for name, error in answers.items():
         if error is not None:
@@ -794,27 +803,36 @@ def _write(
         name: update_and_create_subscription_group(config)
         for name, config in wanted.items()
     }
-    answers = ask_many(
-        client, {name: (masters[name], call) for name, call in calls.items()}
+    answers = change_many(
+        client,
+        {name: (masters[name], call) for name, call in calls.items()},
+        look=_how_to_look(group),
     )
     read = ask_each(
         client,
-        {name: masters[name] for name, error in answers.items() if error is None},
+        {
+            name: masters[name]
+            for name, error in answers.items()
+            if error is None or isinstance(error, ChangeUnknownError)
+        },
         get_all_subscription_group_config(),
     )
     results = {}
     for name, error in answers.items():
+        table = read.get(name, {})
+        found = None if isinstance(table, RmqError) else table.get(group)
+        is_made = found is not None and change.applied_to(found) == found
+        if is_made and isinstance(error, ChangeUnknownError):
+            error = None
         if error is not None:
             attributes = dict(change.attributes or {})
             error = about_attribute(client, masters, name, "group", attributes, error)
-        table = read.get(name, {})
         if error is None and isinstance(table, RmqError):
             error = PartialError(
                 f"{name} confirmed the settings of group {group}, but did not show them"
                 f" afterwards: {table.message}"
             )
-        found = None if isinstance(table, RmqError) else table.get(group)
-        if error is None and (found is None or change.applied_to(found) != found):
+        if error is None and not is_made:
             error = PartialError(
                 f"{name} confirmed the settings of group {group}, but has others"
             )
@@ -849,9 +867,13 @@ def _failed(
         name=group,
         server=server,
         address=masters[server],
-        result="failed",
+        result=failed_word(error),
         error=error,
     )
+
+
+def _how_to_look(group: str) -> str:
+    return Hint("see whether it was done: ", LibraryCall("Admin.group", group))
 
 
 def _how_to_create(group: str) -> str:

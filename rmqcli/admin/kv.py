@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_each
+from rmqcli.admin.brokers import ask_each, change_each, failed_word
 from rmqcli.api.calls.namesrv import (
     delete_kv_config,
     get_kv_config,
@@ -37,8 +37,8 @@ class KVValues:
 class KVResult:
     """One key on one name server: its value before, now, and what became of it.
 
-    `result` is `changed`, `unchanged`, `deleted` or `failed`, and `planned` before the
-    change; `new` is None without a value.
+    `result` is `changed`, `unchanged`, `deleted`, `failed` or `unknown`, and `planned`
+    before the change; `new` is None without a value.
     """
 
     server: str
@@ -112,7 +112,7 @@ def apply_kv(client: Client, steps: list[KVResult]) -> list[KVResult]:
         else put_kv_config(first.namespace, first.key, first.new)
     )
     servers = {server: server for server in planned}
-    written = ask_each(client, servers, call)
+    written = change_each(client, servers, call)
     read = ask_each(client, servers, get_kv_config(first.namespace, first.key))
     return [
         _applied(step, written[step.server], read[step.server])
@@ -141,11 +141,13 @@ def _applied(
             f"{step.server} was told to change {step.key}, but did not show it"
             f" afterwards: {read.message}"
         )
-        return result("failed", None, written or unknown)
+        error = written or unknown
+        return result(failed_word(error), None, error)
     if read == step.new:
         return result("changed" if read is not None else "deleted", read)
     other = PartialError(f"{step.server} has another value of {step.key} afterwards")
-    return result("failed", read, written or other)
+    error = written or other
+    return result(failed_word(error), read, error)
 
 
 def _check(what: str, text: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import reader_addresses
+from rmqcli.admin.brokers import lost_answer, reader_addresses
 from rmqcli.admin.delayed import (
     DelayedMessage,
     delayed_by_level,
@@ -130,13 +130,16 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
 def apply_recall(client: Client, plan: RecallPlan) -> None:
     """Recall the message, and check that it no longer waits.
 
-    Raises the broker's error when it refuses, as without recallMessageEnable, and
-    PartialError when the broker accepted the recall and the message still waits, or was
-    due before that was certain.
+    Raises the broker's error when it refuses, as without recallMessageEnable,
+    ChangeUnknownError when its answer was lost, and PartialError when the broker
+    accepted the recall and the message still waits, or was due before that was certain.
     """
     broker_name = plan.message.queue.broker_name
     address = client.master_of(client.route(plan.topic), broker_name)
-    client.invoke(address, recall_message(plan.topic, plan.recall_handle))
+    try:
+        client.invoke(address, recall_message(plan.topic, plan.recall_handle))
+    except RmqError as error:
+        raise lost_answer(error) from error
     waiting, _ = waiting_timers(client, broker_name, address, plan.topic)
     if any(each.msg_id == plan.message.msg_id for each in waiting):
         raise PartialError(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_many, lost_answer, reader_addresses
 from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.message.find import (
     PENDING_TOPICS,
@@ -28,8 +28,7 @@ from rmqcli.api.calls.consumer import (
 )
 from rmqcli.api.calls.stats import query_topic_consume_by_who
 from rmqcli.errors import (
-    ConnectError,
-    DeadlineError,
+    ChangeUnknownError,
     NoBrokerError,
     NotFoundError,
     PartialError,
@@ -193,10 +192,9 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
     )
     try:
         answer = client.invoke(plan.address, call)
-    except (ConnectError, DeadlineError) as error:
-        raise _unknown(plan, error) from error
     except RmqError as error:
-        if getattr(error, "code", None) == ResponseCode.CONSUME_MSG_TIMEOUT:
+        is_late = getattr(error, "code", None) == ResponseCode.CONSUME_MSG_TIMEOUT
+        if is_late or isinstance(lost_answer(error), ChangeUnknownError):
             raise _unknown(plan, error) from error
         raise
     remark = answer.remark

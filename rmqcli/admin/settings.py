@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.brokers import ask_many, change_many, failed_word
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
 from rmqcli.api.calls.namesrv import get_namesrv_config, update_namesrv_config
@@ -77,9 +77,9 @@ class ShownSettings:
 class SettingResult:
     """One setting of one server: what it was, what it is, and what became of it.
 
-    `result` is `changed`, `unchanged` (it had the value before) or `failed`, and
-    `planned` before the change. `new` is the value that was asked for, and after a
-    change what the server has; None when that is not known.
+    `result` is `changed`, `unchanged` (it had the value before), `failed` or
+    `unknown`, and `planned` before the change. `new` is the value that was asked for,
+    and after a change what the server has; None when that is not known.
     """
 
     server: str
@@ -292,7 +292,7 @@ def apply_settings(client: Client, plan: SettingsPlan) -> list[SettingResult]:
     wanted: dict[tuple[str, bool], dict[str, str]] = {}
     for step in plan.changes:
         wanted.setdefault(_key(step), {})[step.name] = plan.settings[step.name]
-    written = ask_many(
+    written = change_many(
         client,
         {
             key: (
@@ -333,14 +333,14 @@ def _applied(
             f"{step.server} was told to change {step.name}, but did not show it"
             f" afterwards: {read.message}"
         )
-        return replace(step, new=None, result="failed", error=error)
+        return replace(step, new=None, result=failed_word(error), error=error)
     now = read.get(step.name)
     if now is not None and now.strip() == (step.new or "").strip():
         return replace(step, new=now, result="changed")
     if written is not None:
         if isinstance(written, DeniedError):
             written.hint = ""  # which is about topics
-        return replace(step, new=now, result="failed", error=written)
+        return replace(step, new=now, result=failed_word(written), error=written)
     if now == step.old:
         refused = RefusedError(
             f"{step.server} confirmed the change of {step.name}, but did not accept the"

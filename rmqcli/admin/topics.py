@@ -15,7 +15,14 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    ask_many,
+    change_each,
+    change_many,
+    failed_word,
+    reader_addresses,
+)
 from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -40,7 +47,10 @@ from rmqcli.checked import check_fields
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
     BrokerError,
+    ChangeUnknownError,
     ConfigError,
+    DeadlineError,
+    NoBrokerError,
     NotFoundError,
     PartialError,
     RefusedError,
@@ -492,8 +502,10 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """One server's result: `created`, `changed`, `unchanged`, `deleted` or `failed`.
+    """What became of a change on one server.
 
+    `result` is `created`, `changed`, `unchanged`, `deleted`, `failed`, or `unknown`
+    where an answer was lost.
     `address` is None for a broker that could not be asked.
     """
 
@@ -708,18 +720,24 @@ def _write(
         )
         for name, config in unchanged.items()
     }
-    answers = ask_many(
+    topic = next((each.topic_name for each in wanted.values()), "")
+    answers = change_many(
         client,
         {
             n: (masters[n], update_and_create_topic(c, removed=change.removed))
             for n, c in wanted.items()
         },
+        look=_how_to_look(topic),
     )
-    written = {n: masters[n] for n, a in answers.items() if not isinstance(a, RmqError)}
-    topic = next((each.topic_name for each in wanted.values()), "")
+    written = {
+        name: masters[name]
+        for name, answer in answers.items()
+        if not isinstance(answer, RmqError) or isinstance(answer, ChangeUnknownError)
+    }
     read = topic_configs(client, topic, written)
     for name, answer in answers.items():
-        if isinstance(answer, RmqError):
+        is_lost = isinstance(answer, ChangeUnknownError)
+        if isinstance(answer, RmqError) and not is_lost:
             attributes = wanted[name].attributes
             failed[name] = about_attribute(
                 client, masters, name, "topic", attributes, answer
@@ -729,14 +747,15 @@ def _write(
         knows_order = client.broker_version(masters[name]) >= V5_0_0
         fault = _fault(name, wanted[name], found, change, knows_order=knows_order)
         if fault is not None or not isinstance(found, TopicConfig):
-            failed[name] = fault or PartialError(f"{name} does not show topic {topic}")
+            error = fault or PartialError(f"{name} does not show topic {topic}")
+            failed[name] = answer if isinstance(answer, RmqError) else error
             continue
         results[name] = TopicResult(
             server=name, address=masters[name], result=done, config=found
         )
     for name, error in failed.items():
         results[name] = TopicResult(
-            server=name, address=masters[name], result="failed", error=error
+            server=name, address=masters[name], result=failed_word(error), error=error
         )
     return [results[name] for name in masters]
 
@@ -780,7 +799,7 @@ def set_order_conf(
     ]
     call = put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, ";".join(parts))
     servers = {address: address for address in client.config.namesrv}
-    answers = ask_each(client, servers, call)
+    answers = change_each(client, servers, call, look=_how_to_look(topic))
     return _steps(servers, answers, done="changed")
 
 
@@ -853,7 +872,8 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
     again. If one fails, name servers are not asked: they would forget the route to
     messages that are still there, and the deletion could not be repeated. A broker that
     has left the route, and on which groups had queues of the topic, is a failure, too:
-    the topic comes back with it. Raises NoBrokerError when no broker answers.
+    the topic comes back with it. Raises NoBrokerError when no broker answers
+    in time; its hint says if the topic may have been deleted nevertheless.
     """
     topic = route.topic
     brokers = {each.broker_name: each for each in route.brokers}
@@ -865,15 +885,26 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
             masters[name] = address
         else:
             failed[name] = no_master(name)
-    deleted = ask_each(client, masters, delete_topic_in_broker(topic))
-    client.raise_if_none_answers(each for each in deleted.values() if each is not None)
+    look = _how_to_look(topic)
+    deleted = change_each(client, masters, delete_topic_in_broker(topic), look=look)
+    try:
+        client.raise_if_none_answers(
+            each.__cause__ if isinstance(each.__cause__, DeadlineError) else each
+            for each in deleted.values()
+            if each is not None
+        )
+    except NoBrokerError as error:
+        if any(isinstance(each, ChangeUnknownError) for each in deleted.values()):
+            error.hint = Hint("the topic may have been deleted; ", look)
+        raise
     results = _steps(masters, deleted, done="deleted") + _failures(failed)
     if all(each.error is None for each in results):
         servers = {address: address for address in client.config.namesrv}
         # Errors do not matter: most topics have no such entry, and name servers leave
         # it out of routes by default.
         ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
-        answers = ask_each(client, servers, delete_topic_in_namesrv(topic))
+        call = delete_topic_in_namesrv(topic)
+        answers = change_each(client, servers, call, look=look)
         results += _steps(servers, answers, done="deleted")
     return results + _failures(gone)
 
@@ -896,11 +927,16 @@ def _steps(
         TopicResult(
             server=name,
             address=address,
-            result=done if answers[name] is None else "failed",
-            error=answers[name],
+            result=done if error is None else failed_word(error),
+            error=error,
         )
         for name, address in addresses.items()
+        for error in [answers[name]]
     ]
+
+
+def _how_to_look(topic: str) -> str:
+    return Hint("see whether it was done: ", LibraryCall("Admin.topic", topic))
 
 
 def _changed(topic: str, known: TopicConfig | None, change: TopicChange) -> TopicConfig:

@@ -249,12 +249,14 @@ class Client:
             return usual_ms if timeout_ms is None else timeout_ms
         left_ms = self._limit.left_ms()
         if not left_ms:
-            raise DeadlineError(
+            error = DeadlineError(
                 f"{call.what}: the time limit of {usual_ms} ms passed before {address}"
                 " was asked",
                 address=address,
                 hint=Hint("allow more time: ", Setting("timeout_ms", Blank("N"))),
             )
+            error.may_be_done = False  # nothing was sent
+            raise error
         return min(usual_ms if timeout_ms is None else timeout_ms, (left_ms + 1) // 2)
 
     def submit(

@@ -71,11 +71,13 @@ class ClientRunner:
         if self._deadline is not None:
             left_ms = self._deadline.left_ms()
             if not left_ms:
-                raise DeadlineError(
+                error = DeadlineError(
                     f"{request.call.what}: the deadline passed before {request.address}"
                     " was asked",
                     address=request.address,
                 )
+                error.may_be_done = False  # nothing was sent
+                raise error
             timeout_ms = left_ms if timeout_ms is None else min(timeout_ms, left_ms)
         pending = self._client.submit(
             request.address, request.call, timeout_ms=timeout_ms

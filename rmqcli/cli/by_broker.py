@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
-from rmqcli.errors import PartialError, RmqError, UnsupportedError, UsageError
+from rmqcli.errors import (
+    ChangeUnknownError,
+    PartialError,
+    RmqError,
+    UnsupportedError,
+    UsageError,
+)
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
@@ -23,8 +29,8 @@ if TYPE_CHECKING:
 #: The outcome of a change on one server.
 RESULT_COLUMN = Column(
     "result",
-    "created, changed, unchanged, deleted or failed",
-    states={"failed": "bad"},
+    "created, changed, unchanged, deleted, failed, or unknown: it may have been done",
+    states={"failed": "bad", "unknown": "bad"},
 )
 
 
@@ -79,8 +85,10 @@ def show_results(
         return
     if has_failed:
         raise errors[0]
+    is_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
+    what = "did not answer" if is_unknown else "failed"
     raise PartialError(
-        f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
+        f"{len(errors)} of {len(results)} servers {what}: {errors[0].message}",
         hint=errors[0].hint or "run the same command again to finish",
     )
 

@@ -86,8 +86,8 @@ COLUMNS = (
 RESULT_COLUMNS = (
     Column(
         "result",
-        "created, changed, deleted, skipped or failed",
-        states={"failed": "bad", "skipped": "warn"},
+        "created, changed, deleted, skipped, failed, or unknown: it may have been done",
+        states={"failed": "bad", "unknown": "bad", "skipped": "warn"},
     ),
     Column("kind", "topic, group, user or rule"),
     Column("name"),
@@ -340,7 +340,7 @@ def _counted(counts: Counter[Kind]) -> str:
 
 def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:
     """Raise the error of changes that failed, or PartialError if some was not done."""
-    failed = [each for each in results if each.result == "failed"]
+    failed = [each for each in results if each.result in ("failed", "unknown")]
     skipped = [each for each in results if each.result == "skipped"]
     if failed and len(failed) == len(results) and failed[0].cause is not None:
         raise failed[0].cause

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.brokers import ask_many, lost_answer
 from rmqcli.admin.definitions.compare import (
     ClusterEntries,
     DefinitionChange,
@@ -58,7 +58,13 @@ from rmqcli.api.calls.namesrv import (
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.runner import run_task
 from rmqcli.clock import Deadline
-from rmqcli.errors import BrokerError, PartialError, RefusedError, RmqError
+from rmqcli.errors import (
+    BrokerError,
+    ChangeUnknownError,
+    PartialError,
+    RefusedError,
+    RmqError,
+)
 from rmqcli.hint import Hint, Setting
 from rmqcli.tasks import Sleep
 from rmqcli.units import counted
@@ -94,7 +100,7 @@ _BATCH: Final = 32
 _LISTED_POLL_MS: Final = 100
 
 PlanMode = Literal["create", "change"]
-Result = Literal["created", "changed", "deleted", "skipped", "failed"]
+Result = Literal["created", "changed", "deleted", "skipped", "failed", "unknown"]
 _DONE: Final[Mapping[str, Result]] = {
     "create": "created",
     "change": "changed",
@@ -169,7 +175,7 @@ class DefinitionsResult:
     def is_complete(self) -> bool:
         """Whether the cluster now is as the file says."""
         return not self.errors and all(
-            each.result not in ("failed", "skipped") for each in self.results
+            each.result not in ("failed", "skipped", "unknown") for each in self.results
         )
 
 
@@ -513,14 +519,16 @@ def _result(
             said = "it left the cluster" if cause is None else cause.message
             error = f"whether it was {_DONE[change.action]} is not known: {said}"
         elif key in left:
-            result, error = "failed", _failure(cause, left[key])
+            is_lost = isinstance(cause, ChangeUnknownError)
+            result = "unknown" if is_lost else "failed"
+            error = _failure(cause, left[key])
     return DefinitionResult(
         result=result,
         kind=change.kind,
         name=change.name,
         brokers=(broker,),
         error=error,
-        cause=cause if result == "failed" else None,
+        cause=cause if result in ("failed", "unknown") else None,
     )
 
 
@@ -544,7 +552,7 @@ def merged_results(results: Iterable[DefinitionResult]) -> list[DefinitionResult
         replace(each, brokers=tuple(sorted(brokers)))
         for each, brokers in joined.items()
     ]
-    order = ("failed", "skipped")
+    order = ("failed", "unknown", "skipped")
     return sorted(
         found, key=lambda each: order.index(each.result) if each.result in order else 9
     )
@@ -643,7 +651,7 @@ def _send(
         for (name, server), answer in ask_many(client, questions).items():
             if answer is None:
                 continue
-            errors[name, server] = answer
+            errors[name, server] = lost_answer(answer)
             if not isinstance(answer, BrokerError):
                 silent[server] = answer
     return errors

@@ -27,7 +27,11 @@ COLUMNS = (
         align="right",
         priority=20,
     ),
-    Column("result", "removed or failed", states={"failed": "bad"}),
+    Column(
+        "result",
+        "removed, failed, or unknown: it may have been done",
+        states={"failed": "bad", "unknown": "bad"},
+    ),
     Column(
         "error",
         "why it failed",

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 ATTRIBUTE_COLUMNS = (
     Column("broker_name", "broker that has the topic", title="BROKER"),
-    Column("result", "changed, unchanged or failed; null if only shown", title=None),
+    Column(
+        "result",
+        "changed, unchanged, failed or unknown; null if only shown",
+        title=None,
+    ),
     Column("name", "name of the attribute; null for none"),
     Column("value", "its value"),
     Column("error", "why it failed, or is not known", priority=1),
