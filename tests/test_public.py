@@ -66,6 +66,7 @@ def test_the_whole_error_tree_is_public():
         errors.AckError("m", failures=(), hint="h"),
         errors.TimeLimitError("m", hint="h"),
         errors.PartialError("m", hint="h"),
+        errors.ChangeUnknownError("m", hint="h"),
     ],
 )
 def test_errors_can_be_pickled(error):
@@ -296,7 +297,7 @@ def test_whatever_the_clients_return_is_public():
 #: What programs only hand back to the Admin, and the evidence behind a lag.
 _OPAQUE = {
     *("Connection", "GroupReading", "MethodKey", "ResetMethod", "Target"),
-    *("LetterRanges", "RedriveRequest", "CopyRequest", "CopyIdentity"),
+    *("LetterRanges", "RedriveRequest", "CopyRequest", "CopyIdentity", "Noted"),
     *(
         "Action",
         "Kind",
