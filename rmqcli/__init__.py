@@ -340,7 +340,6 @@ _NAMES = {
         "BrokerError",
         "BusyError",
         "ChangeUnknownError",
-        "ChangeUnknownError",
         "ConfigError",
         "ConnectError",
         "DeadlineError",

@@ -24,12 +24,7 @@ from rmqcli.api.calls.config import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import query_consume_queue
-from rmqcli.errors import (
-    BrokerError,
-    NotFoundError,
-    PartialError,
-    RmqError,
-)
+from rmqcli.errors import BrokerError, NotFoundError, PartialError, RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -62,9 +62,8 @@ class DrainStep:
     """One name server: what became of it, and the broker's topics that it lists.
 
     `result` is `changed`, `unchanged`, `failed` or `unknown`, and `planned` before the
-    change.
-    `writable` counts the topics that producers may send to at the broker; None, like
-    `topics`, when the name server did not tell.
+    change. `writable` counts the topics that producers may send to at the broker; None,
+    like `topics`, when the name server did not tell.
     """
 
     server: str

@@ -505,8 +505,7 @@ class TopicResult:
     """What became of a change on one server.
 
     `result` is `created`, `changed`, `unchanged`, `deleted`, `failed`, or `unknown`
-    where an answer was lost.
-    `address` is None for a broker that could not be asked.
+    where an answer was lost. `address` is None for a broker that could not be asked.
     """
 
     server: str
@@ -872,8 +871,8 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
     again. If one fails, name servers are not asked: they would forget the route to
     messages that are still there, and the deletion could not be repeated. A broker that
     has left the route, and on which groups had queues of the topic, is a failure, too:
-    the topic comes back with it. Raises NoBrokerError when no broker answers
-    in time; its hint says if the topic may have been deleted nevertheless.
+    the topic comes back with it. Raises NoBrokerError when no broker answers in time;
+    its hint says if the topic may have been deleted nevertheless.
     """
     topic = route.topic
     brokers = {each.broker_name: each for each in route.brokers}
