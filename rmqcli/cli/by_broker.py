@@ -149,12 +149,12 @@ def warn_about_departed(common: Common, client: Client) -> None:
 def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
     """Raise PartialError if a broker did not answer: results may be missing.
 
-    A broker whose version cannot say it has answered.
+    One whose version cannot say it, or of which only a part is not known, has answered.
     """
     for error in errors.values():
         names = ", ".join(errors)
         said = f"{names} did not answer: {error.message}"
-        if isinstance(error, UnsupportedError):
+        if isinstance(error, UnsupportedError | PartialError):
             is_named = error.message.startswith(f"{names} ")
             said = error.message if is_named else f"{names}: {error.message}"
         raise PartialError(said, hint=error.hint)

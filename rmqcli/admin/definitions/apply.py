@@ -61,6 +61,7 @@ from rmqcli.clock import Deadline
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,
+    NotFoundError,
     PartialError,
     RefusedError,
     RmqError,
@@ -75,7 +76,7 @@ from rmqcli.wire.bodies.acl import (
     UserWithPassword,
 )
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
-from rmqcli.wire.version import V5_3_0, V5_3_1
+from rmqcli.wire.version import V4_9_7, V5_3_0, V5_3_1
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -164,7 +165,8 @@ class DefinitionResult:
 class DefinitionsResult:
     """The outcome of all changes; `unlisted` are new topics that no name server lists.
 
-    `errors` are those of brokers that did not answer, before or after.
+    `errors` are those of brokers that did not answer, before or after, and of servers
+    by which a deleted topic may still be listed.
     """
 
     results: tuple[DefinitionResult, ...]
@@ -455,11 +457,13 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
             hint="look at the new plan",
         )
     errors: dict[_Key, RmqError] = {}
+    listing: dict[str, RmqError] = {}
     if plan.work:
         _fix_orders(client, entries, plan.work)
         errors = _write(client, entries, plan.work)
         errors |= write_accounts(client, entries, plan.work, plan.passwords)
-        errors |= _delete(client, entries, plan.work)
+        not_deleted, listing = _delete(client, entries, plan.work)
+        errors |= not_deleted
     after = _read_back(client, plan) if plan.work else entries
     left = {
         (each.kind, each.name, broker): each
@@ -482,7 +486,7 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
     }
     return DefinitionsResult(
         results=tuple(results),
-        errors={**plan.errors, **after.errors},
+        errors={**plan.errors, **after.errors, **listing},
         unlisted=tuple(sorted(_unlisted(client, created))),
     )
 
@@ -659,17 +663,20 @@ def _send(
 
 def _delete(
     client: Client, entries: ClusterEntries, work: Iterable[DefinitionChange]
-) -> dict[_Key, RmqError]:
-    """Delete topics and groups: on brokers first, and topics then in name servers."""
+) -> tuple[dict[_Key, RmqError], dict[str, RmqError]]:
+    """Delete topics and groups: on brokers first, and topics then in name servers.
+
+    Returns the errors by entry, and those of servers that list topics.
+    """
     calls: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
     rules: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
-    topics = []
+    topics: dict[str, set[str]] = {}
     for change in work:
         if change.action != "delete":
             continue
         call = _deletion(change)
         if change.kind == "topic":
-            topics.append(change.name)
+            topics.setdefault(change.name, set()).update(change.brokers)
         for broker in change.brokers:
             found = rules if change.kind == "rule" else calls
             found.setdefault(broker, []).append(((change.kind, change.name), call))
@@ -679,16 +686,64 @@ def _delete(
     failures |= _send(client, addresses, calls, batch=_BATCH)
     errors = {(kind, name, broker): e for ((kind, name), broker), e in failures.items()}
     failed = {name for kind, name, _ in errors if kind == "topic"}
-    gone = [name for name in topics if name not in failed]
+    gone = {name: on for name, on in topics.items() if name not in failed}
+    return errors, _forget(client, entries, gone)
+
+
+def _forget(
+    client: Client, entries: ClusterEntries, topics: Mapping[str, Collection[str]]
+) -> dict[str, RmqError]:
+    """Delete topics in the name servers; return the errors of servers.
+
+    `topics` has the brokers on which each was deleted. A name server forgets a topic on
+    all brokers, or from 4.9.7 on those of one cluster, and one of 4.x does not list it
+    in another cluster again until a broker's settings change there.
+    """
+    others = {
+        broker
+        for name, brokers in client.cluster_info().clusters.items()
+        if name != entries.cluster
+        for broker in brokers
+    }
+    can_choose = all(each.version >= V4_9_7 for each in entries.brokers.values())
+    errors: dict[str, RmqError] = {}
     servers = {address: address for address in client.config.namesrv}
-    for make in (
-        # Its errors do not matter: most topics have no such entry.
-        lambda name: delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name),
-        delete_topic_in_namesrv,
-    ):
-        requests = {server: [(name, make(name)) for name in gone] for server in servers}
-        _send(client, servers, requests, batch=_BATCH)
+    orders: list[tuple[str, Call[None]]] = []
+    deletions: list[tuple[str, Call[None]]] = []
+    for name, deleted_on in topics.items():
+        is_elsewhere = bool(others) and not others.isdisjoint(_routed(client, name))
+        if is_elsewhere and not can_choose:
+            for server in servers:
+                errors[server] = PartialError(
+                    f"it still lists topic {name} on {', '.join(sorted(deleted_on))}:"
+                    " before 4.9.7 it would forget the topic in other clusters, too"
+                )
+            continue
+        cluster = entries.cluster if is_elsewhere else None
+        deletions.append((name, delete_topic_in_namesrv(name, cluster=cluster)))
+        if not is_elsewhere:
+            orders.append((name, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name)))
+    # The errors of these do not matter: most topics have no such entry.
+    _send(client, servers, dict.fromkeys(servers, orders), batch=_BATCH)
+    failed = _send(client, servers, dict.fromkeys(servers, deletions), batch=_BATCH)
+    for (name, server), error in failed.items():
+        errors.setdefault(
+            server,
+            PartialError(
+                f"it may still list topic {name}: {error.message}",
+                hint=error.hint,
+            ),
+        )
     return errors
+
+
+def _routed(client: Client, topic: str) -> set[str]:
+    """Return the brokers on which name servers list a topic."""
+    try:
+        route = client.route(topic, refresh=True)
+    except NotFoundError:
+        return set()
+    return {each.broker_name for each in route.brokers}
 
 
 def _deletion(change: DefinitionChange) -> Call[None]:

@@ -79,13 +79,16 @@ def get_namesrv_config() -> Call[dict[str, str]]:
     )
 
 
-def delete_topic_in_namesrv(topic: str) -> Call[None]:
-    """Delete the topic's route. To be sent to every name server."""
+def delete_topic_in_namesrv(topic: str, *, cluster: str | None = None) -> Call[None]:
+    """Delete the topic's route. To be sent to every name server.
+
+    Those of 4.9.7 or later keep the brokers of other clusters than `cluster`.
+    """
     return make_call(
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
         nothing,
         what=f"deletion of topic {topic}",
-        header=DeleteTopicFromNamesrvRequestHeader(topic=topic),
+        header=DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
     )
 
 

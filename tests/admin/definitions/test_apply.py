@@ -14,6 +14,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, PartialError, RefusedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit import raw
 
 TOPIC = RequestCode.UPDATE_AND_CREATE_TOPIC
 TOPICS = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
@@ -143,6 +144,58 @@ def test_what_a_broker_has_other_than_it_was_told_is_named(pair, admin):
         ("deleted", "T00", ("broker-a",)),
     ]
     assert done.results[0].error == "the broker still has it"
+
+
+def test_a_name_server_that_does_not_delete_a_topic_is_named(pair, admin):
+    admin.create_topic("T00", queue_nums=2)
+    pair.faults.add(REFUSED, code=RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    done = admin.apply_definitions(admin.plan_definitions(wanted(), prune=True))
+    assert outcome(done) == [("deleted", "T00", BOTH)]
+    (error,) = done.errors.values()
+    assert error.message == (
+        f"it may still list topic T00: deletion of topic T00: {pair.namesrv} answered"
+        " NO_PERMISSION: no permission"
+    )
+
+
+STILL_LISTED = (
+    "it still lists topic T00 on broker-a: before 4.9.7 it would forget the topic in"
+    " other clusters, too"
+)
+
+
+@pytest.mark.parametrize(
+    ("like", "left", "said"),
+    [
+        ("5.5.0", ["other"], []),
+        (
+            "4.6.0",
+            ["broker-a", "other"],
+            [STILL_LISTED],
+        ),
+    ],
+)
+def test_a_topic_of_another_cluster_stays_in_the_route(
+    rmq_cluster_factory, like, left, said
+):
+    cluster = rmq_cluster_factory(queues=1, like=like)
+    cluster.create_topic("T00")
+    table = {"topicConfigTable": {"T00": {"topicName": "T00"}}}
+    body = json.dumps({"topicConfigSerializeWrapper": table}).encode()
+    fields = {"clusterName": "Other", "brokerName": "other", "brokerId": "0"}
+    fields |= {"brokerAddr": "127.0.0.1:9", "haServerAddr": "127.0.0.1:8"}
+    with raw.Link(cluster.namesrv, timeout_ms=15_000) as link:
+        assert link.ask(RequestCode.REGISTER_BROKER, fields, body=body).code == 0
+        with Admin(namesrv=cluster.namesrv) as admin:
+            planned = admin.plan_definitions(
+                wanted(), cluster="DefaultCluster", prune=True
+            )
+            done = admin.apply_definitions(planned)
+            assert outcome(done) == [("deleted", "T00", ("broker-a",))]
+            assert [error.message for error in done.errors.values()] == said
+        with Admin(namesrv=cluster.namesrv) as admin:
+            route = admin.topic("T00")
+    assert sorted(broker.broker_name for broker in route.brokers) == left
 
 
 def test_whether_a_change_was_made_is_unknown_if_the_broker_is_not_read_again(
