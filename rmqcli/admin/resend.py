@@ -1,12 +1,15 @@
 """Has one member of a group consume one stored message now, and says what it answered.
 
 The broker that stores the message passes it to the member, which calls its listener and
-reports the result. Offsets, retries and dead letters are not touched: a message that
-the listener refuses is not tried again. So only the member's answer says what happened,
-and where none arrives, the listener may have been called all the same.
+reports the result. A client of gRPC is asked by its proxy, if that is part of the
+broker (local mode); brokers do not know the clients of other proxies. Offsets, retries
+and dead letters are not touched: a message that the listener refuses is not tried
+again. So only the member's answer says what happened, and where none arrives, the
+listener may have been called all the same.
 
 Source: AdminBrokerProcessor.consumeMessageDirectly, ConsumeMessageService
-#consumeMessageDirectly in apache/rocketmq.
+#consumeMessageDirectly, ClientActivity.buildConsumeMessageDirectlyResult in
+apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, lost_answer, reader_addresses
+from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.groups import chosen_member, online_members
+from rmqcli.admin.lag.proxied import is_grpc_client
 from rmqcli.admin.message.find import (
     PENDING_TOPICS,
     find_messages,
@@ -28,12 +32,13 @@ from rmqcli.api.calls.consumer import (
 )
 from rmqcli.api.calls.stats import query_topic_consume_by_who
 from rmqcli.errors import (
-    ChangeUnknownError,
+    BrokerError,
     NoBrokerError,
     NotFoundError,
     PartialError,
     RefusedError,
     RmqError,
+    TransportError,
     UsageError,
 )
 from rmqcli.wire.codes import ResponseCode
@@ -64,15 +69,16 @@ class ResendResult:
     """What the member answered.
 
     `consume_result` is CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION
-    or CR_RETURN_NULL, as in Java's CMResult; None when the answer names none. `remark`
-    is the text of the listener's exception, cut to 2,000 characters. `spent_ms` is how
-    long the listener took.
+    or CR_RETURN_NULL, as in Java's CMResult; None when the answer names none, as that
+    of a gRPC client that does not consume on request. `remark` is the text of the
+    listener's exception, cut to 2,000 characters. `spent_ms` is how long the listener
+    took. Proxies report neither, so that both are None for a gRPC client.
     """
 
     plan: ResendPlan
     consume_result: str | None
     remark: str | None
-    spent_ms: int
+    spent_ms: int | None
 
     @property
     def is_consumed(self) -> bool:
@@ -193,10 +199,18 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
     try:
         answer = client.invoke(plan.address, call)
     except RmqError as error:
-        is_late = getattr(error, "code", None) == ResponseCode.CONSUME_MSG_TIMEOUT
-        if is_late or isinstance(lost_answer(error), ChangeUnknownError):
+        is_passed_on = isinstance(error, BrokerError) and _was_passed_on(error)
+        if is_passed_on or (isinstance(error, TransportError) and error.may_be_done):
             raise _unknown(plan, error) from error
         raise
+    if is_grpc_client(plan.client_id):
+        # The proxy answers "from gRPC client" and 0 ms, whatever happened.
+        return ResendResult(
+            plan=plan,
+            consume_result=answer.consume_result,
+            remark=None,
+            spent_ms=None,
+        )
     remark = answer.remark
     if remark is not None and len(remark) > _REMARK_MAX:
         remark = remark[:_REMARK_MAX] + "..."
@@ -208,9 +222,23 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
     )
 
 
+def _was_passed_on(error: BrokerError) -> bool:
+    """Return whether the member may have got the message, although this came back.
+
+    A proxy answers SYSTEM_BUSY when the member took longer than 5 s, and a broker
+    SYSTEM_ERROR when the member's connection ended before the answer came.
+    """
+    return error.code in (
+        ResponseCode.CONSUME_MSG_TIMEOUT,
+        ResponseCode.SYSTEM_BUSY,
+    ) or error.remark.startswith("invoke consumer <")
+
+
 def _unknown(plan: ResendPlan, error: RmqError) -> PartialError:
+    """Return the error of an unknown result; its hint is not to try again at once."""
     return PartialError(
         f"{plan.client_id} may have consumed the message, but its answer did not"
         f" arrive: {error.message}",
-        hint=error.hint,
+        hint="look whether it did before you ask again: its listener would be called"
+        " twice",
     )

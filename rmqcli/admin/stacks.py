@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many
-from rmqcli.admin.groups import PROXY_ONLY, chosen_member, online_members
-from rmqcli.admin.lag.proxied import find_proxied_members
+from rmqcli.admin.groups import chosen_member, online_members
+from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
 from rmqcli.api.calls.consumer import get_consumer_running_info
 from rmqcli.errors import DecodeError, RmqError, UnsupportedError
 
@@ -105,8 +105,10 @@ def member_stacks(
     """Ask the members of a group, or one of them, for the stacks of their threads.
 
     Returns one entry for each; a member that did not answer has an error, and so does
-    one that only a proxy knows. Raises NotFoundError for a group without members that
-    brokers know, and for a client that is not one of them.
+    a client of gRPC, which is not asked: its proxy, even where it is part of the
+    broker, drops the request, and a thread of the broker would wait for 10 s. Raises
+    NotFoundError for a group without members that brokers know, and for a client that
+    is not one of them.
     """
     members = online_members(client, group)
     proxied: list[str] = []
@@ -116,7 +118,9 @@ def member_stacks(
             proxied = [each.client_id for each in of_group[0].connections]
     if client_id is not None:
         members = {client_id: chosen_member(members, group, client_id)}
-    asked = sorted(members)[:MEMBERS_MAX]
+    of_proxies = {each for each in (*members, *proxied) if is_grpc_client(each)}
+    of_proxies |= set(proxied) - members.keys()
+    asked = sorted(members.keys() - of_proxies)[:MEMBERS_MAX]
     answers = ask_many(
         client,
         {
@@ -128,7 +132,7 @@ def member_stacks(
         },
     )
     found = []
-    for each in sorted(members):
+    for each in sorted(members.keys() - of_proxies):
         answer = answers.get(each)
         if answer is None:
             error = RmqError(f"not asked: only {MEMBERS_MAX} members are")
@@ -137,8 +141,10 @@ def member_stacks(
             found.append(MemberStacks(client_id=each, error=answer))
         else:
             found.append(_stacks_of(each, answer.jstack))
-    for each in sorted(set(proxied) - members.keys()):
-        error = UnsupportedError(f"{each} cannot be asked: {PROXY_ONLY}")
+    for each in sorted(of_proxies):
+        error = UnsupportedError(
+            f"{each} cannot be asked: proxies do not pass this request on"
+        )
         found.append(MemberStacks(client_id=each, error=error))
     return found
 

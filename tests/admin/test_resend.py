@@ -112,15 +112,26 @@ def test_what_the_listener_refuses_is_not_a_success(member, rmq):
     assert len(row["remark"]) == 2_003
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        faults.answer(207, "consumer <G> <c> Timeout: 10000ms"),
+        # of a proxy in local mode
+        faults.answer(2, "call remote timeout"),
+        # of a broker from which the member is cut off
+        faults.answer(1, "invoke consumer <G> <c> Exception: RemotingSendRequest"),
+        faults.disconnect(is_handled=True),
+    ],
+)
 def test_without_an_answer_it_is_not_known_whether_the_listener_was_called(
-    cluster, member
+    cluster, member, answer
 ):
     with Admin(namesrv=cluster.namesrv) as admin:
         planned = admin.plan_resend("orders@broker-b:0:0", group="G")
-        timed_out = faults.answer(207, "consumer <G> <c> Timeout: 10000ms")
-        cluster.faults.next(timed_out, code=RequestCode.CONSUME_MESSAGE_DIRECTLY)
-        with pytest.raises(PartialError, match="may have consumed the message"):
+        cluster.faults.next(answer, code=RequestCode.CONSUME_MESSAGE_DIRECTLY)
+        with pytest.raises(PartialError, match="may have consumed the message") as hit:
             admin.apply_resend(planned)
+    assert "its listener would be called twice" in (hit.value.hint or "")
 
 
 def test_a_group_without_members_and_a_message_that_does_not_exist_are_not_found(

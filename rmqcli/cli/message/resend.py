@@ -33,9 +33,11 @@ COLUMNS = (
     ),
     Column(
         "spent_ms",
-        "how long the listener took",
+        "how long the listener took; null for a gRPC client",
         "TIME",
-        shown=lambda row: format_duration(row["spent_ms"]),
+        shown=lambda row: (
+            None if row["spent_ms"] is None else format_duration(row["spent_ms"])
+        ),
         align="right",
     ),
     Column("remark", "text of the listener's exception", priority=10),
@@ -113,4 +115,9 @@ def resend(common: Common, options: MessageResendOptions) -> int:
         fmt=common.output,
         color=common.use_color,
     )
+    if result.consume_result is None:
+        common.messages.warn(
+            f"{safe(plan.client_id)} named no result; simple consumers, for example, do"
+            " not consume on request"
+        )
     return 0 if result.is_consumed else 1
