@@ -335,7 +335,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (queue, message) not in self._verified
         }
         anew = set()
-        for queue, found in self._messages_at(places).items():
+        messages = self._messages_at(places)
+        for queue in sorted(messages):
+            found = messages[queue]
             if found is None or noted[queue].is_same(found):
                 continue
             self._tell_begun_again(
