@@ -134,15 +134,29 @@ def test_half_and_rolled_back_messages_are_in_the_log_only(open_store, end):
     assert found == [[places[0].commit_log_offset], []]
 
 
-def test_delayed_messages_keep_their_due_time_through_a_rebuild(open_store):
-    """The entries of delay level 3 (10 s) have a due time in place of a tags code."""
+@pytest.mark.parametrize(
+    ("queue_id", "delay_ms"), [(0, 1_000), (2, 10_000), (17, 7_200_000)]
+)
+def test_delayed_messages_keep_their_due_time_through_a_rebuild(
+    open_store, queue_id, delay_ms
+):
+    """The entries of delay levels have a due time in place of a tags code."""
     store = open_store()
-    delayed = message(1, topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
-    due_ms = delayed.store_timestamp_ms + 10_000
+    delayed = message(1, topic="SCHEDULE_TOPIC_XXXX", queue_id=queue_id)
+    due_ms = delayed.store_timestamp_ms + delay_ms
     store.append([delayed], tags_codes=[due_ms])
     store.abandon()
-    (unit,) = open_store().units("SCHEDULE_TOPIC_XXXX", 2, 0, 9)
+    (unit,) = open_store().units("SCHEDULE_TOPIC_XXXX", queue_id, 0, 9)
     assert unit.tags_code == due_ms
+
+
+def test_a_delay_level_that_does_not_exist_has_no_due_time(open_store):
+    store = open_store()
+    delayed = message(1, topic="SCHEDULE_TOPIC_XXXX", queue_id=18)
+    store.append([delayed], tags_codes=[7])
+    store.abandon()
+    (unit,) = open_store().units("SCHEDULE_TOPIC_XXXX", 18, 0, 9)
+    assert unit.tags_code < delayed.store_timestamp_ms
 
 
 @pytest.mark.parametrize("cut", [1, 4, 60, 150])
@@ -195,6 +209,16 @@ def test_full_disk_refuses_and_leaves_nothing_torn(open_store):
     assert numbers_in(store) == expected
     store.abandon()
     assert numbers_in(open_store()) == expected
+
+
+def test_what_a_full_disk_refused_is_not_there_after_a_kill(open_store):
+    """Its first records fit, and would be read as messages at the next start."""
+    store = open_store()
+    fill(store, 20, queues=1)
+    with _files_end_at(store.log_bounds()[1] + 500), pytest.raises(StoreFullError):
+        store.append([message(n) for n in range(20, 30)], tags_codes=[65] * 10)
+    store.abandon()
+    assert numbers_in(open_store()) == list(range(20))
 
 
 def test_full_disk_at_a_new_file_refuses_too(open_store):

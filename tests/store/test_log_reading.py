@@ -188,6 +188,18 @@ def test_the_progress_of_timers_is_four_numbers_in_a_page(tmp_path):
         write_timer_progress(tmp_path / "none", TimerProgress())
 
 
+@pytest.mark.parametrize("progress", [(0, 7), (5_000, 0)])
+def test_a_progress_of_timers_may_have_a_zero(tmp_path, progress):
+    write_timer_progress(tmp_path, TimerProgress(*progress))
+    assert read_timer_progress(tmp_path) == progress
+
+
+def test_a_short_checkpoint_file_gets_its_whole_length(tmp_path):
+    (tmp_path / "checkpoint").write_bytes(bytes(24))
+    write_checkpoint(tmp_path, Checkpoint(1, 2, 3))
+    assert (tmp_path / "checkpoint").stat().st_size == 4096
+
+
 @pytest.mark.parametrize(
     "data", [b"", bytes(31), struct.pack(">qqqq", -1, 0, 7, 7), bytes(56)]
 )
