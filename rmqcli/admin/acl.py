@@ -32,7 +32,7 @@ from rmqcli.admin.definitions.read import read_cluster
 from rmqcli.admin.definitions.settings import ACTIONS
 from rmqcli.admin.topics import choose_masters
 from rmqcli.api.calls.acl import get_acl_config, get_user_with_password
-from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.errors import (
     BrokerError,
     ConfigError,
@@ -441,7 +441,7 @@ def plan_acl_copy(
 def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:
     """Return the accounts of access control 1.0 by broker, without secret keys.
 
-    Brokers have them before 5.3; a broker of 5.3 or later has an error.
+    Brokers have them before 5.3, if access control is on; the others have an error.
     """
     masters = client.masters()
     versions = ask_each(client, masters, get_broker_runtime_info())
@@ -459,6 +459,13 @@ def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:
                 hint=Hint("list users with: ", LibraryCall("Admin.accounts")),
             )
     asked = {name: at for name, at in masters.items() if name not in found}
+    # Brokers without access control do not answer the next request.
+    for name, settings in ask_each(client, asked, get_broker_config()).items():
+        if isinstance(settings, dict) and settings.get("aclEnable") == "false":
+            del asked[name]
+            found[name] = UnsupportedError(
+                f"access control of {name} is off: aclEnable is false"
+            )
     answers = ask_each(client, asked, get_acl_config())
     found.update(answers)
     return dict(sorted(found.items()))

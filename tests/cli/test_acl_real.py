@@ -198,6 +198,15 @@ accounts:
 """
 
 
+@pytest.mark.rmq_versions("4.6.0", "4.9.7")
+def test_without_access_control_1_0_there_are_no_accounts(real_cluster, capsys):
+    """A broker of 4.6.0 does not answer the request for them then."""
+    code = run(["acl", "config", "-n", real_cluster.namesrv])
+    out, err = capsys.readouterr()
+    assert (code, out) == (1, "")
+    assert "access control of broker-a is off: aclEnable is false" in err
+
+
 def test_accounts_of_1_0_are_shown_without_keys(tmp_path, capsys):
     from tests.kit.cluster import RealCluster
 
