@@ -222,7 +222,7 @@ get_consumer_running_info: consumerGroup=one clientId=one jstackEnable=false
 query_topics_by_consumer: group=one
 add_write_perm_of_broker: brokerName=one
 delete_kv_config: namespace=one key=one
-delete_topic_in_namesrv: topic=one
+delete_topic_in_namesrv: topic=one clusterName=one
 get_kv_config: namespace=one key=one
 get_kvlist_by_namespace: namespace=one
 get_route_info_by_topic: topic=one acceptStandardJsonOnly=true
