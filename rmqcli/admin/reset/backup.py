@@ -53,10 +53,9 @@ class Backup:
     """The committed offsets of a group before a reset; None where it had none.
 
     `targets` are the offsets to set. `noted` has the ends of the queues, and their last
-    messages. `undo_of` is the id of the backup that the reset
-    restored, empty for any other reset. `sequence` orders backups: the time in ms at
-    which it was saved, or one above the highest in the folder when the clock is behind
-    that.
+    messages. `undo_of` is the id of the backup that the reset restored, empty for any
+    other reset. `sequence` orders backups: the time in ms at which it was saved, or one
+    above the highest in the folder when the clock is behind that.
     """
 
     backup_id: str

@@ -3,11 +3,11 @@
 A failed send is retried as by Java's producer: at another broker if there is one, for
 the rest of the send's time, unless the caller chose the queue. Without another broker
 it is retried in the same queue, where Java takes the next one, so that what is sent one
-after the other to one queue stays in order. An attempt that was not
-answered may have stored the message. It is retried only after a lost connection, or
-when the settings limit the time of an attempt; the copies have the same id, so that
-consumers can recognise them. When no attempt succeeds and one of them was not answered,
-the caller gets a SendUnknownError.
+after the other to one queue stays in order. An attempt that was not answered may have
+stored the message. It is retried only after a lost connection, or when the settings
+limit the time of an attempt; the copies have the same id, so that consumers can
+recognise them. When no attempt succeeds and one of them was not answered, the caller
+gets a SendUnknownError.
 
 Everything here runs in the producer's thread.
 
