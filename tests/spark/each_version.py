@@ -241,6 +241,7 @@ def test_an_export_is_resumed(cluster, tmp_path):
 
     refused = cluster.faults.add(
         faults.answer(ResponseCode.NO_PERMISSION, "no"),
+        nth=2,  # the first one notes the last message
         code=RequestCode.PULL_MESSAGE,
         topic="orders",
         queue_id=1,
