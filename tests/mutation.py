@@ -160,8 +160,9 @@ _SURVIVED = {0: "survived", 33: "no test runs it"}
 _TIMED_OUT = -signal.SIGXCPU
 #: See _note_what_imports_run.
 _FIRST_TEST = "tests/test_nothing.py"
-#: How a test failed without a change: mutmut does not show it.
-_FAILURE = "failure.txt"
+#: How tests failed without a change: mutmut does not show it.
+_FAILURES = "failures.txt"
+_UNCHANGED_FAILED = "Failed to run clean test"
 
 _ARGUMENTS = (
     *("-p", "no:randomly", "-p", "tests.mutation", "-q"),
@@ -208,12 +209,14 @@ def main() -> int:
         _copy_tree(copy, SCOPES[options.package])
         # A name that no mutant has: mutmut makes all mutants, notes which tests run
         # which functions, and ends there.
+        stats = copy / "mutants" / "mutmut-stats.json"
         output = _mutmut(copy, "no-mutant")
-        if not (copy / "mutants" / "mutmut-stats.json").exists():
-            failure = copy / "mutants" / _FAILURE
-            reason = failure.read_text() if failure.exists() else output
-            raise SystemExit(f"mutmut made no mutants:\n{reason[-4000:]}")
-        _note_what_imports_run(copy / "mutants" / "mutmut-stats.json")
+        if not stats.exists():
+            _report_unsteady(copy)
+            output = _mutmut(copy, "no-mutant")
+        if not stats.exists():
+            raise SystemExit(f"mutmut made no mutants:\n{output[-4000:]}")
+        _note_what_imports_run(stats)
         decisive = _decisive(copy / "mutants")
         names = sorted(name for name in decisive if options.only in name)
         if not names:
@@ -224,8 +227,12 @@ def main() -> int:
             seed: random.Random(seed).sample(names, count) for seed in options.seed
         }
         all_samples = sorted(set().union(*samples.values()))
-        output = _mutmut(copy, "--max-children", str(options.jobs), *all_samples)
-        if "Failed to run clean test" in output:
+        run = functools.partial(_mutmut, copy, f"--max-children={options.jobs}")
+        output = run(*all_samples)
+        if _UNCHANGED_FAILED in output:
+            _report_unsteady(copy)
+            output = run(*all_samples)
+        if _UNCHANGED_FAILED in output:
             raise SystemExit(f"tests fail without a change, too:\n{output[-4000:]}")
         rate = _report(copy / "mutants", decisive, samples, len(names))
         if rate is None:
@@ -309,9 +316,20 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep how a test fails while mutmut notes which tests run which functions."""
-    if report.failed and not Path("mutmut-stats.json").exists():
-        Path(_FAILURE).write_text(f"{report.nodeid} fails:\n{report.longreprtext}\n")
+    """Keep how a test fails without a mutant."""
+    if report.failed and os.environ.get("MUTANT_UNDER_TEST") in ("", "stats"):
+        with Path(_FAILURES).open("a") as file:
+            file.write(f"{report.nodeid} fails:\n{report.longreprtext}\n")
+
+
+def _report_unsteady(copy: Path) -> None:
+    """Print how tests failed without a mutant, before they are tried once more.
+
+    One unsteady test would otherwise cost all that a run has done before.
+    """
+    failures = copy / "mutants" / _FAILURES
+    if failures.exists():
+        print(f"UNSTEADY {failures.read_text()[-4000:]}", file=sys.stderr, flush=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
 from rmqcli.store.batch_queue import BatchConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
+from rmqcli.store.queue_table import QueueTable
 from tests.store.opened import open_files
 
 UNITS = 4  # in one file
@@ -166,3 +168,26 @@ def test_a_queue_that_starts_later_has_no_earlier_entries(queue_in, tmp_path, wr
     for each in (queue, queue_in(tmp_path / "q", writable=False)):
         assert (each.min_offset, each.max_offset) == (50, 52)
         assert found(each, 50) == [(9_100, 100, 7)] * 2
+
+
+@pytest.mark.parametrize(
+    ("config", "folders"),
+    [
+        ({"attributes": {"queue.type": "BatchCQ"}}, ["batchconsumequeue"]),
+        ({"attributes": {"queue.type": "SimpleCQ"}}, ["consumequeue"]),
+        ({"attributes": None}, ["consumequeue"]),
+        ("no topic", ["consumequeue"]),
+    ],
+)
+def test_the_broker_s_topics_decide_which_kind_a_new_queue_has(
+    tmp_path, config, folders
+):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(
+        json.dumps({"topicConfigTable": {"T": config}})
+    )
+    table = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
+    table.add(table.make(("T", 0)), 0, 100, 65, store_timestamp_ms=1)
+    assert table.write_out() is None
+    found = [path.name for path in tmp_path.iterdir() if path.name != "config"]
+    assert found == folders

@@ -178,6 +178,21 @@ def test_torn_record_is_cut_off(open_store, cut):
     assert numbers_in(store) == list(range(13))
 
 
+@pytest.mark.parametrize(("torn", "warnings"), [(b"", 0), (b"\0\0\1\0torn", 1)])
+def test_only_a_log_that_loses_bytes_is_said_to_be_truncated(
+    open_store, caplog, torn, warnings
+):
+    store = open_store()
+    fill(store, 10)
+    end = store.log_bounds()[1]
+    store.abandon()
+    with (store.folder / "commitlog/00000000000000000000").open("r+b") as file:
+        file.seek(end)
+        file.write(torn)
+    open_store()
+    assert caplog.text.count("truncated") == warnings
+
+
 def test_damaged_body_ends_the_log(open_store):
     store = open_store()
     fill(store, 10, queues=1)

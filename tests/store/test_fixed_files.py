@@ -171,7 +171,9 @@ def test_an_empty_file_among_others_is_no_folder_of_rocketmq(tmp_path, files):
         files.refresh()
 
 
-@pytest.mark.parametrize("name", [f"{50:020}", "x" * 20, "0" * 19, "0" * 21])
+@pytest.mark.parametrize(
+    "name", [f"{50:020}", "x" * 20, f"{300:019}", f"{300:021}", "0" * 17 + "٣00"]
+)
 def test_only_offsets_in_twenty_digits_are_files(tmp_path, files, name):
     (tmp_path / "f" / name).write_bytes(bytes(100))
     if name == f"{50:020}":

@@ -162,6 +162,18 @@ def test_a_hole_of_zeros_is_before_no_message(tmp_path, log_offset, bound):
     assert again.lower_bound(log_offset) == bound
 
 
+def test_a_queue_whose_last_file_is_empty_ends_in_the_file_before(tmp_path):
+    """A power cut may leave a file that was created, without what was written to it."""
+    queue = queue_in(tmp_path / "q")
+    for number in range(15):
+        add(queue, *entry(number))
+    queue.write_out()
+    first, last = sorted((tmp_path / "q").iterdir())
+    first.write_bytes(first.read_bytes()[: 7 * 20] + bytes(3 * 20))
+    last.write_bytes(bytes(10 * 20))
+    assert queue_in(tmp_path / "q").max_offset == 7
+
+
 def test_an_entry_of_the_log_s_first_message_is_no_filler(tmp_path):
     queue = queue_in(tmp_path / "q")
     queue.start_at(3)

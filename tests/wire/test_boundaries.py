@@ -383,10 +383,14 @@ def test_the_head_of_a_record_is_read_when_all_of_it_is_here():
 @pytest.mark.parametrize(
     ("port", "is_taken"), [(0, True), (65_535, True), (65_536, False), (-1, False)]
 )
-def test_ports_in_an_offset_id(port, is_taken):
-    text = (bytes([10, 0, 0, 1]) + struct.pack(">iq", port, 7)).hex()
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [(bytes([10, 0, 0, 1]), "10.0.0.1"), (bytes(16), "[0:0:0:0:0:0:0:0]")],
+)
+def test_ports_in_an_offset_id(address, host, port, is_taken):
+    text = (address + struct.pack(">iq", port, 7)).hex()
     if is_taken:
-        assert decode_offset_msg_id(text).host == f"10.0.0.1:{port}"
+        assert decode_offset_msg_id(text).host == f"{host}:{port}"
     else:
         with pytest.raises(Exception, match=r"is not in 0\.\.65535"):
             decode_offset_msg_id(text)

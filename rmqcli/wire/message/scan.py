@@ -323,7 +323,11 @@ def _uniform_columns(data: bytes) -> RecordColumns | None:
         and columns.body_bytes.count(shape.body_bytes) == count
         and topic_bytes.count(shape.topic_bytes) == count
         and properties_bytes.count(shape.properties_bytes) == count
-        and (not shape.has_property_end or ends.count(b"\x02") == count)
+        and (
+            ends.count(b"\x02") == count
+            if shape.has_property_end
+            else not any(each.endswith(b"\x02") for each in properties)
+        )
     )
     return columns if is_uniform else None
 

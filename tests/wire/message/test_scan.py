@@ -10,6 +10,7 @@ from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2, field_format, field_struct
 from rmqcli.wire.message.scan import (
+    RECORD_BYTES_MIN,
     find_next_record,
     is_boundary,
     read_bodies,
@@ -113,6 +114,23 @@ def test_records_without_a_last_separator():
     fields = MessageFields(topic="orders", body=b"x", properties="TAGS\x01TagA")
     assert_columns_are_the_attributes(encode_message(fields) * 3)
     assert_columns_are_the_attributes(encode_message(fields) + record(1))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_records_of_one_size_of_which_some_have_a_last_separator(order):
+    """A topic has both after its broker was upgraded, and after a downgrade."""
+    data = [
+        encode_message(MessageFields(topic="orders", body=b"x", properties=text))
+        for text in ("TAGS\x01TagA", "TAGS\x01Tag\x02")
+    ]
+    assert len(data[0]) == len(data[1])
+    assert_columns_are_the_attributes(b"".join(data[::order]))
+
+
+def test_the_smallest_record():
+    data = encode_message(MessageFields(topic="", body=b""))
+    assert len(data) == RECORD_BYTES_MIN == 91
+    assert_columns_are_the_attributes(data * 2)
 
 
 SPECIAL = {
