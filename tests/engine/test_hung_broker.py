@@ -171,6 +171,7 @@ def test_an_expression_is_checked_by_the_broker_that_answers():
     world.begin()
     world.run(100)
     first, second = world.network.of("check_subscription")
+    assert (first.args["broker"], second.args["broker"]) == ("broker-0", "broker-a")
     second.answer(refusal(23, "no such syntax"))
     world.run()
     (error,) = world.started

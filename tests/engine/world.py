@@ -247,7 +247,9 @@ class ScriptedNetwork:
     def check_subscription(self, client_id, group, subscription, broker_name):
         _check_member(group, client_id)
         text = subscription.sub_string
-        return self._ask("check_subscription", lambda: None, text=text)
+        return self._ask(
+            "check_subscription", lambda: None, text=text, broker=broker_name
+        )
 
     def send_back(self, message):
         return self._ask("send_back", lambda: None, message=message)

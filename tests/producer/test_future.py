@@ -128,15 +128,14 @@ def test_wait_and_as_completed_take_ended_failed_and_open_futures_together():
     done, left = wait(futures, timeout=0)
     assert (len(done), len(left)) == (2, 3)
 
-    def end():
-        opened[0].set_stored(result_of, 1)
-        opened[1].set_exception(DeadlineError("late", address=""))
-        opened[2].set_stored(result_of, 2)
-
-    thread = threading.Thread(target=end)
-    thread.start()
-    assert set(as_completed(futures, timeout=PATIENCE_S)) == set(futures)
-    thread.join(PATIENCE_S)
+    found = []
+    for each in as_completed(futures, timeout=PATIENCE_S):
+        found.append(each)
+        if len(found) == 2:  # those that had ended; it waits for the others now
+            opened[0].set_stored(result_of, 1)
+            opened[1].set_exception(DeadlineError("late", address=""))
+            opened[2].set_stored(result_of, 2)
+    assert (set(found), len(found)) == (set(futures), 5)
     done, left = wait(futures, timeout=PATIENCE_S, return_when=ALL_COMPLETED)
     assert (done, left) == (set(futures), set())
 

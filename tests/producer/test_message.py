@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError, UsageError
 from rmqcli.names import check_topic
 from rmqcli.producer.message import (
     OutgoingMessage,
+    ProducerMessage,
     check_message,
     check_user_properties,
     with_settings,
@@ -74,3 +78,23 @@ def test_the_command_line_wins_over_the_record():
         )
     )
     assert with_settings(message, tag=None, keys=(), properties={}) is message
+
+
+@pytest.mark.parametrize(
+    ("name", "largest"),
+    [("delay_level", 18), ("delay_ms", 259_200_000), ("deliver_at_ms", 2**63 - 1)],
+)
+def test_a_delay_is_a_number_in_its_bounds(name, largest):
+    make: Any = functools.partial(ProducerMessage, "T", b"")
+    for value in (1, largest):
+        make(**{name: value})
+    for value in (0, largest + 1):
+        with pytest.raises(ConfigError, match=f"{name} "):
+            make(**{name: value})
+
+
+def test_a_property_s_name_and_value_are_texts():
+    with pytest.raises(TypeError, match="the name of a property"):
+        check_user_properties({1: "x"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="property a"):
+        check_user_properties({"a": 1})  # type: ignore[dict-item]

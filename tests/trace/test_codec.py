@@ -235,6 +235,18 @@ def test_a_number_is_a_long_of_java(text, value):
             ),
         ),
         (
+            # No time, so that the group is not taken either.
+            "SubAfter\x01r\x01id\x017\x01true\x01k\x010\x01\x01g",
+            SubAfter(
+                request_id="r",
+                msg_id="id",
+                cost_ms=7,
+                is_success=True,
+                keys="k",
+                return_type=ConsumeReturnType.SUCCESS,
+            ),
+        ),
+        (
             "SubBefore\x011\x01\x01null\x01r\x01id\x012\x01a b",
             SubBefore(
                 timestamp_ms=1,

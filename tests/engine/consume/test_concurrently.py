@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.engine.consume.request import ConcurrentOutcome
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, LeaveRest
 from rmqcli.engine.rebalance import HANDOVER_MS
 from rmqcli.wire.pull_answer import PullStatus
@@ -331,6 +332,35 @@ def test_requests_are_checked_every_20_ms_however_many_there_are():
     assert world.workers.shared == requests[:2]
     world.run(1)
     assert world.workers.shared == requests
+
+
+@pytest.mark.parametrize(("call_ms", "shared"), [(1, 0), (2, 1)])
+def test_a_thread_whose_listener_takes_2_ms_shares_what_is_left_once(call_ms, shared):
+    def act(*_):
+        world.clock.now_ms += call_ms
+
+    world = started(act=act)
+    world.found(range(5))
+    assert len(world.workers.shared) == shared
+    assert world.offsets_seen() == [0, 1, 2, 3, 4]
+
+
+def test_a_close_waits_for_both_threads_of_a_shared_request():
+    world = started()
+    world.holds_work = True
+    world.found(range(4))
+    (request,) = world.workers.requests
+    world.workers.requests.clear()
+    request.begun += [None, None]
+    first, second = next(request.batches), next(request.batches)
+    world.network.members = [ME]
+    world.close(60_000)
+    world.engine.consumed(ConcurrentOutcome(request, [first], [], 0))
+    world.run(1_000)
+    assert world.closed == []
+    world.engine.consumed(ConcurrentOutcome(request, [second], [], 0))
+    world.run(1_000)
+    assert (world.closed, world.committed()) == ([None], 2)
 
 
 def test_a_slow_request_is_not_shared_after_the_close_began():
