@@ -131,6 +131,19 @@ def test_a_body_shorter_than_announced_is_no_answer():
     assert caught.value.address == peer.address
 
 
+def test_a_connection_that_is_reset_has_the_reason_of_the_system():
+    def script(connection):
+        connection.sock.recv(1 << 16)
+        connection.reset()
+
+    with Peer(script) as peer, pytest.raises(DisconnectedError) as caught:
+        ask(peer)
+    assert caught.value.message == (
+        f"no answer of HTTP from {peer.address}: Connection reset by peer"
+    )
+    assert caught.value.address == peer.address
+
+
 def test_an_answer_that_comes_after_the_time_is_not_read():
     """Each byte comes at once, and the time is over before the second one is read."""
     clock = ManualClock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -322,7 +322,8 @@ class _OfTheTargetsPort(socket.socket):
     """Uses the port that it connects to as its own, which the system may do, too."""
 
     def connect_ex(self, address):
-        self.bind(address)
+        with suppress(OSError):  # it belongs to a peer
+            self.bind(address)
         return super().connect_ex(address)
 
 
@@ -331,6 +332,17 @@ def test_a_connection_to_itself_is_refused(client, monkeypatch):
     monkeypatch.setattr(socket, "socket", _OfTheTargetsPort)
     with pytest.raises(ConnectError, match=r": connection refused$"):
         client.invoke(f"127.0.0.1:{free_port()}", PULL, timeout_ms=60_000)
+
+
+def test_after_a_connection_to_itself_the_next_address_is_tried(client, monkeypatch):
+    with Peer() as peer:
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+            for port in (free_port(), peer.port)
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        monkeypatch.setattr(socket, "socket", _OfTheTargetsPort)
+        assert client.invoke("two.test:1", PULL, timeout_ms=60_000).code == 0
 
 
 def test_a_broker_that_restarts_is_found_again(client):
