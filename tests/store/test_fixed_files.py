@@ -150,6 +150,20 @@ def test_a_file_shortened_by_another_process_is_an_error_at_flush_and_write(file
     assert files.read(100, 5) == b""
 
 
+def test_the_folder_is_flushed_once_after_a_new_file(tmp_path, opened):
+    """Without that a power cut could take the name of the file."""
+    files = FixedFiles(tmp_path / "f", 100, opened)
+    files.write(0, b"a")
+    (tmp_path / "f").rename(tmp_path / "away")
+    with pytest.raises(StoreError, match="cannot be flushed: No such file"):
+        files.sync()
+    (tmp_path / "away").rename(tmp_path / "f")
+    files.sync()
+    (tmp_path / "f").rename(tmp_path / "away")
+    files.write(1, b"b")  # into the open file
+    files.sync()
+
+
 @pytest.mark.parametrize("writable", [True, False])
 def test_an_empty_last_file_is_none_and_goes_where_files_are_written(
     tmp_path, files, writable

@@ -385,7 +385,23 @@ def test_a_record_of_the_largest_size_is_read_back(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("queue_offset", [-1, 2**62])
+def test_an_incomplete_record_of_the_largest_size_is_cut_off(tmp_path):
+    filled(tmp_path)
+    end = ReadOnlyStore(tmp_path).log_bounds()[1]
+    with (tmp_path / LOG_FILE).open("r+b") as file:
+        head = bytearray(file.read(100))
+        struct.pack_into(">I", head, 0, 64 << 20)
+        struct.pack_into(">q", head, 28, end)
+        file.seek(end)
+        file.write(head)
+        file.truncate(80 << 20)
+    store = DiskStore(tmp_path, TINY)
+    assert store.log_bounds() == (0, end)
+    assert numbers_in(store) == list(range(40))
+    store.close()
+
+
+@pytest.mark.parametrize("queue_offset", [-1, 461_168_601_842_738_791])
 def test_a_record_that_states_an_impossible_place_in_its_queue_is_left_out(
     open_store, folder, queue_offset, caplog
 ):

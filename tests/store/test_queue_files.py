@@ -257,3 +257,29 @@ def test_of_a_file_that_is_cut_short_only_whole_entries_are_read(tmp_path):
     assert found(reader) == [entry(0), entry(1)]
     assert reader.entry(1) == entry(1)
     assert reader.entry(2) is None
+
+
+def test_queues_are_numbered_up_to_the_largest_int(tmp_path):
+    table = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
+    for queue_id in (-1, 2**31):
+        with pytest.raises(ValueError, match=f"queue {queue_id} of topic 'T' cannot"):
+            table.make(("T", queue_id))
+    for queue_id in (0, 2**31 - 1):
+        table.add(table.make(("T", queue_id)), 0, 100, 65, store_timestamp_ms=1)
+    assert table.write_out() is None
+    again = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
+    assert sorted(again.queues) == [("T", 0), ("T", 2**31 - 1)]
+
+
+def test_the_last_entry_that_a_file_name_can_reach_is_kept(tmp_path, caplog):
+    last = 461_168_601_842_738_790  # (2**63 - 1) / 20
+    table = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
+    assert table.make_for(("T", 0), last + 1, is_batch=False) is None
+    assert f"entry {last + 1} of queue ('T', 0) cannot be stored" in caplog.text
+    queue = table.make_for(("T", 0), last, is_batch=False)
+    assert queue is not None
+    queue.start_at(last)
+    table.add(queue, 0, 100, 65, store_timestamp_ms=1)
+    assert table.write_out() is None
+    again = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
+    assert again.queues["T", 0].max_offset == last + 1
