@@ -220,7 +220,7 @@ def _tar(folder: str, contents: Mapping[str, bytes], at_s: int) -> bytes:
 def _zip(folder: str, contents: Mapping[str, bytes], at_s: int) -> bytes:
     out = io.BytesIO()
     when = datetime.fromtimestamp(at_s, UTC).timetuple()[:6]
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(out, "w") as archive:
         for name, content in contents.items():
             entry = zipfile.ZipInfo(f"{folder}/{name}", when)
             entry.compress_type = zipfile.ZIP_DEFLATED

@@ -124,7 +124,7 @@ class Redactor:
         elif isinstance(value, list | tuple):
             for each in value:
                 self._learn_all(each)
-        elif value is not None and not isinstance(value, bool):
+        else:
             self._add(str(value), LEARNT_CHARS_MIN)
             self._learn_text(str(value))
 
@@ -132,7 +132,7 @@ class Redactor:
         if len(text) > TEXT_CHARS_MAX or text in self._learnt:
             return
         self._learnt.add(text)
-        for view in _views(text) or ():
+        for view in _views(text)[0]:
             if _HINT.search(view) is None:
                 continue
             for pattern in _PATTERNS:
@@ -213,9 +213,9 @@ class Redactor:
         return REMOVED if self._hides_secret(cleaned) else cleaned
 
     def _hides_secret(self, text: str) -> bool:
-        views = _views(text)
-        if views is None:
-            return True  # nested more deeply than one may look
+        views, are_all = _views(text)
+        if not are_all:
+            return True
         find = self._pattern()
         for view in views:
             if find is not None and find.search(view) is not None:
@@ -274,14 +274,15 @@ def _without_value(match: re.Match[str]) -> str:
     return match[0][: start - offset] + REMOVED + match[0][end - offset :]
 
 
-def _views(text: str) -> list[str] | None:
-    """Return a text, and all that it says once its encodings are undone.
+def _views(text: str) -> tuple[list[str], bool]:
+    """Return a text and what it says once its encodings are undone, and if that is all.
 
-    None if there are more of them than one may look at.
+    It is not if the text is encoded too often, one way in the other. Nothing is
+    returned of a text that can be read in too many ways.
     """
-    found = {text: None}
     if _PLAIN.fullmatch(text) is not None:
-        return [text]
+        return [text], True
+    found = {text: None}
     new = [text]
     for _ in range(_DEPTH_MAX):
         new = [
@@ -292,10 +293,10 @@ def _views(text: str) -> list[str] | None:
         ]
         found.update(dict.fromkeys(new))
         if not new:
-            return list(found)
+            return list(found), True
         if len(found) > _VIEWS_MAX:
-            return None
-    return list(found)
+            return [], False
+    return list(found), False
 
 
 def _decoded(text: str) -> Iterator[str]:

@@ -174,6 +174,19 @@ def test_a_password_hidden_in_a_text_takes_the_whole_text_with_it():
     ]
 
 
+@pytest.mark.parametrize("times", range(1, 9))
+def test_a_text_is_removed_however_often_its_secret_is_encoded(times):
+    text = SECRET
+    for _ in range(times):
+        text = base64.b64encode(text.encode()).decode()
+    assert cleaned(text, SECRET) == "<removed>"
+
+
+def test_a_password_is_known_also_from_a_text_that_is_encoded_too_often():
+    text = "password=hunter2x " + "\\" * 64
+    assert cleaned([text, "and hunter2x"]) == ["<removed>", "and <removed>"]
+
+
 def test_short_secrets_are_counted_and_ordinary_words_stay():
     redactor = Redactor(["abc", "", "RocketMQ", "long-enough"])
     assert redactor.short == 1

@@ -1,0 +1,77 @@
+"""The files of a bundle and its manifest say what was read, without secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqcli.bundle.archive import BundlePart, default_name, manifest, render
+from rmqcli.bundle.redact import Redactor
+
+CONTENT = b'{\n  "name": "?\xc3\xbc",\n  "at": "/x"\n}\n'
+
+
+def rendered(data, *, secrets=()):
+    """Return the file of a part, and what the manifest says of it."""
+    redactor = Redactor(secrets)
+    part = BundlePart(file="a.json", title="A", source="rmq a --key hunter2", data=data)
+    files = render([part], redactor)
+    (listed,) = manifest(files, redactor, about={}, at_ms=0)["files"]
+    return files[0], listed
+
+
+def test_a_file_has_the_value_as_json_and_the_manifest_its_sum():
+    file, listed = rendered({"name": "\ud800ü", "at": Path("/x")})
+    assert file.content == CONTENT
+    assert listed == {
+        "file": "a.json",
+        "what": "A",
+        "source": "rmq a --key hunter2",
+        "status": "ok",
+        "reason": None,
+        "errors": {},
+        "bytes": 34,
+        "sha256": hashlib.sha256(CONTENT).hexdigest(),
+    }
+    with pytest.raises(ValueError, match="JSON compliant"):
+        rendered({"rate": float("nan")})
+
+
+def test_a_file_that_still_holds_a_secret_is_left_out():
+    """The names of an object's parts are known only when it is written as text."""
+    file, listed = rendered({"at": Path("/hunter2")}, secrets=["hunter2"])
+    assert file.content == b""
+    assert listed == {
+        "file": "a.json",
+        "what": "A",
+        "source": "rmq a --key <removed>",
+        "status": "left out",
+        "reason": "a secret could not be removed from it",
+        "errors": {},
+        "bytes": None,
+        "sha256": None,
+    }
+
+
+def test_a_file_of_more_than_64_mib_is_left_out():
+    fits = ["." * 1_000] * 66_000
+    room = (64 << 20) - len(json.dumps([*fits, ""], indent=2)) - 1
+    file, listed = rendered([*fits, "." * room])
+    assert (len(file.content), listed["status"]) == (64 << 20, "ok")
+    file, listed = rendered([*fits, "." * room + "."])
+    assert (file.content, listed["status"]) == (b"", "left out")
+    assert listed["reason"] == "it has 67,108,865 bytes; at most 67,108,864 fit"
+
+
+def test_an_archive_is_named_after_the_time_in_utc(monkeypatch):
+    try:
+        monkeypatch.setenv("TZ", "Asia/Shanghai")
+        time.tzset()
+        assert default_name(1_767_225_599_999) == "rmq-bundle-20251231T235959Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
