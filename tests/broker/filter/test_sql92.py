@@ -58,6 +58,24 @@ def test_errors_name_the_problem_and_its_place(expression, message):
 
 
 @pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("a > 1 AND b = 'x'", False),
+        ("b = 'x' AND a > 1", False),
+        ("a > 1 OR b = 'x'", True),
+        ("NOT (a > 1 AND b = 'y')", True),
+        ("NOT (a > 1 OR b = 'y')", False),
+    ],
+)
+def test_a_condition_on_a_missing_property_is_neither_true_nor_false(
+    expression, expected
+):
+    condition = compile_sql92(expression)
+    assert condition is not None
+    assert condition({"b": "x"}) is expected
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         ("2147483647", True),

@@ -43,6 +43,18 @@ def test_a_handle_of_an_earlier_batch_has_no_effect():
     assert driver.broker.offsets.query("g", "T", 0) == 1
 
 
+def test_a_message_of_a_batch_that_the_broker_no_longer_knows_is_acknowledged():
+    driver = driver_with_topic()
+    put(driver, "A", "B", "C")
+    first, _, _ = handles(pop(driver, order=True))
+    driver.broker.order_infos.load(ConsumerOrderInfo(table={}), driver.now)
+
+    assert ack(driver, first) == 0
+
+    assert driver.broker.offsets.query("g", "T", 0) == 1
+    assert bodies(pop(driver, order=True)) == ["B", "C"]
+
+
 def test_a_reset_frees_the_queue():
     """Its offset is that of the reset, and not the one after the batch."""
     driver = driver_with_topic()

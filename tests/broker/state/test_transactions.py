@@ -224,6 +224,18 @@ def test_a_message_undecided_after_15_checks_is_given_up() -> None:
     assert len(driver.messages(HALF)) == 16
 
 
+def test_messages_that_are_given_up_hold_up_no_other() -> None:
+    driver = Driver()
+    for number in "123":
+        half(driver, n=number)
+
+    driver.wait(16 * 30_000)
+
+    found = [each.properties["n"] for each in driver.messages(DISCARDED)]
+    assert found == ["1", "2", "3"]
+    assert driver.broker.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 3 * 16
+
+
 def test_a_message_can_request_more_time_before_its_first_check() -> None:
     driver = Driver()
     first = half(driver, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
