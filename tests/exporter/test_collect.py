@@ -89,6 +89,19 @@ def test_lag_age_and_losses_are_per_queue_topic_and_group(cluster):
     assert scrapes.errors == {}
 
 
+def test_messages_in_a_retry_topic_are_told_apart(cluster):
+    cluster.create_topic("%RETRY%billing", queues=1)
+    for _ in range(3):
+        cluster.send("%RETRY%billing", ["x"], queue_id=0)
+    commit(cluster, "billing", {0: 1}, topic="%RETRY%billing")
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    assert about(values, "rocketmq_group_diff") == {("billing", "orders"): 1}
+    assert about(values, "rocketmq_group_retrydiff") == {
+        ("billing", "%RETRY%billing"): 2
+    }
+
+
 def test_the_retention_ratio_of_what_has_just_been_stored_is_not_0(cluster):
     plant_settings(cluster, fileReservedTime="72")
     cluster.advance(6)
@@ -188,6 +201,9 @@ def test_values_of_a_silent_broker_age_and_then_vanish_and_others_go_on(two_brok
     ) as scrapes:
         before = scrapes.collect()
         assert before[of_group, "billing"] == 2
+        group_read_at = ("rocketmq_group_timestamp_seconds", "billing")
+        for name in ("broker-a", "broker-b"):
+            assert 0 <= before[group_read_at] - before[read_at, name] < PATIENCE_S
         two_brokers.broker("broker-b").hang()
         two_brokers.send("orders", ["x"], broker="broker-a")
         scrapes.clock.ahead_ms += 60_000
@@ -197,7 +213,6 @@ def test_values_of_a_silent_broker_age_and_then_vanish_and_others_go_on(two_brok
         assert kept[of_group, "billing"] == 2  # as it was read, and when:
         assert kept[read_at, "broker-b"] == before[read_at, "broker-b"]
         assert kept[read_at, "broker-a"] >= before[read_at, "broker-a"] + 60
-        group_read_at = ("rocketmq_group_timestamp_seconds", "billing")
         assert kept[group_read_at] == before[group_read_at]
         assert kept["rocketmq_group_state", "billing", "UNKNOWN"] == 1
         up = {key[0]: value for key, value in about(kept, "rocketmq_broker_up").items()}
@@ -240,12 +255,29 @@ def test_a_cluster_that_goes_down_keeps_its_values_until_they_are_stale(cluster)
             "rocketmq_group_timestamp_seconds",
         ):
             assert about(down, metric) == about(before, metric)
-        assert down["rocketmq_exporter_failed_collections_total",] == 1
-        assert down["rocketmq_exporter_last_collection_success",] == 0
         assert down["rocketmq_group_state", "billing", "UNKNOWN"] == 1
         assert about(down, "rocketmq_broker_up") == {}  # nobody tells
         scrapes.clock.ahead_ms += 91_000
         gone = scrapes.collect()
+    began_at = before["rocketmq_exporter_last_collection_timestamp_seconds",]
+    read_at = before["rocketmq_group_timestamp_seconds", "billing"]
+    assert 0 <= read_at - began_at < PATIENCE_S
+    for values, collections, failures in ((before, 1, 0), (down, 2, 1), (gone, 3, 2)):
+        of_exporter = {
+            key[0].removeprefix("rocketmq_exporter_"): value
+            for key, value in values.items()
+            if key[0].startswith("rocketmq_exporter_")
+        }
+        assert of_exporter.pop("collection_duration_seconds") >= 0
+        assert of_exporter.pop("groups", None) == (1 if values is before else None)
+        assert of_exporter == {
+            "collections_total": collections,
+            "failed_collections_total": failures,
+            "last_collection_success": float(values is before),
+            "last_collection_timestamp_seconds": began_at,
+            "interval_seconds": 30,
+            "stale_after_seconds": 90,
+        }
     assert [key for key in gone if not key[0].startswith("rocketmq_exporter_")] == []
     assert "connection refused" in scrapes.errors["name servers"]
 
@@ -273,6 +305,8 @@ def test_one_group_that_a_broker_refuses_is_not_known_and_others_are(cluster):
         values = scrapes.collect()
     assert about(values, "rocketmq_group_lag_messages") == {("shipping",): 1}
     assert values["rocketmq_exporter_last_collection_success",] == 0
+    assert list(scrapes.errors) == ["groups"]
+    assert scrapes.errors["groups"].startswith("broker-a: billing: ")
 
 
 def test_groups_that_no_broker_tells_are_not_0(cluster):

@@ -128,7 +128,9 @@ def test_values_are_withheld_when_no_collection_ends_any_more():
 def test_a_request_that_is_wrong_gets_a_status(server, request_, status):
     with connect(server) as sock:
         sock.sendall(request_)
-        assert sock.recv(100).startswith(b"HTTP/1.1 %d " % status)
+        answer = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"\r\nContent-Type: text/plain; charset=utf-8\r\n" in answer
 
 
 def test_a_request_that_comes_byte_by_byte_is_answered(server):
@@ -165,6 +167,12 @@ def test_more_connections_than_there_is_room_for_wait_for_their_turn(server):
         waiting.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
         silent[30].close()
         assert waiting.recv(100).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_an_address_of_ipv6_is_listened_on(site):
+    with MetricsServer(open_site("::1", 0), site, SYSTEM_CLOCK) as server:
+        assert server.address.startswith("[::1]:")
+        assert get(server, "/healthz")[0].status == 200
 
 
 def test_a_port_that_is_taken_is_named():
