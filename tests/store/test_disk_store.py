@@ -15,6 +15,7 @@ from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.store.settings import StoreSettings
 from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.system_flag import INNER_BATCH
 from tests.store.folders import START_MS, TINY, message, stored
 from tests.store.writing import fill, kill, numbers_in
 
@@ -191,6 +192,36 @@ def test_only_a_log_that_loses_bytes_is_said_to_be_truncated(
         file.write(torn)
     open_store()
     assert caplog.text.count("truncated") == warnings
+
+
+def test_a_next_log_file_that_is_still_empty_changes_nothing(open_store, caplog):
+    """A broker makes it in advance."""
+    store = open_store()
+    fill(store, 300)
+    store.flush()
+    *_, last = sorted((store.folder / "commitlog").iterdir())
+    store.abandon()
+    length = last.stat().st_size
+    (last.parent / f"{int(last.name) + length:020}").write_bytes(bytes(length))
+    store = open_store()
+    assert store.recovered_count < 100
+    assert numbers_in(store) == list(range(0, 300, 2))
+    assert "truncated" not in caplog.text
+
+
+def test_batches_that_are_only_in_the_log_are_counted_again(open_store):
+    batch = MessageFields(
+        topic="orders",
+        sys_flag=INNER_BATCH,
+        properties={"INNER_NUM": "3"},
+        store_timestamp_ms=START_MS,
+    )
+    store = open_store()
+    store.append([batch, batch], tags_codes=[65, 65])
+    store.abandon()
+    store = open_store()
+    assert store.queue_bounds("orders", 0) == (0, 6)
+    assert store.recovered_count == 2
 
 
 def test_damaged_body_ends_the_log(open_store):

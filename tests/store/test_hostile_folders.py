@@ -419,6 +419,8 @@ def test_a_record_that_states_an_impossible_place_in_its_queue_is_left_out(
         assert f"entry {queue_offset} of queue ('liar', 0)" in caplog.text
         assert numbers_in(store) == list(range(10))
         assert store.queue_bounds("liar", 0) is None
+        if isinstance(store, DiskStore):
+            assert store.recovered_count == 10
         store.close()
 
 
