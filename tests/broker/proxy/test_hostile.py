@@ -54,6 +54,15 @@ def test_bytes_that_are_no_message_fail_only_their_call(cluster, client):
     assert code_of(client.send(message("T"))) == "OK"
 
 
+def test_bytes_that_are_no_command_end_the_stream_with_the_reason(client):
+    method = client.channel.stream_stream(f"/{SERVICE}/Telemetry")
+    stream = method(iter([b"\xff" * 5]), metadata=client.metadata, timeout=20)
+    with pytest.raises(grpc.RpcError) as failed:
+        next(stream)
+    assert failed.value.code() is grpc.StatusCode.INTERNAL
+    assert "parsing message" in failed.value.details()
+
+
 def test_an_unknown_field_is_ignored(cluster, client):
     cluster.create_topic("T")
     method = client.channel.unary_unary(

@@ -164,6 +164,16 @@ def test_messages_of_a_topic_that_is_made_again_are_not_blocked(lite_cluster, li
         assert names(member.gather(1)) == ["a2"]
 
 
+def test_a_client_with_more_than_100_messages_to_renew_receives_no_more(lite):
+    with lite.member(*"abcdef") as member:
+        for letter, count in zip("abcde", (32, 32, 32, 4, 1), strict=True):
+            lite.send(*[letter] * count)
+            assert names(member.get(auto_renew=True).messages) == [letter] * count
+        lite.send("f")
+        refused = member.get(auto_renew=True)
+    assert (refused.code, refused.messages) == ("FORBIDDEN", [])
+
+
 def test_a_receive_by_a_client_that_is_not_a_lite_consumer_fails(lite):
     with pytest.raises(grpc.RpcError, match="lite group must use LITE mode"):
         lite.producer.telemetry(
