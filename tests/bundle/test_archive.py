@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from rmqcli.bundle.archive import BundlePart, default_name, manifest, render
+from rmqcli.bundle.archive import BundlePart, manifest, render, write_archive
 from rmqcli.bundle.redact import Redactor
 
 CONTENT = b'{\n  "name": "?\xc3\xbc",\n  "at": "/x"\n}\n'
@@ -67,11 +68,17 @@ def test_a_file_of_more_than_64_mib_is_left_out():
     assert listed["reason"] == "it has 67,108,865 bytes; at most 67,108,864 fit"
 
 
-def test_an_archive_is_named_after_the_time_in_utc(monkeypatch):
+def test_the_time_of_an_archive_is_that_of_utc(monkeypatch, tmp_path):
+    path = tmp_path / "a.zip"
     try:
         monkeypatch.setenv("TZ", "Asia/Shanghai")
         time.tzset()
-        assert default_name(1_767_225_599_999) == "rmq-bundle-20251231T235959Z"
+        write_archive(str(path), [], {}, at_ms=1_767_225_599_999)
+        with zipfile.ZipFile(path) as archive:
+            (entry,) = archive.infolist()
+        assert entry.filename == "rmq-bundle-20251231T235959Z/manifest.json"
+        assert entry.date_time == (2025, 12, 31, 23, 59, 58)  # even seconds only
+        assert entry.external_attr >> 16 == 0o100600
     finally:
         monkeypatch.undo()
         time.tzset()

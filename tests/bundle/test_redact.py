@@ -193,6 +193,10 @@ def test_short_secrets_are_counted_and_ordinary_words_stay():
     assert redactor.clean("abc RocketMQ long-enough") == "abc RocketMQ <removed>"
 
 
+def test_a_secret_that_was_given_in_quotes_is_found_without_them():
+    assert cleaned("is hunter21 here", '"hunter21"') == "is <removed> here"
+
+
 def test_a_number_is_removed_if_it_is_a_secret():
     assert cleaned({"secretKey": 12345678, "at": 12345678, "n": 5}) == {
         "secretKey": "<removed>",
@@ -217,6 +221,7 @@ def test_keys_that_become_alike_are_kept_apart():
     [
         "orders",
         "127.0.0.1:10911",
+        "password=null a=1",
         "%RETRY%billing",
         "2026-11-27T18:40:57.123Z",
         "its disk is 83 % full",

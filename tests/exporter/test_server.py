@@ -191,6 +191,8 @@ def test_a_port_that_is_taken_is_named():
         ("", False),
         ("*/*", False),
         (PROMETHEUS, True),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=0.0.1=x", False),
         ("text/plain;version=0.0.4", False),
         ("text/plain;q=0.9, application/openmetrics-text;q=0.1", False),
         ("application/openmetrics-text;version=2.0.0", False),
