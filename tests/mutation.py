@@ -67,6 +67,8 @@ class Scope:
     leave_out: tuple[str, ...] = ()
 
 
+#: `mcp` and `process` are not among them: their tests look at other processes, in which
+#: no mutant runs.
 SCOPES = {
     "admin": Scope(
         ("rmqcli/admin/*.py",),
@@ -102,7 +104,11 @@ SCOPES = {
             "tests/test_tasks.py",
         ),
     ),
+    "benchmark": Scope(
+        ("rmqcli/benchmark/*.py",), ("tests/benchmark", "tests/cli/test_bench*.py")
+    ),
     "broker": Scope(("rmqcli/broker/*.py",), ("tests/broker",)),
+    "bundle": Scope(("rmqcli/bundle/*.py",), ("tests/bundle", "tests/cli/bundle")),
     "cli": Scope(
         ("rmqcli/cli/*.py",),
         ("tests/cli",),
@@ -112,9 +118,14 @@ SCOPES = {
     "consumer": Scope(
         ("rmqcli/consumer/*.py",), ("tests/consumer", "tests/test_checked.py")
     ),
+    "copy": Scope(("rmqcli/copy/*.py",), ("tests/copy", "tests/cli/test_copy.py")),
     "decode": Scope(("rmqcli/decode/*.py",), ("tests/decode",)),
     "engine": Scope(
         ("rmqcli/engine/*.py",), ("tests/engine", "tests/admin/lag/test_model.py")
+    ),
+    "exporter": Scope(
+        ("rmqcli/exporter/*.py",),
+        ("tests/exporter", "tests/cli/monitoring/test_exporter.py"),
     ),
     "producer": Scope(
         ("rmqcli/producer/*.py",),
@@ -131,6 +142,7 @@ SCOPES = {
         ),
     ),
     "redrive": Scope(("rmqcli/redrive/*.py",), ("tests/redrive", "tests/cli/dlq")),
+    # Without the tests that start Spark, what only they run counts as not noticed.
     "spark": Scope(
         ("rmqcli/spark/*.py",),
         ("tests/spark",),
