@@ -349,7 +349,8 @@ class PartialError(RmqError):
 class ChangeUnknownError(PartialError):
     """A change was requested and no answer came: it may have been made.
 
-    The cause is the DeadlineError or DisconnectedError.
+    The cause is the DeadlineError or DisconnectedError, or the error of the broker that
+    passed the request on and got no answer.
     """
 
 

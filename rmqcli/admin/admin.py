@@ -39,6 +39,7 @@ from rmqcli.engine.message import (
     decode_pulled,
 )
 from rmqcli.errors import (
+    ChangeUnknownError,
     ConfigError,
     NotFoundError,
     PartialError,
@@ -1516,8 +1517,14 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
     server, error = failed[0]
     if len(failed) == len(results):
         raise error
-    raise PartialError(
-        f"{what}: {len(failed)} of {len(results)} servers failed, the first of them"
+    is_unknown = all(isinstance(each, ChangeUnknownError) for _, each in failed)
+    kind, said = (
+        (ChangeUnknownError, "did not answer")
+        if is_unknown
+        else (PartialError, "failed")
+    )
+    raise kind(
+        f"{what}: {len(failed)} of {len(results)} servers {said}, the first of them"
         f" {server}: {error.message}",
         hint=error.hint,
     ) from error

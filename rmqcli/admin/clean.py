@@ -24,7 +24,13 @@ from rmqcli.api.calls.config import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import query_consume_queue
-from rmqcli.errors import BrokerError, NotFoundError, PartialError, RmqError
+from rmqcli.errors import (
+    BrokerError,
+    ChangeUnknownError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -243,11 +249,13 @@ def _applied(step: CleanStep, error: RmqError | None, *, is_left: bool) -> Clean
 
 
 def _unread(step: CleanStep, error: RmqError) -> CleanStep:
-    partial = PartialError(
+    kind = ChangeUnknownError if isinstance(error, ChangeUnknownError) else PartialError
+    unread = kind(
         f"{step.broker_name} was told to clean up, but whether it did is not known:"
-        f" {error.message}"
+        f" {error.message}",
+        hint=error.hint,
     )
-    return replace(step, result=failed_word(error), error=partial)
+    return replace(step, result=failed_word(unread), error=unread)
 
 
 def _failed(name: str, address: str, error: RmqError) -> CleanStep:

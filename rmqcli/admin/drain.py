@@ -38,7 +38,7 @@ from rmqcli.api.calls.namesrv import (
 )
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.engine.queue_lag import LagState
-from rmqcli.errors import NotFoundError, PartialError, RmqError
+from rmqcli.errors import ChangeUnknownError, NotFoundError, PartialError, RmqError
 from rmqcli.model import PERM_READ, PERM_WRITE
 from rmqcli.units import counted, read_count
 
@@ -275,9 +275,10 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     _first_answer(before)
     wrong = _differences(broker_name, before, expected)
     asked = {name: name for name, topics in wrong.items() if topics}
+    added: dict[str, int | RmqError] = {}
     if asked and all(perm == _RW for perm in expected.values()):
         # The versions are known, because the name servers have answered.
-        ask_each(client, asked, add_write_perm_of_broker(broker_name))
+        added = change_each(client, asked, add_write_perm_of_broker(broker_name))
     after = _routes(client, configs)
     written: RmqError | None = None
     if any(_differences(broker_name, after, expected).values()):
@@ -285,10 +286,13 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
         written = change_each(client, {broker_name: address}, call)[broker_name]
         after = _routes(client, configs)
     left = _differences(broker_name, after, expected)
+    # A name server that refused does not matter, because the broker was asked then; one
+    # that did not answer may still be at it.
+    lost = {n: e for n, e in added.items() if isinstance(e, ChangeUnknownError)}
     return [
         _outcome(
             replace(step, result="changed" if wrong.get(step.server) else "unchanged"),
-            written,
+            written or lost.get(step.server),
             wants_write=True,
             missing=len(left.get(step.server, ())),
         )

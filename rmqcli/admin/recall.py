@@ -24,6 +24,7 @@ from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.producer import recall_message
 from rmqcli.errors import (
+    ChangeUnknownError,
     DecodeError,
     NotFoundError,
     PartialError,
@@ -31,7 +32,7 @@ from rmqcli.errors import (
     RmqError,
     UsageError,
 )
-from rmqcli.hint import Argument, Hint
+from rmqcli.hint import Argument, Hint, LibraryCall
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.recall_handle import (
     RecallHandle,
@@ -130,23 +131,36 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
 def apply_recall(client: Client, plan: RecallPlan) -> None:
     """Recall the message, and check that it no longer waits.
 
-    Raises the broker's error when it refuses, as without recallMessageEnable,
-    ChangeUnknownError when its answer was lost, and PartialError when the broker
-    accepted the recall and the message still waits, or was due before that was certain.
+    Raises the broker's error when it refuses, as without recallMessageEnable, and
+    PartialError when it accepted the recall and the message still waits, or does not
+    show whether it waits, or was due before that was certain. When the broker's answer
+    was lost and the recall has not been seen to be done, that is ChangeUnknownError.
     """
     broker_name = plan.message.queue.broker_name
     address = client.master_of(client.route(plan.topic), broker_name)
+    look = Hint("see what waits: ", LibraryCall("Admin.delayed", plan.topic))
+    lost: ChangeUnknownError | None = None
     try:
         client.invoke(address, recall_message(plan.topic, plan.recall_handle))
     except RmqError as error:
-        raise lost_answer(error) from error
-    waiting, _ = waiting_timers(client, broker_name, address, plan.topic)
+        unknown = lost_answer(error, look=look)
+        if not isinstance(unknown, ChangeUnknownError):
+            raise
+        lost = unknown
+    try:
+        waiting, _ = waiting_timers(client, broker_name, address, plan.topic)
+        runtime = client.invoke(address, get_broker_runtime_info())
+    except RmqError as error:
+        raise lost or PartialError(
+            f"{broker_name} accepted the recall, but whether the message"
+            f" {plan.message.msg_id} still waits is not known: {error.message}",
+            hint=look,
+        ) from error
     if any(each.msg_id == plan.message.msg_id for each in waiting):
-        raise PartialError(
+        raise lost or PartialError(
             f"{broker_name} accepted the recall, but the message"
             f" {plan.message.msg_id} still waits"
         )
-    runtime = client.invoke(address, get_broker_runtime_info())
     until_ms = delivered_until_ms(client, runtime)
     if (plan.message.due_ms or 0) <= until_ms + _CERTAIN_MS:
         raise PartialError(

@@ -33,6 +33,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.stats import query_topic_consume_by_who
 from rmqcli.errors import (
     BrokerError,
+    ChangeUnknownError,
     NoBrokerError,
     NotFoundError,
     PartialError,
@@ -187,8 +188,8 @@ def _group_of(client: Client, message: PulledMessage, client_id: str) -> str:
 def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
     """Have the member consume the message, and wait for its answer.
 
-    Raises PartialError when there is no answer: whether the listener was called is not
-    known then. Raises the broker's error when it did not pass the message on.
+    Raises ChangeUnknownError when there is no answer: whether the listener was called
+    is not known then. Raises the broker's error when it did not pass the message on.
     """
     call = consume_message_directly(
         plan.group,
@@ -234,9 +235,9 @@ def _was_passed_on(error: BrokerError) -> bool:
     ) or error.remark.startswith("invoke consumer <")
 
 
-def _unknown(plan: ResendPlan, error: RmqError) -> PartialError:
+def _unknown(plan: ResendPlan, error: RmqError) -> ChangeUnknownError:
     """Return the error of an unknown result; its hint is not to try again at once."""
-    return PartialError(
+    return ChangeUnknownError(
         f"{plan.client_id} may have consumed the message, but its answer did not"
         f" arrive: {error.message}",
         hint="look whether it did before you ask again: its listener would be called"

@@ -20,7 +20,7 @@ from rmqcli.errors import (
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
     from rmqcli.cli.options import Common
@@ -85,12 +85,17 @@ def show_results(
         return
     if has_failed:
         raise errors[0]
-    is_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
-    what = "did not answer" if is_unknown else "failed"
     raise PartialError(
-        f"{len(errors)} of {len(results)} servers {what}: {errors[0].message}",
+        f"{len(errors)} of {len(results)} servers {what_failed(errors)}:"
+        f" {errors[0].message}",
         hint=errors[0].hint or "run the same command again to finish",
     )
+
+
+def what_failed(errors: Iterable[RmqError | None]) -> str:
+    """Return the predicate for servers with these errors of changes."""
+    is_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
+    return "did not answer" if is_unknown else "failed"
 
 
 def show_detail(

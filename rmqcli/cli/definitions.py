@@ -346,8 +346,10 @@ def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:
         raise failed[0].cause
     if failed:
         first = failed[0]
+        is_unknown = all(each.result == "unknown" for each in failed)
+        what = "may have been done" if is_unknown else "failed"
         raise PartialError(
-            f"{len(failed)} of {counted(len(results), 'change')} failed:"
+            f"{len(failed)} of {counted(len(results), 'change')} {what}:"
             f" {first.kind} {first.name}: {first.error}",
             hint="run the same command again to finish",
         )

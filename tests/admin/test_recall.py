@@ -10,6 +10,7 @@ from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.cli.main import run
 from rmqcli.errors import (
     BrokerError,
+    ChangeUnknownError,
     NotFoundError,
     PartialError,
     RefusedError,
@@ -104,6 +105,59 @@ def test_a_broker_that_accepts_and_goes_on_is_found_out(start):
             admin.apply_recall(planned)
     assert caught.value.message == (
         f"broker-a accepted the recall, but the message {sent.msg_id} still waits"
+    )
+
+
+def test_a_recall_without_an_answer_is_done_if_the_message_no_longer_waits(
+    start, capsys
+):
+    """Exit code 6 sent operators to look for what the tool can look for itself."""
+    cluster = start()
+    sent = send(cluster, "gone", delay_ms=HOUR_MS)
+    lost = faults.disconnect(is_handled=True)
+    cluster.faults.add(lost, code=RequestCode.RECALL_MESSAGE)
+    do = ["message", "recall", sent.msg_id, "-t", "orders", "--yes"]
+    assert run([*do, "-n", cluster.namesrv, "-o", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["result"] == "recalled"
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert waiting(admin) == []
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_recall_without_an_answer_that_is_not_seen_to_be_done_is_unknown(
+    start, capsys, is_readable
+):
+    cluster = start()
+    sent = send(cluster, "stays", delay_ms=HOUR_MS)
+
+    def hide(_):
+        if not is_readable:
+            cluster.faults.add(faults.disconnect(), code=RequestCode.PULL_MESSAGE)
+
+    code = RequestCode.RECALL_MESSAGE
+    cluster.faults.observe(code=code, on_request=hide)
+    cluster.faults.add(faults.disconnect(is_handled=not is_readable), code=code)
+    do = ["message", "recall", sent.msg_id, "-t", "orders", "--yes"]
+    assert run([*do, "-n", cluster.namesrv]) == 6
+    err = capsys.readouterr().err
+    assert "closed the connection before it answered; it may have been done" in err
+    assert "see what waits: rmq delayed orders" in err
+
+
+def test_a_recall_that_was_accepted_is_not_an_unreachable_broker(start):
+    """Without a look afterwards it ended with exit code 5, as if nothing was done."""
+    cluster = start()
+    sent = send(cluster, "gone", delay_ms=HOUR_MS)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_recall(sent.msg_id, topic="orders")
+        cluster.faults.add(faults.disconnect(), code=RequestCode.PULL_MESSAGE)
+        with pytest.raises(PartialError) as caught:
+            admin.apply_recall(planned)
+    assert not isinstance(caught.value, ChangeUnknownError)
+    assert caught.value.message.startswith(
+        f"broker-a accepted the recall, but whether the message {sent.msg_id} still"
+        " waits is not known: "
     )
 
 

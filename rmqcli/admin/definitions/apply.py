@@ -518,12 +518,12 @@ def _result(
     error = change.reason if change.action == "skip" else None
     cause = errors.get(key) or after.errors.get(broker)
     if change.action != "skip":
+        is_lost = isinstance(cause, ChangeUnknownError)
         if broker not in after.brokers:
-            result = "failed"
+            result = "unknown" if is_lost else "failed"
             said = "it left the cluster" if cause is None else cause.message
             error = f"whether it was {_DONE[change.action]} is not known: {said}"
         elif key in left:
-            is_lost = isinstance(cause, ChangeUnknownError)
             result = "unknown" if is_lost else "failed"
             error = _failure(cause, left[key])
     return DefinitionResult(

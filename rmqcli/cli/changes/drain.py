@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.by_broker import RESULT_COLUMN, show_detail, show_results
+from rmqcli.cli.by_broker import (
+    RESULT_COLUMN,
+    show_detail,
+    show_results,
+    what_failed,
+)
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import (
     Common,
@@ -261,8 +266,9 @@ def _show(
 
 
 def _state(steps: Sequence[DrainStep], progress: DrainProgress | None) -> str:
-    if any(step.error is not None for step in steps):
-        return "failed"
+    failures = [step.result for step in steps if step.error is not None]
+    if failures:
+        return "failed" if "failed" in failures else "unknown"
     if progress is None:
         return "read-only"
     return "drained" if progress.is_safe else "draining"
@@ -282,8 +288,8 @@ def _end(
         raise errors[0]
     if errors:
         raise PartialError(
-            f"{len(errors)} of {len(steps)} name servers failed, so producers may go on"
-            f" sending to {name}: {errors[0].message}",
+            f"{len(errors)} of {len(steps)} name servers {what_failed(errors)}, so"
+            f" producers may go on sending to {name}: {errors[0].message}",
             hint="run the same command again to finish",
         )
     if progress is None:

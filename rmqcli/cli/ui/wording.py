@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "Admin.create_group": "rmq group create",
     "Admin.create_topic": "rmq topic create",
     "Admin.definitions": "rmq definitions export",
+    "Admin.delayed": "rmq delayed",
     "Admin.dead_letters": "rmq dlq list",
     "Admin.group": "rmq group members",
     "Admin.groups": "rmq groups",

@@ -13,11 +13,14 @@ import pytest
 from rmqcli import (
     Admin,
     ChangeUnknownError,
+    ClientConfig,
     ConnectError,
     DeniedError,
     NoBrokerError,
 )
 from rmqcli.admin.brokers import failed_word, lost_answer
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -57,6 +60,11 @@ READ_BACK = [
         ),
         CONFIG,
     ),
+]
+#: changes of the value that name servers have of a key, and what is there afterwards
+KV = [
+    (("put", "N", "orders", "new"), RequestCode.PUT_KV_CONFIG, "changed"),
+    (("delete", "N", "orders"), RequestCode.DELETE_KV_CONFIG, "deleted"),
 ]
 SERVERS = {"broker-a", "broker-b"}
 
@@ -185,3 +193,262 @@ def test_an_account_without_an_answer_is_unknown(rmq_cluster_factory, capsys, tm
     (row,) = json.loads(out)
     assert row["result"] == "unknown"
     assert row["error"].endswith(LOST)
+
+
+@pytest.mark.parametrize(("words", "code", "done"), KV)
+def test_a_kv_change_without_an_answer_is_done_if_it_is_read_back(
+    rmq, cluster, words, code, done
+):
+    rmq("nameserver", "kv", "put", "N", "orders", "old", "--yes")
+    cluster.faults.add(faults.disconnect(is_handled=True), code=code)
+    exit_code, rows, err = rmq("nameserver", "kv", *words, "--yes")
+    assert (exit_code, [row["result"] for row in rows]) == (0, [done]), err
+
+
+@pytest.mark.parametrize(("words", "code", "done"), KV)
+def test_a_kv_change_without_an_answer_that_is_not_there_yet_is_unknown(
+    rmq, cluster, words, code, done
+):
+    rmq("nameserver", "kv", "put", "N", "orders", "old", "--yes")
+    cluster.faults.add(faults.disconnect(is_handled=False), code=code)
+    exit_code, rows, err = rmq("nameserver", "kv", *words, "--yes")
+    assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"])
+    assert rows[0]["error"].endswith(LOST)
+    assert "failed" not in err
+
+
+@pytest.mark.parametrize(("words", "code", "done"), KV)
+def test_a_kv_change_whose_effect_cannot_be_read_either_is_unknown(
+    rmq, cluster, words, code, done
+):
+    rmq("nameserver", "kv", "put", "N", "orders", "old", "--yes")
+    cluster.faults.add(faults.disconnect(is_handled=True), code=code)
+    read = RequestCode.GET_KV_CONFIG
+    cluster.faults.add(faults.answer(1, "no"), code=read, nth=2)
+    exit_code, rows, _ = rmq("nameserver", "kv", *words, "--yes")
+    assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"])
+
+
+def test_an_undrain_without_an_answer_that_is_not_there_yet_is_unknown(rmq, cluster):
+    """Both ways back are tried, and neither answers."""
+    rmq("broker", "drain", "broker-a", "--no-wait", "--yes")
+    lost = faults.disconnect(is_handled=False)
+    cluster.faults.add(lost, code=RequestCode.ADD_WRITE_PERM_OF_BROKER)
+    cluster.faults.add(lost, code=CONFIG)
+    exit_code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"]), err
+    assert rows[0]["error"].endswith(LOST)
+
+
+def test_an_undrain_that_the_name_server_may_still_do_is_unknown(rmq, cluster):
+    """It said "failed", because the broker had confirmed the second way back."""
+    rmq("broker", "drain", "broker-a", "--no-wait", "--yes")
+    lost = faults.disconnect(is_handled=False)
+    cluster.faults.add(lost, code=RequestCode.ADD_WRITE_PERM_OF_BROKER)
+    cluster.faults.add(faults.answer(0), code=CONFIG)
+    exit_code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"]), err
+    assert rows[0]["error"].endswith(LOST)
+
+
+@pytest.mark.parametrize("code", [RequestCode.ADD_WRITE_PERM_OF_BROKER, CONFIG])
+def test_an_undrain_without_an_answer_that_is_read_back_is_done(rmq, cluster, code):
+    rmq("broker", "drain", "broker-a", "--no-wait", "--yes")
+    if code == CONFIG:  # the way through the broker
+        refused = faults.answer(1, "no")
+        cluster.faults.add(refused, code=RequestCode.ADD_WRITE_PERM_OF_BROKER)
+    cluster.faults.add(faults.disconnect(is_handled=True), code=code)
+    exit_code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (exit_code, [row["result"] for row in rows]) == (0, ["changed"]), err
+
+
+@pytest.mark.parametrize("code", [RequestCode.DELETE_TOPIC_IN_BROKER])
+def test_the_topics_of_a_group_without_an_answer_are_unknown(rmq, cluster, code):
+    cluster.create_topic("%RETRY%billing")
+    cluster.faults.add(faults.disconnect(is_handled=True), code=code)
+    words = ("group", "delete", "billing", "--remove-offsets", "--remove-topics")
+    exit_code, rows, err = rmq(*words, "--yes")
+    assert exit_code == 6
+    lost = [row for row in rows if row["result"] != "deleted"]
+    assert {row["result"] for row in lost} == {"unknown"}
+    assert all(row["error"].endswith(LOST) for row in lost)
+    assert "failed" not in err
+
+
+@pytest.mark.parametrize("is_handled", [True, False])
+def test_a_clean_up_of_expired_queues_without_an_answer_is_looked_after(
+    rmq, cluster, is_handled
+):
+    store = cluster.broker().state.store
+    cluster.send("orders", ["x"], queue_id=1, broker="broker-a")
+    store.trim(None, store.log_bounds()[1])
+    code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+    cluster.faults.add(faults.disconnect(is_handled=is_handled), code=code)
+    exit_code, rows, err = rmq("broker", "clean-expired-queues", "--yes")
+    assert (rows[0]["topic"], rows[0]["queue_id"]) == ("orders", 1)
+    if is_handled:
+        assert (exit_code, [row["result"] for row in rows]) == (0, ["removed"])
+    else:
+        assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"])
+        assert rows[0]["error"].endswith(LOST)
+        assert "failed" not in err
+
+
+@pytest.fixture
+def leftover(cluster):
+    """On broker-a, billing has read a queue of a topic that is gone."""
+    broker = cluster.broker()
+    cluster.send("orders", ["x"], queue_id=0, broker="broker-a")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        call = update_consumer_offset("billing", "orders", 0, commit_offset=1)
+        client.invoke(broker.address, call)
+    broker.state.topics.delete("orders")
+
+
+@pytest.mark.parametrize("is_handled", [True, False])
+def test_a_clean_up_of_unused_topics_without_an_answer_is_looked_after(
+    rmq, cluster, leftover, is_handled
+):
+    lost = faults.disconnect(is_handled=is_handled)
+    code = RequestCode.CLEAN_UNUSED_TOPIC
+    cluster.faults.add(lost, code=code, broker="broker-a")
+    exit_code, rows, err = rmq("broker", "clean-unused-topics", "--yes")
+    if is_handled:
+        assert (exit_code, [row["result"] for row in rows]) == (0, ["removed"])
+    else:
+        assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"])
+        assert rows[0]["error"].endswith(LOST)
+        assert "failed" not in err
+
+
+def test_a_clean_up_that_was_for_nothing_that_is_known_may_have_been_done(rmq, cluster):
+    code = RequestCode.CLEAN_UNUSED_TOPIC
+    cluster.faults.add(faults.disconnect(is_handled=True), code=code, broker="broker-b")
+    exit_code, rows, err = rmq("broker", "clean-unused-topics", "--yes")
+    assert exit_code == 6, err
+    assert [(row["broker_name"], row["result"]) for row in rows] == [
+        ("broker-b", "unknown")
+    ]
+
+
+def test_a_clean_up_whose_effect_cannot_be_read_either_is_unknown_by_its_type(
+    cluster, leftover
+):
+    """The error was a PartialError, so that the summary called it a failure."""
+    lost = faults.disconnect(is_handled=True)
+    cluster.faults.add(lost, code=RequestCode.CLEAN_UNUSED_TOPIC, broker="broker-a")
+    read = RequestCode.QUERY_CONSUME_QUEUE
+    cluster.faults.add(faults.disconnect(), code=read, nth=2)
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(ChangeUnknownError, match="whether it did is not known"),
+    ):
+        admin.clean_unused_topics()
+
+
+def test_a_drain_without_an_answer_is_not_called_failed_as_a_whole(rmq, cluster):
+    """Its `state` was failed, beside a name server whose result was unknown."""
+    code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    cluster.faults.add(faults.disconnect(is_handled=False), code=code)
+    _, shown, _ = rmq("broker", "drain", "broker-a", "--no-wait", "--yes")
+    assert shown["state"] == "unknown"
+
+
+@pytest.fixture
+def accounts(rmq_cluster_factory):
+    """Alice and a rule of hers are on broker-a only."""
+    cluster = rmq_cluster_factory(brokers=2, settings={"authentication_enabled": True})
+    with Admin(namesrv=cluster.namesrv) as admin:
+        user = admin.plan_user(
+            "alice", is_new=True, password="secret", brokers=["broker-a"]
+        )
+        assert admin.apply_definitions(user).is_complete
+        rule = admin.plan_rule(
+            "alice", "Topic:orders", is_new=True, actions=["Pub"], brokers=["broker-a"]
+        )
+        assert admin.apply_definitions(rule).is_complete
+    return cluster
+
+
+def copy(capsys, cluster, kind):
+    words = ["acl", kind, "copy", "alice", "--from", "broker-a", "--yes"]
+    capsys.readouterr()
+    code = run([*words, "-n", cluster.namesrv, "-o", "json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+COPIES = [
+    ("user", RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_USER),
+    ("rule", RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_LIST_ACL),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "read"), COPIES)
+@pytest.mark.parametrize("is_handled", [True, False])
+def test_a_copy_of_an_account_without_an_answer_is_looked_after(
+    accounts, capsys, kind, code, read, is_handled
+):
+    if kind == "rule":
+        assert copy(capsys, accounts, "user")[0] == 0
+    accounts.faults.add(faults.disconnect(is_handled=is_handled), code=code)
+    exit_code, rows, err = copy(capsys, accounts, kind)
+    (row,) = rows
+    if is_handled:
+        assert (exit_code, row["result"]) == (0, "created"), err
+    else:
+        assert (exit_code, row["result"]) == (6, "unknown")
+        assert row["error"].endswith(LOST)
+        assert "failed" not in err
+
+
+@pytest.mark.parametrize(("kind", "code", "read"), COPIES)
+def test_a_copy_of_an_account_that_cannot_be_read_back_either_is_unknown(
+    accounts, capsys, kind, code, read
+):
+    """It was called a failure, as if the broker had refused it."""
+    if kind == "rule":
+        assert copy(capsys, accounts, "user")[0] == 0
+    sent = accounts.faults.observe(code=code, on_request=lambda _: hide())
+
+    def hide():
+        accounts.faults.add(faults.disconnect(), code=read, broker="broker-b")
+
+    accounts.faults.add(faults.disconnect(is_handled=True), code=code)
+    exit_code, rows, err = copy(capsys, accounts, kind)
+    assert sent.seen == 1
+    assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"]), err
+    assert rows[0]["error"].startswith("whether it was created is not known: ")
+
+
+def test_one_lost_copy_among_two_is_not_called_a_failure(rmq_cluster_factory, capsys):
+    """The summary said "1 of 2 changes failed"."""
+    cluster = rmq_cluster_factory(brokers=3, settings={"authentication_enabled": True})
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_user(
+            "alice", password="secret", is_new=True, brokers=["broker-a"]
+        )
+        assert admin.apply_definitions(planned).is_complete
+    cluster.faults.add(
+        faults.disconnect(is_handled=False),
+        code=RequestCode.AUTH_CREATE_USER,
+        broker="broker-c",
+    )
+    code, rows, err = copy(capsys, cluster, "user")
+    assert code == 6
+    assert [(row["result"], row["brokers"]) for row in rows] == [
+        ("unknown", ["broker-c"]),
+        ("created", ["broker-b"]),
+    ]
+    assert "1 of 2 changes may have been done: user alice: " in err
+    assert "failed" not in err
+
+
+def test_in_the_library_one_lost_answer_among_two_has_the_same_type(cluster):
+    lost = faults.disconnect(is_handled=False)
+    cluster.faults.add(lost, code=GROUP, broker="broker-b")
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(ChangeUnknownError, match="1 of 2 servers did not answer"),
+    ):
+        admin.update_group("billing", retry_max_times=3)
