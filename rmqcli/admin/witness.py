@@ -1,4 +1,4 @@
-"""Whether queues are those that a copy or an export noted, by single messages.
+"""Whether queues are those that a copy, an export or a plan noted, by single messages.
 
 A cluster that was wiped and started again has the same addresses, topics and queues,
 and soon the same offsets. So what goes on later notes one message of each queue, the
@@ -129,6 +129,20 @@ class Noted(NamedTuple):
 
     until: int
     witness: Witness | None
+
+
+def note_ends(
+    client: Client, bounds: Mapping[MessageQueue, tuple[int, int]]
+) -> dict[MessageQueue, Noted | RmqError]:
+    """Note the last message of each queue; `bounds` are min and max offsets."""
+    found = read_witnesses(
+        client, {queue: high - 1 for queue, (low, high) in bounds.items() if high > low}
+    )
+    noted: dict[MessageQueue, Noted | RmqError] = {}
+    for queue, (_, high) in bounds.items():
+        last = found.get(queue)
+        noted[queue] = last if isinstance(last, RmqError) else Noted(high, last)
+    return noted
 
 
 class Comparison(NamedTuple):

@@ -30,6 +30,7 @@ from rmqcli.units import SECOND_MS
 
 if TYPE_CHECKING:
     from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.config import ClientConfig
     from rmqcli.mcp.redact import Redaction
 
 _PLANS_MAX = 100
@@ -130,7 +131,7 @@ def mcp(
             Toolbox(
                 config=config,
                 redaction=rules,
-                save_plan=lambda plan: _save_plan(common, plan),
+                save_plan=lambda plan: _save_plan(common, config, plan),
                 words=with_flags,
             ),
             limits=Limits(deadline_ms=deadline_ms, result_bytes_max=result_bytes),
@@ -176,10 +177,13 @@ class _Log:
             self._stream.flush()
 
 
-def _save_plan(common: Common, plan: ResetPlan) -> tuple[str, str]:
+def _save_plan(
+    common: Common, config: ClientConfig, plan: ResetPlan
+) -> tuple[str, str]:
     """Write a plan for `rmq reset-offset`; return its path and the command to run."""
     from rmqcli.admin.reset.plan_file import write_plan
-    from rmqcli.cli.reset_offset.view import document
+    from rmqcli.api.client import Client
+    from rmqcli.cli.reset_offset.view import document, noted_ends
 
     folder = state_folder(os.environ, "plans")
     if folder is None:
@@ -187,7 +191,9 @@ def _save_plan(common: Common, plan: ResetPlan) -> tuple[str, str]:
     path = Path(folder, f"reset-{os.urandom(8).hex()}.json")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_plan(path, plan, document(plan, None, backup_id=None))
+        with Client(config) as client:
+            noted = noted_ends(common, client, plan)
+        write_plan(path, plan, document(plan, None, backup_id=None), noted)
         plans = sorted(
             path.parent.glob("reset-*.json"), key=lambda each: each.stat().st_mtime_ns
         )

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqcli.admin.positions import resolve
 from rmqcli.admin.reset.backup import save_backup
 from rmqcli.admin.reset.method import Mechanism
-from rmqcli.admin.reset.plan import method_key
+from rmqcli.admin.reset.plan import bounds_of, method_key
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
-from rmqcli.admin.witness import Noted, read_witnesses
+from rmqcli.admin.witness import Noted, note_ends
 from rmqcli.api.calls.offset import (
     invoke_broker_to_reset_offset,
     query_consumer_offset,
@@ -98,19 +98,13 @@ class ResetRun:
         that cannot be read is noted as unknown.
         """
         plan = self._plan
-        found = read_witnesses(
-            self._client,
-            {
-                each.queue: each.max_offset - 1
-                for each in plan.changes
-                if each.max_offset > each.min_offset
-            },
-        )
+        ends = note_ends(self._client, bounds_of(plan.changes))
         noted = {}
         for each in plan.changes:
-            last = found.get(each.queue)
-            witness = None if isinstance(last, RmqError) else last
-            noted[each.queue] = Noted(each.max_offset, witness)
+            end = ends[each.queue]
+            if isinstance(end, RmqError):
+                end = Noted(each.max_offset, None)
+            noted[each.queue] = end
         return save_backup(
             directory,
             created_ms=self._client.clock.epoch_ms(),

@@ -266,7 +266,9 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
         committed[queue] = None if at is None else _number(at)
         if target is not None:
             targets[queue] = _number(target)
-        noted[queue] = Noted(_number(row["max_offset"]), _witness(row["last_message"]))
+        noted[queue] = Noted(
+            _number(row["max_offset"]), parse_witness(row["last_message"])
+        )
     return Backup(
         backup_id=backup_id,
         created_ms=_number(created_ms, _EPOCH_MS_MAX),
@@ -282,7 +284,8 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
     )
 
 
-def _witness(value: object) -> Witness | None:
+def parse_witness(value: object) -> Witness | None:
+    """Read the JSON of a Witness. Raises TypeError or ValueError for anything else."""
     if value is None:
         return None
     if not isinstance(value, list):

@@ -71,7 +71,7 @@ _TIMELIKE = (Earliest, Latest, AtNow, AtTime, Ago)
 
 
 _UNPROVEN: Final = (
-    "all messages that the queue had at the time of the backup are deleted: nothing"
+    "all messages that the queue had at the time of the {file} are deleted: nothing"
     " shows that it is still the same queue"
 )
 
@@ -289,8 +289,9 @@ def _aim(
         case Shift(count):
             return [shift(each, count) for each in facts], unknown
         case ToOffsets(targets):
+            facts, lost = _recognized(client, topic.target, facts)
             aimed = [replace(each, wanted=targets[each.queue]) for each in facts]
-            return aimed, unknown
+            return aimed, unknown | lost
         case Restore(committed):
             facts, lost = _recognized(client, topic.target, facts)
             aimed = [restore(each, committed[each.queue]) for each in facts]
@@ -300,28 +301,32 @@ def _aim(
 
 
 def _recognized(
-    client: Client, target: Restore, facts: list[QueueFacts]
+    client: Client, target: Restore | ToOffsets, facts: list[QueueFacts]
 ) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
-    """Return the queues that are those of the backup, and those not compared.
+    """Return the queues that are those of the file, and those not compared.
 
     Raises RefusedError for a queue that is another one by now: the offsets of a backup
-    mean nothing in a topic that was deleted and created again.
+    or a plan mean nothing in a topic that was deleted and created again.
     """
+    file, instead, how = "plan", "make a new plan", "add "
+    if isinstance(target, Restore):
+        file, instead = "backup", "reset to a position"
+        how = "pass the ID of the backup and "
     compared = compare(
         client,
         {q.queue: target.noted[q.queue] for q in facts if q.queue in target.noted},
         {each.queue: (each.min_offset, each.max_offset) for each in facts},
-        done="the backup has seen",
+        done=f"the {file} has seen",
         anew=Hint(
-            "reset to a position, or, if these offsets are meant for the topic as it is"
-            " now, pass the ID of the backup and ",
+            f"{instead}, or, if these offsets are meant for the topic as it is now,"
+            f" {how}",
             Setting("other_cluster", True),
         ),
     )
     known = []
     for each in facts:
         if each.queue in compared.unproven:
-            each = replace(each, note=_UNPROVEN)
+            each = replace(each, note=_UNPROVEN.format(file=file))
         if each.queue not in compared.errors:
             known.append(each)
     return known, compared.errors

@@ -124,6 +124,11 @@ class QueuePlan:
         return moved[1] - moved[0] if (self.target > self.committed) == forward else 0
 
 
+def bounds_of(queues: Iterable[QueuePlan]) -> dict[MessageQueue, tuple[int, int]]:
+    """Return the min and max offset of each queue."""
+    return {each.queue: (each.min_offset, each.max_offset) for each in queues}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
     """The plan of a whole reset; `queues` are sorted, `warnings` are about all of it.

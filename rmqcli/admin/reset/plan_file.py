@@ -5,7 +5,8 @@
     other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it
                   names no broker, so a queue id must exist on one broker only
 
-The JSON also records on which cluster the plan was made; a CSV does not.
+The JSON also records on which cluster the plan was made, and the last message of each
+queue (`witness`), by which `--apply` recognizes the topic; a CSV does not.
 
 A file may come from anywhere: its size is limited, and every value is checked.
 """
@@ -15,10 +16,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqcli.admin.reset.backup import parse_witness
 from rmqcli.admin.reset.cluster_identity import parse_identity
 from rmqcli.admin.reset.target import ToOffsets
+from rmqcli.admin.witness import Noted
 from rmqcli.errors import ConfigError
 from rmqcli.files import replace_file
 from rmqcli.hint import Hint, LibraryCall
@@ -53,16 +56,24 @@ class _Row(NamedTuple):
     queue_id: str
     target: str
     committed: str | None
+    noted: Noted | None = None
 
 
-def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> None:
+def write_plan(
+    path: Path,
+    plan: ResetPlan,
+    document: Mapping[str, Any],
+    noted: Mapping[MessageQueue, Noted],
+) -> None:
     """Write `plan` as JSON or as CSV, chosen by the extension of `path`.
 
-    `document` is the JSON of `plan`. The file is replaced as a whole or not at all.
-    Raises ConfigError for another extension.
+    `document` is the JSON of `plan`. `noted` are the ends of its queues; those without
+    one are not compared when the file is applied. The file is replaced as a whole or
+    not at all. Raises ConfigError for another extension.
     """
     if path.suffix == ".json":
-        text = json.dumps(document, indent=2) + "\n"
+        rows = [_with_message(row, plan.topic, noted) for row in document["queues"]]
+        text = json.dumps({**document, "queues": rows}, indent=2) + "\n"
     elif path.suffix == ".csv":
         text = _to_csv(plan)
     else:
@@ -93,6 +104,7 @@ def read_plan(
         rows, cluster = _csv_rows(path, text), None
     targets: dict[MessageQueue, int] = {}
     planned_from: dict[MessageQueue, int | None] = {}
+    noted: dict[MessageQueue, Noted] = {}
     for row in rows:
         if row.group not in (None, group):
             raise ConfigError(f"{row.where}: group {row.group!r} is not {group!r}")
@@ -107,9 +119,22 @@ def read_plan(
         targets[queue] = target
         if row.committed is not None:
             planned_from[queue] = _number(row.where, "committed", row.committed)
+        if row.noted is not None:
+            noted[queue] = row.noted
     if not targets:
         raise ConfigError(f"{path} contains no queue to reset")
-    return ToOffsets(targets, planned_from, cluster)
+    return ToOffsets(targets, planned_from, cluster, noted)
+
+
+def _with_message(
+    row: Mapping[str, Any], topic: str, noted: Mapping[MessageQueue, Noted]
+) -> dict[str, Any]:
+    """Return the row of a queue with the last message that the queue had."""
+    names = row.get("topic") or topic, row["broker_name"], row["queue_id"]
+    end = noted.get(MessageQueue(*names))
+    if end is None:
+        return dict(row)
+    return {**row, "max_offset": end.until, "last_message": end.witness}
 
 
 def _to_csv(plan: ResetPlan) -> str:
@@ -143,6 +168,7 @@ def _read_json(path: Path, text: str) -> _Json:
                 queue_id=str(row["queue_id"]),
                 target=_text(row["target"]),
                 committed=_text(row["committed"]),
+                noted=_noted(row),
             )
             for number, row in enumerate(document["queues"], start=1)
         ]
@@ -153,6 +179,16 @@ def _read_json(path: Path, text: str) -> _Json:
             f"{path} is not a plan: {type(error).__name__} {error}",
             hint=Hint("write one with: ", LibraryCall("write_plan")),
         ) from error
+
+
+def _noted(row: Mapping[str, object]) -> Noted | None:
+    """Return the end of a queue; None in a file that has no last messages."""
+    if "last_message" not in row:
+        return None
+    until = row["max_offset"]
+    if not isinstance(until, int) or isinstance(until, bool):
+        raise TypeError(f"{until!r} is not a number")
+    return Noted(until, parse_witness(row["last_message"]))
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[_Row]:

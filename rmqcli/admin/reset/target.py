@@ -45,12 +45,14 @@ class ToOffsets:
 
     `planned_from` has the offsets that were committed when the plan was made, for the
     queues of which the file records them. `cluster` is where the plan was made, None
-    when the file does not record it.
+    when the file does not record it. `noted` has the ends of queues, and their last
+    messages, as far as the file records them: by these the queues are recognized.
     """
 
     targets: Mapping[MessageQueue, int]
     planned_from: Mapping[MessageQueue, int | None] = field(default_factory=dict)
     cluster: ClusterIdentity | None = None
+    noted: Mapping[MessageQueue, Noted] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.reset_offset.view import (
     COLUMNS,
     document,
+    noted_ends,
     show_plan,
     summary,
     write_backups,
@@ -259,7 +260,7 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
     Without --execute nothing is changed. With it, a backup is saved first, and the
     offset of every queue is verified afterwards. The exit code is 7 if offsets moved
     since the plan was made, if a backup or plan belongs to another group or cluster, if
-    the topic was created again since a backup was saved, or if the reset was not
+    the topic was created again since a backup or plan was, or if the reset was not
     confirmed. It is 6 if some queues could not be read or set.
 
     A cluster is recognised by the addresses that its brokers advertise. To use a
@@ -282,11 +283,13 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
             target = _target(client, options)
         if isinstance(target, ToOffsets):
             _check_cluster(common, client, target, options)
+            if options.other_cluster:
+                target = replace(target, noted={})
         request = options.request(target)
         plan = gather_plan(client, request)
         _warn(common, plan, target)
         if options.out is not None:
-            _write_file(common, plan, options.out)
+            _write_file(common, client, plan, options.out)
         if not options.execute:
             return _only_plan(common, plan)
         return _execute(common, client, plan, request, undo_of=undo_of)
@@ -412,7 +415,7 @@ def _warn(common: Common, plan: ResetPlan, target: Target) -> None:
         common.messages.warn(with_flags(warning))
 
 
-def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
+def _write_file(common: Common, client: Client, plan: ResetPlan, out: Path) -> None:
     """Write the plan to a file, unless queues are missing.
 
     Such a plan, if it were applied, would reset only some of the queues.
@@ -422,7 +425,8 @@ def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
     if plan.unknown:
         common.messages.warn(f"{out} was not written: the plan is incomplete")
         return
-    write_plan(out, plan, document(plan, None, backup_id=None))
+    noted = noted_ends(common, client, plan)
+    write_plan(out, plan, document(plan, None, backup_id=None), noted)
 
 
 def _only_plan(common: Common, plan: ResetPlan) -> int:

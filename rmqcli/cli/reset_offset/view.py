@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
     from rmqcli.admin.reset.result import QueueOutcome
+    from rmqcli.admin.witness import Noted
+    from rmqcli.api.client import Client
     from rmqcli.cli.options import Common
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
@@ -180,6 +182,26 @@ def document(
         "client_ids": list(plan.client_ids),
         "warnings": list(map(with_flags, plan.warnings)),
     }
+
+
+def noted_ends(
+    common: Common, client: Client, plan: ResetPlan
+) -> dict[MessageQueue, Noted]:
+    """Return the last messages of queues, for a plan file; warn of those not read."""
+    from rmqcli.admin.reset.plan import bounds_of
+    from rmqcli.admin.witness import note_ends
+    from rmqcli.errors import RmqError
+
+    noted = {}
+    for queue, end in note_ends(client, bounds_of(plan.queues)).items():
+        if isinstance(end, RmqError):
+            common.messages.warn(
+                f"{queue}: --apply cannot tell whether the topic was created again,"
+                f" because its last message could not be read: {end.message}"
+            )
+        else:
+            noted[queue] = end
+    return noted
 
 
 def write_reset(

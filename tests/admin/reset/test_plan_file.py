@@ -10,6 +10,7 @@ from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.admin.reset.method import Mechanism, ResetMethod
 from rmqcli.admin.reset.plan import GroupFacts, QueueFacts, make_plan
 from rmqcli.admin.reset.plan_file import read_plan, write_plan
+from rmqcli.admin.witness import Noted, Witness
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 
@@ -40,14 +41,41 @@ def test_what_was_written_is_read(tmp_path):
         {"broker_name": "b", "queue_id": 0, "committed": 1, "target": None},
     ]
     document = {"group": "G", "topic": "T", "queues": rows}
-    for name in ("p.json", "p.csv"):
-        write_plan(tmp_path / name, plan, document)
+    noted = {A0: Noted(9, Witness(8, "0A", 1_000)), A1: Noted(9, None)}
+    for name, recognized in (("p.json", noted), ("p.csv", {})):
+        write_plan(tmp_path / name, plan, document, noted)
         found = read_plan(tmp_path / name, group="G", topic="T", queues=[])
         assert found.targets == {A0: 5, A1: 7}
         assert found.planned_from == {A0: 3, A1: None}
+        assert found.noted == recognized
     assert sorted(each.name for each in tmp_path.iterdir()) == ["p.csv", "p.json"]
     with pytest.raises(UsageError, match=r"\.json or \.csv"):
-        write_plan(tmp_path / "p.txt", plan, document)
+        write_plan(tmp_path / "p.txt", plan, document, {})
+
+
+def test_a_plan_without_last_messages_is_read_as_before(tmp_path):
+    row = {"broker_name": "a", "queue_id": 0, "committed": 3, "target": 5}
+    document = {"group": "G", "topic": "T", "queues": [row]}
+    found = read(tmp_path / "p.json", json.dumps(document))
+    assert (found.targets, found.noted) == ({A0: 5}, {})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"last_message": None},
+        {"last_message": 5, "max_offset": 9},
+        {"last_message": [8, "0A"], "max_offset": 9},
+        {"last_message": [-1, "0A", 1], "max_offset": 9},
+        {"last_message": None, "max_offset": "9"},
+        {"last_message": None, "max_offset": True},
+    ],
+)
+def test_a_damaged_last_message_is_not_a_plan(tmp_path, more):
+    row = {"broker_name": "a", "queue_id": 0, "committed": 3, "target": 5, **more}
+    document = {"group": "G", "topic": "T", "queues": [row]}
+    with pytest.raises(UsageError, match="is not a plan"):
+        read(tmp_path / "p.json", json.dumps(document))
 
 
 @pytest.mark.parametrize("text", ['"T",0,5\n"T",1,7\n', "G,T,0,5\r\nG,T,1,7\r\n\r\n"])

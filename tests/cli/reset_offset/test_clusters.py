@@ -1,7 +1,7 @@
-"""`rmq reset-offset --undo` and `--apply` recognise the cluster; `--undo` the topic.
+"""`rmq reset-offset --undo` and `--apply` recognise the cluster and the topic.
 
 A backup or a plan of another cluster changes nothing, even if group, topic and brokers
-have the same names there. Nor does a backup of a topic that was created again since.
+have the same names there. Nor does one of a topic that was created again since.
 """
 
 from __future__ import annotations
@@ -302,6 +302,68 @@ def test_undo_refuses_the_backup_of_a_topic_that_was_created_again_since(
         cluster.namesrv, capsys, "--undo", backup, "--other-cluster", *DO
     )
     assert (code, at(cluster)) == (0, min(5, count)), err
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        (100, "T@broker-a:0 has another message at offset 99 than the plan has seen"),
+        (95, "T@broker-a:0 ends at 95, but the plan has seen up to 100"),
+    ],
+    ids=["as long", "shorter"],
+)
+def test_a_plan_of_a_topic_that_was_created_again_since_is_refused(
+    start, capsys, tmp_path, count, reason
+):
+    """Offset and queue looked the same, so 85 new messages were skipped."""
+    cluster = start(5)
+    file = str(tmp_path / "plan.json")
+    assert reset(cluster.namesrv, capsys, "--to", "90", "--out", file)[0] == 0
+    make_anew(cluster, count)
+    commit(cluster, 5)
+    apply = ("--apply", file, *DO)
+    code, out, err = reset(cluster.namesrv, capsys, *apply)
+    assert (code, out, at(cluster)) == (7, None, 5), err
+    assert reason in err
+    assert "the topic was deleted and created again" in err
+    assert "make a new plan, or, if these offsets are meant for the topic as it" in err
+    assert "is now, add --other-cluster" in err
+    assert reset(cluster.namesrv, capsys, *apply, "--other-cluster")[0] == 0
+    assert at(cluster) == 90
+
+
+def test_a_plan_in_csv_does_not_recognize_the_topic(start, capsys, tmp_path):
+    cluster = start(5)
+    file = str(tmp_path / "plan.csv")
+    assert reset(cluster.namesrv, capsys, "--to", "90", "--out", file)[0] == 0
+    make_anew(cluster, 100)
+    commit(cluster, 5)
+    assert reset(cluster.namesrv, capsys, "--apply", file, *DO)[0] == 0
+    assert at(cluster) == 90
+
+
+def test_a_plan_whose_last_messages_could_not_be_read_says_so(start, capsys, tmp_path):
+    """As for an account that may move offsets, and not read messages."""
+    cluster = start(5)
+    file = str(tmp_path / "plan.json")
+    denied = faults.answer(ResponseCode.NO_PERMISSION, "no")
+    rule = cluster.faults.add(denied, code=RequestCode.PULL_MESSAGE)
+    code, _, err = reset(cluster.namesrv, capsys, "--to", "90", "--out", file)
+    assert code == 0
+    assert "T@broker-a:0: --apply cannot tell whether the topic was created" in err
+    cluster.faults.remove(rule)
+    assert reset(cluster.namesrv, capsys, "--apply", file, *DO)[0] == 0
+    assert at(cluster) == 90
+
+
+def test_a_plan_is_applied_after_more_messages_came(start, capsys, tmp_path):
+    cluster = start(5)
+    file = str(tmp_path / "plan.json")
+    assert reset(cluster.namesrv, capsys, "--to", "90", "--out", file)[0] == 0
+    cluster.send("T", ["later"] * 3)
+    for _ in range(2):  # the second time it is at its target already
+        assert reset(cluster.namesrv, capsys, "--apply", file, *DO)[0] == 0
+        assert at(cluster) == 90
 
 
 def test_undo_says_when_nothing_shows_that_the_queue_is_the_same(start, capsys):
