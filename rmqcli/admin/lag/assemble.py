@@ -91,6 +91,8 @@ class BrokerPart:
     dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    #: topics of which the broker refused to tell the ends, and why
+    unread_topics: dict[str, str] = field(default_factory=dict)
     #: retry topics of which the broker did not tell what waits there, and why
     unread_retries: dict[GroupTopic, str] = field(default_factory=dict)
     #: group -> why the broker did not tell how many dead letters it has
@@ -365,6 +367,18 @@ def _add_topic(
 ) -> None:
     pair = (reading.group, topic)
     committed = part.committed[pair]
+    if topic in part.unread_topics:
+        reading.queues += [
+            QueueReading(
+                topic=topic,
+                broker_name=part.broker_name,
+                queue_id=queue_id,
+                committed=None if queue_id is None else committed[queue_id],
+                failure=part.unread_topics[topic],
+            )
+            for queue_id in committed or (None,)
+        ]
+        return
     ends = part.ends.get(topic)
     if ends is None:
         if committed:

@@ -423,17 +423,21 @@ def _read_ends(part: BrokerPart, query: LagQuery) -> Task[None]:
     topics = sorted({topic for _, topic in part.committed}.union(query.topics))
     if not topics:
         return
+    yield from _read_ends_of(part, topics)
+
+
+def _read_ends_of(part: BrokerPart, topics: list[str]) -> Task[None]:
+    """Read the ends of topics; where the broker refuses to tell them, note why."""
     outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     for topic, outcome in zip(topics, outcomes, strict=True):
         if isinstance(outcome, NotFoundError):
             part.ends[topic] = None
-        elif isinstance(outcome, RmqError):
-            raise outcome
+            continue
+        ends = _ends_of(outcome)
+        if isinstance(ends, RmqError):
+            part.unread_topics[topic] = ends.message
         else:
-            part.ends[topic] = {
-                queue.queue_id: (item.min_offset, item.max_offset)
-                for queue, item in outcome.items()
-            }
+            part.ends[topic] = ends
 
 
 def _drop_removed_queues(part: BrokerPart) -> Task[None]:
@@ -491,7 +495,7 @@ def _read_waiting(
         yield from _resolve_zeros(part, zeros, version())
         yield from _drop_retries_of_others(part)
         # Max offsets are read after committed offsets, as everywhere.
-        yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
+        yield from _read_ends_of(part, sorted({queue.topic for _, queue in zeros}))
 
 
 def _drop_retries_of_others(part: BrokerPart) -> Task[None]:
@@ -546,21 +550,14 @@ def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Tas
     offsets.
     """
     pairs = list(wanted)
-    topics = sorted({topic for _, topic in pairs} - part.ends.keys())
-    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
-    for topic, outcome in zip(topics, outcomes, strict=True):
-        if isinstance(outcome, NotFoundError):
-            part.ends[topic] = None
-        elif isinstance(outcome, RmqError):
-            part.failure = outcome
-            return
-        else:
-            part.ends[topic] = {
-                q.queue_id: (item.min_offset, item.max_offset)
-                for q, item in outcome.items()
-            }
+    known = part.ends.keys() | part.unread_topics.keys()
+    try:
+        yield from _read_ends_of(part, sorted({topic for _, topic in pairs} - known))
+    except TransportError as error:
+        part.failure = error
+        return
     for pair in pairs:
-        if part.ends[pair[1]] is not None:
+        if part.ends.get(pair[1]) is not None or pair[1] in part.unread_topics:
             part.committed[pair] = {}
 
 
@@ -580,17 +577,6 @@ def _ends_of(
     return {
         q.queue_id: (item.min_offset, item.max_offset) for q, item in outcome.items()
     }
-
-
-def _read_ends_again(part: BrokerPart, topics: list[str]) -> Task[None]:
-    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
-    for topic, outcome in zip(topics, outcomes, strict=True):
-        if isinstance(outcome, RmqError):
-            raise outcome
-        part.ends[topic] = {
-            q.queue_id: (item.min_offset, item.max_offset)
-            for q, item in outcome.items()
-        }
 
 
 def _all(part: BrokerPart, *calls: Call[Any]) -> All:

@@ -298,7 +298,12 @@ class LagGatherer:
 
     def _check_topics(self, parts: list[BrokerPart]) -> None:
         for topic in self._query.topics:
-            if all(p.failure is None and p.ends.get(topic) is None for p in parts):
+            if all(
+                p.failure is None
+                and p.ends.get(topic) is None
+                and topic not in p.unread_topics
+                for p in parts
+            ):
                 raise not_found("topic", topic)
 
     def _groups(

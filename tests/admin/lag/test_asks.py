@@ -397,6 +397,70 @@ def test_a_denied_retry_topic_is_reported(rmq_cluster, lag):
     assert code == 6
 
 
+@pytest.mark.parametrize("named", [["audit", "billing"], []])
+@pytest.mark.parametrize("topic", ["%RETRY%billing", "bills"])
+def test_a_denied_topic_of_one_group_leaves_the_others_known(
+    rmq_cluster, lag, named, topic
+):
+    """All groups of the broker were UNKNOWN for a topic that only one consumes."""
+    for name in ("orders", "bills", "%RETRY%billing"):
+        rmq_cluster.create_topic(name, queues=1)
+        for body in ("x", "y"):
+            rmq_cluster.send(name, [body])
+    for group in ("audit", "billing"):
+        rmq_cluster.create_group(group)
+        commit(rmq_cluster, group, "orders", {0: 1})
+    for name in ("bills", "%RETRY%billing"):
+        commit(rmq_cluster, "billing", name, {0: 1})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=202, topic=topic)
+    found, code = lag(rmq_cluster, *named)
+    assert pick(found["audit"], "state", "total_lag") == ("STOPPED", 1)
+    assert pick(found["billing"], "state", "total_lag", "known_lag") == (
+        "UNKNOWN",
+        None,
+        2,
+    )
+    (row,) = (each for each in found["billing"]["queues"] if each["lag"] is None)
+    assert pick(row, "topic", "queue_id", "committed") == (topic, 0, 1)
+    assert "no permission" in row["reason"]
+    assert code == 6
+
+
+def test_a_queried_topic_that_is_denied_is_not_called_missing(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=202, topic="orders")
+    found, code = lag(rmq_cluster, "billing", "-t", "orders")
+    assert (found["billing"]["state"], code) == ("UNKNOWN", 6)
+    assert "no permission" in found["billing"]["reason"]
+
+
+def test_a_topic_that_one_of_two_brokers_denies_is_unknown_only_there(
+    rmq_cluster_factory, lag
+):
+    """Where the group never committed, that broker was UNKNOWN as a whole."""
+    cluster = rmq_cluster_factory(brokers=2)
+    for name in ("orders", "bills"):
+        cluster.create_topic(name, queues=1)
+    for group in ("audit", "billing"):
+        cluster.create_group(group)
+    commit(cluster, "audit", "bills", {0: 0})
+    commit(cluster, "billing", "orders", {0: 0})
+    denied = faults.answer(16, "no permission")
+    cluster.faults.add(denied, code=202, topic="orders", broker="broker-b")
+    found, code = lag(cluster)
+    assert found["audit"]["state"] != "UNKNOWN"
+    assert [
+        pick(each, "topic", "broker_name", "queue_id")
+        for each in found["billing"]["queues"]
+        if each["state"] == "UNKNOWN"
+    ] == [("orders", "broker-b", None)]
+    assert code == 6
+
+
 def queue(queue_id, committed, high, *, low=0, topic="T"):
     return QueueReading(
         topic=topic,
