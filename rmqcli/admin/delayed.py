@@ -5,7 +5,8 @@ which it was stored. A message for a given time (5.0 and later) is a record of t
 topic, which keeps what was delivered, too: the due time of a record, compared with the
 time up to which the broker has delivered, tells which of them still wait. A message
 that is due later than the wheel reaches is written again from time to time; only its
-last record counts. A recall is a record of its own, with the key of what it deletes.
+last record counts. Two messages that were sent with one key are two. A recall is a
+record of its own, with the key of what it deletes.
 
 Source: ScheduleMessageService, TimerMessageStore, RecallMessageProcessor.
 """
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 #: Records of all topics that are read on one broker, in each of the two topics.
 SCANNED_MAX: Final = 1_000_000
+_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"  # MessageConst.PROPERTY_TIMER_ROLL_TIMES
 _LEVEL_KEY: Final = "scheduleMessageOffset_"
 _LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _SLACK: Final = 1_000
@@ -357,8 +359,9 @@ class _Timers:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        #: UNIQ_KEY, or the record's offset without one -> its last record
-        self._last: dict[str | int, DelayedMessage] = {}
+        #: the last record of each message, by its UNIQ_KEY, or its offset without one,
+        #: by when it is due, and by how often it was written again
+        self._last: dict[tuple[str | int, int, int], list[DelayedMessage]] = {}
         #: (what a recall deletes, when that is due)
         self._recalled: set[tuple[str, int]] = set()
 
@@ -372,17 +375,21 @@ class _Timers:
             self._recalled.add((deleted, due_ms))
             return
         key = properties.get("UNIQ_KEY") or message.queue_offset
-        self._last[key] = _delayed(queue, message, level=None, due_ms=due_ms)
+        turn = read_count(properties.get(_ROLL_TIMES)) or 0
+        if before := self._last.get((key, due_ms, turn - 1)):
+            del before[0]
+        found = self._last.setdefault((key, due_ms, turn), [])
+        found.append(_delayed(queue, message, level=None, due_ms=due_ms))
 
     def waiting(self, until_ms: int) -> list[DelayedMessage]:
         """Return what is due after this time and was not recalled."""
         return [
             each
-            for key, each in self._last.items()
-            if each.due_ms is not None
-            and each.due_ms > until_ms
-            and (f"{self._topic}+{key}", each.due_ms) not in self._recalled
-            and (str(key), each.due_ms) not in self._recalled
+            for (key, due_ms, _), found in self._last.items()
+            if due_ms > until_ms
+            and (f"{self._topic}+{key}", due_ms) not in self._recalled
+            and (str(key), due_ms) not in self._recalled
+            for each in found
         ]
 
 

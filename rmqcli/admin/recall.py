@@ -80,7 +80,8 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     errors: dict[str, RmqError] = {}
     if handle is not None and handle.broker_name not in addresses:
         raise not_found("broker", handle.broker_name)
-    plans: list[RecallPlan] = []
+    #: by its handle, which recalls all copies that are due at one time on one broker
+    plans: dict[str, RecallPlan] = {}
     for name, address in addresses.items():
         if handle is not None and name != handle.broker_name:
             continue
@@ -104,7 +105,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
                     message_id=each.msg_id or msg_id,
                 )
             )
-            plans.append(RecallPlan(topic=topic, message=each, recall_handle=text))
+            plans[text] = RecallPlan(topic=topic, message=each, recall_handle=text)
     if not plans and handle is None:
         errors |= departed_errors_of(client, [topic])
     for name, failure in errors.items():
@@ -112,14 +113,16 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
             f"whether the message waits on {name} is not known: {failure.message}",
             hint=failure.hint,
         )
+    if ref in plans:
+        return plans[ref]
     if len(plans) > 1:
-        handles = ", ".join(plan.recall_handle for plan in plans)
+        handles = ", ".join(plans)
         raise UsageError(
             f"{len(plans)} copies of message {msg_id} wait",
             hint=f"recall each by its handle: {handles}",
         )
     if plans:
-        return plans[0]
+        return next(iter(plans.values()))
     raise NotFoundError(
         f"no message {msg_id} of topic {topic} waits for its delivery time: it was"
         " delivered, recalled, or never delayed",
@@ -156,7 +159,10 @@ def apply_recall(client: Client, plan: RecallPlan) -> None:
             f" {plan.message.msg_id} still waits is not known: {error.message}",
             hint=look,
         ) from error
-    if any(each.msg_id == plan.message.msg_id for each in waiting):
+    if any(
+        (each.msg_id, each.due_ms) == (plan.message.msg_id, plan.message.due_ms)
+        for each in waiting
+    ):
         raise lost or PartialError(
             f"{broker_name} accepted the recall, but the message"
             f" {plan.message.msg_id} still waits"

@@ -9,6 +9,7 @@ import pytest
 from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
 from rmqcli.api.calls.producer import recall_message
 from rmqcli.api.client import Client
+from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK, SystemClock
 from rmqcli.errors import NotFoundError
@@ -107,6 +108,43 @@ def test_a_recalled_message_waits_no_longer(start):
         address = cluster.broker("broker-a").address
         assert client.invoke(address, recall_message("orders", handle)) == sent.msg_id
         assert keys(admin.delayed("orders")) == ["kept"]
+
+
+def record(keys, *, due_ms, **properties):
+    """A record of the timer topic, of a message to `orders`."""
+    more = {"REAL_TOPIC": "orders", "REAL_QID": "0", "TIMER_OUT_MS": str(due_ms)}
+    return Seed(body=b"x", keys=keys, properties=more | properties)
+
+
+def test_messages_with_one_unique_key_are_counted_as_stored(start):
+    """Two were counted as one, which a broker that writes it again makes of one."""
+    cluster = start()
+    due_ms = (SYSTEM_CLOCK.epoch_ms() // 1_000 + 3_000) * 1_000
+    for seed in (
+        record("one", due_ms=due_ms, UNIQ_KEY="AA"),
+        record("other", due_ms=due_ms, UNIQ_KEY="AA"),
+        record("later", due_ms=due_ms + 60_000, UNIQ_KEY="AA"),
+        record("one", due_ms=due_ms, UNIQ_KEY="AA", TIMER_ROLL_TIMES="1"),
+        record("far", due_ms=due_ms + 90_000, UNIQ_KEY="BB", TIMER_ROLL_TIMES="7"),
+        record("one", due_ms=due_ms, UNIQ_KEY="AA", TIMER_ROLL_TIMES="2"),
+        record("far", due_ms=due_ms + 90_000, UNIQ_KEY="BB", TIMER_ROLL_TIMES="8"),
+    ):
+        cluster.send("rmq_sys_wheel_timer", [seed], queue_id=0)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        assert keys(found) == ["other", "one", "later", "far"]
+        assert found.count == 4
+
+
+def test_a_message_that_was_sent_twice_waits_twice(start):
+    cluster = start()
+    seed = Seed(
+        body=b"x", keys="k", properties={"UNIQ_KEY": "AA", "TIMER_DELAY_MS": "3000000"}
+    )
+    for _ in range(2):
+        cluster.send("orders", [seed], queue_id=0)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert keys(admin.delayed("orders")) == ["k", "k"]
 
 
 def test_without_settings_of_the_broker_the_time_of_a_level_is_not_known(start):

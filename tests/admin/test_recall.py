@@ -7,7 +7,9 @@ import json
 import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
+from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,
@@ -212,3 +214,21 @@ def test_of_two_copies_one_must_be_chosen(rmq_cluster_factory):
         handles[1],
         "broker-b",
     )
+
+
+def test_copies_on_one_broker_are_recalled_by_when_they_are_due(start):
+    """A broker deletes all messages with one key that are due at the same time."""
+    cluster = start()
+    now_s = SYSTEM_CLOCK.epoch_ms() // 1_000
+    for keys, due_s in (("one", 3_600), ("copy", 3_600), ("later", 7_200)):
+        deliver_ms = str((now_s + due_s) * 1_000)
+        properties = {"UNIQ_KEY": "AA", "TIMER_DELIVER_MS": deliver_ms}
+        seed = Seed(body=b"x", keys=keys, properties=properties)
+        cluster.send("orders", [seed], queue_id=0)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert waiting(admin) == ["one", "copy", "later"]
+        with pytest.raises(UsageError, match="2 copies of message AA wait") as caught:
+            admin.plan_recall("AA", topic="orders")
+        first, _ = caught.value.hint.partition(": ")[2].split(", ")
+        admin.apply_recall(admin.plan_recall(first))
+        assert waiting(admin) == ["later"]

@@ -106,6 +106,9 @@ STUCK = [(7, 10)] * 11
         ([*STUCK, (7, 9)], "STALLED"),  # a broker that crashed lost the last message
         ([*STUCK, (7, 7), (7, 9)], "OK"),
         ([*STUCK, *([(0, 3)] * 11)], "STALLED"),
+        ([(5_000, 5_000)] * 3 + [(0, 4_000)], "OK"),
+        # One that has grown past its former end meanwhile looks like a rewind.
+        ([(5_000, 5_000)] * 3 + [(0, 5_200)], "REWOUND"),
         # Nobody ever committed: where members start is not known.
         ([(None, 10)] * 20, "UNKNOWN"),
         ([(None, 0)], "OK"),
