@@ -7,9 +7,9 @@ under load requests become full batches. A place (a queue of a broker, or a call
 proxy) has one request in flight, so its messages keep their order, unless the network
 retries a request at another place. A key is itself the only place of its messages.
 
-A batch that a broker refuses because of one of its messages is sent again as single
-messages, so that only that one fails. Without a key they may take other places than the
-batch, behind later messages.
+A batch that a broker refuses because of one of its messages is halved, until only that
+one fails. The halves are sent one after the other at the place of the batch, which
+takes no other messages until they have ended.
 
 | thread | calls |
 |---|---|
@@ -22,6 +22,7 @@ Source: ProduceAccumulator of the client in apache/rocketmq.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -250,16 +251,17 @@ class Accumulator:
     def _not_opened(self, topic: _Topic, error: RmqError) -> None:
         """Fail what waits; after a time limit, only what has no time left."""
         now_ms = self._clock.monotonic_ms()
-        lanes = topic.lanes()
-        topic.keyed = {}
-        for lane in lanes:
+        for lane in topic.lanes():
+            kept = []
             for entry in lane.take_all():
                 if isinstance(error, TimeLimitError) and entry.deadline_ms > now_ms:
-                    self._inbox.append(entry)
+                    kept.append(entry)
                 else:
                     self._fail(entry, _worded(entry, error))
-        if self._inbox:
-            self._post(self._take_in)
+            lane.put_back(kept)
+        topic.keyed = {k: lane for k, lane in topic.keyed.items() if not lane.is_empty}
+        if any(not lane.is_empty for lane in topic.lanes()):
+            self._post(lambda: self._send_all(topic))
 
     # --- sending ---
 
@@ -316,31 +318,52 @@ class Accumulator:
 
     def _send_next(self, topic: _Topic, lane: Lane[Entry], place: Hashable) -> None:
         """Send the next request of a lane; none if it has only messages out of time."""
-        now_ms = self._clock.monotonic_ms()
         taken = lane.take() if topic.takes_batches else [lane.take_one()]
+        entries = self._in_time(taken)
+        if not entries:
+            return
+        topic.busy.add(place)
+
+        def freed(_pending: tasks.Pending[Any]) -> None:
+            topic.busy.discard(place)
+            self._send_all(topic)
+
+        def ended(pending: tasks.Pending[Callable[[int], SendResult]]) -> None:
+            halves = self._ended(entries, pending)
+            if halves:
+                halved = self._send_halves(halves, place)
+                tasks.start(halved, self._runner).on_done(freed)
+            else:
+                freed(pending)
+
+        tasks.start(self._request(entries, place), self._runner).on_done(ended)
+
+    def _request(
+        self, entries: list[Entry], place: Hashable
+    ) -> tasks.Task[Callable[[int], SendResult]]:
+        left_ms = min([each.deadline_ms for each in entries])
+        left_ms -= self._clock.monotonic_ms()
+        return self._network.request(entries, place, left_ms)
+
+    def _in_time(self, taken: list[Entry]) -> list[Entry]:
+        """Return the messages that have time left; the others fail."""
+        now_ms = self._clock.monotonic_ms()
         entries = [each for each in taken if each.deadline_ms > now_ms]
         if len(entries) < len(taken):
             for entry in taken:
                 if entry.deadline_ms <= now_ms:
                     self._fail(entry, _out_of_time(entry))
-        if not entries:
-            return
-        topic.busy.add(place)
-
-        def ended(pending: tasks.Pending[Callable[[int], SendResult]]) -> None:
-            topic.busy.discard(place)
-            self._ended(topic, entries, pending)
-
-        left_ms = min([each.deadline_ms for each in entries]) - now_ms
-        task = self._network.request(entries, place, left_ms)
-        tasks.start(task, self._runner).on_done(ended)
+        return entries
 
     def _ended(
         self,
-        topic: _Topic,
         entries: list[Entry],
         pending: tasks.Pending[Callable[[int], SendResult]],
-    ) -> None:
+    ) -> list[list[Entry]]:
+        """End the messages of a request; return the halves of a batch to send again.
+
+        The first half is the last one, as on a stack.
+        """
         outcome = pending.outcome()
         if not isinstance(outcome, RmqError):
             self._on_end(len(entries))
@@ -348,17 +371,24 @@ class Accumulator:
                 entry.content = None
                 entry.set_stored(outcome, index)
         elif len(entries) > 1 and self._network.may_be_one_message(outcome):
-            key = entries[0].key
-            lane = topic.rest
-            if key is not None:
-                lane = topic.keyed.setdefault(key, Lane())
-            for entry in entries:
-                entry.is_alone = True
-            lane.put_back(entries)
+            half = len(entries) // 2
+            return [entries[half:], entries[:half]]
         else:
             for entry in entries:
                 self._fail(entry, _worded(entry, outcome))
-        self._send_all(topic)
+        return []
+
+    def _send_halves(
+        self, halves: list[list[Entry]], place: Hashable
+    ) -> tasks.Task[None]:
+        """Send the halves of a batch, and halves of these, until each message ended."""
+        while halves:
+            entries = self._in_time(halves.pop())
+            if entries:
+                pending = tasks.start(self._request(entries, place), self._runner)
+                with suppress(RmqError):
+                    yield pending
+                halves += self._ended(entries, pending)
 
     def _fail(self, entry: Entry, error: RmqError) -> None:
         self._on_end(1)

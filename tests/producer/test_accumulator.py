@@ -67,9 +67,10 @@ class World:
         #: (topic, key or place) -> numbers of messages in the order of storing
         self.stored: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
         self.entries: list[Entry] = []
+        #: messages of refused batches, which wait for their place
+        self.halved: set[Entry] = set()
         #: (topic, key) -> the messages from the first on that has not ended
         self.not_ended: dict[tuple[str, Hashable], deque[Entry]] = defaultdict(deque)
-        self.refused: set[int] = set()
         self.accumulator = Accumulator(
             self,
             self,
@@ -171,7 +172,8 @@ class World:
                 continue
             # Each of the others is younger than the first one that waits.
             for entry in entries:
-                if entry not in on_their_way and not entry.done():
+                waits = entry not in on_their_way and entry not in self.halved
+                if waits and not entry.done():
                     assert self.clock.now_ms - entry.put_ms < self.linger_ms
                     break
 
@@ -218,7 +220,7 @@ class World:
             request.answer.succeed(lambda index: result_of(ids[index]))
         elif outcome == "refused":
             if len(numbers) > 1:
-                self.refused |= set(numbers)
+                self.halved.update(request.entries)
             request.answer.fail(BrokerError("no", code=13, name="MESSAGE_ILLEGAL"))
         elif outcome == "unreachable":
             request.answer.fail(ConnectError("no connection", address="b"))
@@ -324,14 +326,52 @@ def test_every_message_is_stored_once_or_its_future_has_an_error(
         else:
             assert placed[number] == 0
             assert not isinstance(error, DeadlineError) or entry.timeout_ms < 1_000_000
-    for (_, place), numbers in world.stored.items():
-        # A refused batch is sent again by itself, after what was sent meanwhile. With
-        # a key there is only one place, and nothing was.
-        if isinstance(place, int):
-            numbers = [each for each in numbers if each not in world.refused]
+    # Also what was in a batch that was refused: nothing overtakes its halves.
+    for numbers in world.stored.values():
         assert numbers == sorted(numbers)
     world.in_flight.close(0)
     assert not world.in_flight._count
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+def test_one_bad_message_of_a_batch_costs_a_few_requests_and_nothing_overtakes(key):
+    """All of the batch went out again one by one, and behind later messages."""
+    world = World(0)
+    for _ in range(512):
+        world.put("bills", key, 1, 1_000_000)
+    world.run()
+    world.opened("batches")
+    requests = 0
+    while world.requests:
+        requests += 1
+        if requests == 2:  # while the batch is halved
+            world.put("bills", key, 1, 1_000_000)
+        is_bad = any(each.msg_id == "100" for each in world.requests[0].entries)
+        world.answer(0, "refused" if is_bad else "stored")
+        world.run()
+    assert requests == 1 + 2 * 9 + 1  # 512 messages, 9 halvings, the later message
+    ((_, numbers),) = world.stored.items()
+    assert numbers == [*range(100), *range(101, 513)]
+    failed = [each.msg_id for each in world.entries if each.exception() is not None]
+    assert failed == ["100"]
+
+
+def test_a_later_message_does_not_overtake_while_the_topic_is_looked_for():
+    """What waited was handed in again, behind what had been submitted meanwhile."""
+    world = World(0)
+    world.put("orders", "a", 1, 1_000_000)
+    world.put("orders", "a", 1, 5)
+    world.run()
+    world.put("orders", "a", 1, 1_000_000)
+    world.clock.advance(5)
+    for _, action in world.timers:  # before the thread takes in the third message
+        action()
+    world.timers = []
+    world.run()
+    world.opened("batches")
+    world.run()
+    assert [each.msg_id for r in world.requests for each in r.entries] == ["0", "2"]
+    assert isinstance(world.entries[1].exception(), DeadlineError)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -103,11 +103,11 @@ def test_messages_of_different_topics_and_chosen_queues_are_kept_apart(rmq_clust
     ]
 
 
-def test_a_refused_batch_is_sent_again_one_by_one(one_queue):
+def test_a_refused_batch_is_halved_until_one_message_is_left(one_queue):
     """Only the message that is at fault fails."""
     with Producer(namesrv=one_queue.namesrv, config=PATIENT) as producer:
         first = held(one_queue, producer)
-        one_queue.faults.next(faults.answer(13, "illegal"), code=BATCH)
+        one_queue.faults.add(faults.answer(13, "illegal"), code=BATCH, times=2)
         one_queue.faults.add(faults.answer(13, "illegal"), code=SEND, nth=2, times=1)
         futures = [producer.submit(message(b"%d" % n)) for n in range(1, 5)]
         errors = [each.exception() for each in (first, *futures)]
