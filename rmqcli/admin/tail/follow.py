@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.read.address import AddressBook
@@ -84,6 +84,13 @@ class FollowOptions:
     give_up_ms: int | None = None
 
 
+class Seen(NamedTuple):
+    """The first message that was read of a queue, and the last one as a record."""
+
+    first: Witness
+    latest: bytes
+
+
 @dataclass(slots=True, eq=False)
 class _Followed:
     reading: RangeReading
@@ -122,7 +129,9 @@ class Follower:
     queue of a broker of which no queue was followed is passed to `on_new_broker`: the
     broker may have been unreachable, and its queues may be old. `on_lost` is called
     with a queue whose messages the broker has lost, and the offset where it goes on.
-    The outages of brokers in `troubled` have been announced already. Not thread-safe.
+    `seen` has the first and the last message that were read of queues before: these are
+    compared before anything is given out. The outages of brokers in `troubled` have
+    been announced already. Not thread-safe.
     """
 
     def __init__(
@@ -135,6 +144,7 @@ class Follower:
         on_new_broker: Callable[[MessageQueue], None] | None = None,
         on_lost: Callable[[MessageQueue, int], None] | None = None,
         troubled: Iterable[str] = (),
+        seen: Mapping[MessageQueue, Seen] | None = None,
     ) -> None:
         self._client = client
         self._options = options or FollowOptions()
@@ -166,6 +176,10 @@ class Follower:
         self.abandoned: dict[MessageQueue, RmqError] = {}
         for queue, offset in positions.items():
             self.add(queue, offset)
+        for queue, (first, latest) in (seen or {}).items():
+            followed = self._queues[queue]
+            followed.witness, followed.latest = first, latest
+            followed.is_doubtful = True
 
     @property
     def is_over(self) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rmqcli.admin.read.body import last_record
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.tail.broker_return import BrokerReturn
-from rmqcli.admin.tail.follow import Follower, FollowOptions
+from rmqcli.admin.tail.follow import Follower, FollowOptions, Seen
 from rmqcli.admin.tail.last import read_last
 from rmqcli.admin.tail.merge import StoreTimeMerger
+from rmqcli.admin.witness import last_witness
 from rmqcli.errors import RmqError
 
 if TYPE_CHECKING:
@@ -104,6 +106,8 @@ class Tail(Generic[T]):
         self.is_showing_last = plan.last is not None
         #: whether --timeout or --idle-timeout ended the run
         self.is_timed_out = False
+        #: what was read of queues before they are followed
+        self._seen: dict[MessageQueue, Seen] = {}
         #: brokers whose outage was announced
         self._troubled: set[str] = set()
         clock = client.clock
@@ -189,6 +193,20 @@ class Tail(Generic[T]):
         if chunk.missing:
             self.gaps.setdefault(chunk.queue, []).extend(chunk.missing)
 
+    def _heard_before(self, chunk: Chunk) -> None:
+        """Remember the first and the last message of a queue that will be followed.
+
+        The topic may be deleted and created again before it is followed.
+        """
+        self._heard(chunk)
+        if not chunk.body or not self._plan.follow:
+            return
+        latest = last_record(chunk.body)
+        before = self._seen.get(chunk.queue)
+        first = last_witness(latest) if before is None else before.first
+        if first is not None:
+            self._seen[chunk.queue] = Seen(first, latest)
+
     def _range_phase(self) -> Iterator[list[T]]:
         ranges = [r for r in self._plan.ranges if len(r)]
         reader = RangeReader(self._client, ranges, self._read_options())
@@ -196,7 +214,7 @@ class Tail(Generic[T]):
         open_ends = {r.queue: r.end for r in ranges}
         for number, chunk in enumerate(reader, 1):
             queue = chunk.queue
-            self._heard(chunk)
+            self._heard_before(chunk)
             merger.add(queue, self._batcher.batch(chunk))
             is_at_its_end = chunk.end >= open_ends[queue]
             if is_at_its_end:
@@ -289,6 +307,7 @@ class Tail(Generic[T]):
             on_new_broker=lost.expect,
             on_lost=self._go_back,
             troubled=self._troubled,
+            seen=self._seen,
         )
         follower.abandoned = self.abandoned
         try:

@@ -14,13 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqcli import connect
+from rmqcli.admin.tail.batch import Batcher, TailCounts
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.follow import Follower, FollowOptions
+from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.faults import drop_answer
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
-from rmqcli.model import MessageQueue
+from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.testing import ManualClock
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
@@ -98,6 +101,40 @@ def make_anew(cluster, count):
         admin.delete_topic("orders")
     cluster.create_topic("orders", queues=1)
     cluster.send("orders", [f"new {n}" for n in range(count)])
+
+
+@pytest.mark.parametrize("shown_before", [1, 200, 400])
+@pytest.mark.parametrize("count", [40, 400, 1_000])
+def test_a_topic_that_was_made_anew_before_it_is_followed_is_announced(
+    client, cluster, shown_before, count
+):
+    """The rest of the range was read from the new topic, and nothing was said."""
+    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
+    plan = TailPlan(
+        ranges=(OffsetRange(QUEUE, 0, 400),), filter=TailFilter(), follow=True
+    )
+    batcher = Batcher(
+        plan.filter,
+        lambda _queue, messages: [
+            each.body.decode() for each in messages if isinstance(each, StoredMessage)
+        ],
+        TailCounts(),
+    )
+    said: list[str] = []
+    shown: list[str] = []
+    new = [f"new {n}" for n in range(count)]
+    end = time.monotonic() + PATIENCE_S
+    is_made_anew = False
+    for items in Tail(client, plan, batcher, say=said.append).items():
+        shown += items
+        if not is_made_anew and len(shown) >= shown_before:
+            make_anew(cluster, count)
+            is_made_anew = True
+        if shown[-count:] == new:
+            break
+        assert time.monotonic() < end, (shown, said)
+    assert shown[-count:] == new
+    assert f"{QUEUE}: {ANOTHER}; continuing at offset 0" in said
 
 
 def pulled_since(pulls, count):
