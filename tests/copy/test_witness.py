@@ -181,3 +181,17 @@ def test_what_the_log_notes_is_one_message_of_each_queue(start, log):
     }
     assert noted.read.keys() == noted.written.keys()
     assert all(each.store_timestamp_ms is None for each in noted.written.values())
+
+
+def test_a_target_that_counts_late_is_waited_for(start, log):
+    """A broker that was restarted has the messages, and counts them a moment later."""
+    source, target = start("src"), start("dst")
+    source.send("src", FIRST)
+    copied(source, target, log)
+    source.send("src", [b"more"])
+    # For each of the two queues the first time.
+    late = faults.answer(0, ext_fields={"offset": "4"})
+    code = RequestCode.GET_MAX_OFFSET
+    target.faults.add(late, code=code, topic="dst", times=2)
+    assert copied(source, target, log).copied == 1
+    assert sum(map(len, stored(target, "dst").values())) == 11

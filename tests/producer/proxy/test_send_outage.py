@@ -95,7 +95,7 @@ def test_a_proxy_that_restarts_is_waited_for_and_each_message_is_stored_once(pro
 def test_a_broker_that_restarts_behind_a_proxy_is_waited_for(proxy):
     """The proxy answers that its broker is too busy, or not there."""
     answered = []
-    notes = []
+    notes: list[str] = []
 
     def answer(request, _context):
         answered.append(1)

@@ -387,6 +387,19 @@ def test_a_finished_import_into_a_topic_that_was_made_anew_is_not_nothing_to_do(
     assert "copy@broker-a:0 ends at 0" in err
 
 
+def test_a_topic_whose_broker_counts_late_is_waited_for(rmq, cluster, tmp_path):
+    """A broker that was restarted has the messages, and counts them a moment later."""
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    import_(rmq, cluster, path)
+    late = faults.answer(0, ext_fields={"offset": "1"})
+    code = RequestCode.GET_MAX_OFFSET
+    # For each of the four queues the first time.
+    cluster.faults.add(late, code=code, topic="copy", times=4)
+    summary, _ = import_(rmq, cluster, path)
+    assert summary["sent"] == 0
+
+
 def test_queues_that_share_a_queue_are_recognized_by_its_last_message(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):
