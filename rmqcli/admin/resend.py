@@ -7,7 +7,8 @@ and dead letters are not touched: a message that the listener refuses is not tri
 again. So only the member's answer says what happened, and where none arrives, the
 listener may have been called all the same.
 
-Source: AdminBrokerProcessor.consumeMessageDirectly, ConsumeMessageService
+Source: AdminBrokerProcessor.consumeMessageDirectly, Broker2Client.callClient,
+NettyRemotingAbstract.processRequestCommand, ConsumeMessageService
 #consumeMessageDirectly, ClientActivity.buildConsumeMessageDirectlyResult in
 apache/rocketmq.
 """
@@ -41,6 +42,7 @@ from rmqcli.errors import (
     RmqError,
     TransportError,
     UsageError,
+    WireError,
 )
 from rmqcli.wire.codes import ResponseCode
 
@@ -50,6 +52,10 @@ if TYPE_CHECKING:
 
 #: Results of a listener that consumed the message.
 GOOD: Final = ("CR_SUCCESS", "CR_COMMIT")
+#: How long a broker waits for the member.
+_MEMBER_TIMEOUT_MS: Final = 10_000  # Broker2Client.callClient
+#: How much later the broker's answer may come.
+_MARGIN_MS: Final = 2_000
 #: Characters of an exception's text that are kept.
 _REMARK_MAX: Final = 2_000
 
@@ -188,8 +194,10 @@ def _group_of(client: Client, message: PulledMessage, client_id: str) -> str:
 def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
     """Have the member consume the message, and wait for its answer.
 
-    Raises ChangeUnknownError when there is no answer: whether the listener was called
-    is not known then. Raises the broker's error when it did not pass the message on.
+    A broker waits 10 s for the member, so this waits longer, whatever the client's
+    timeout is. Raises ChangeUnknownError when there is no answer: whether the listener
+    was called is not known then. Raises the broker's error when it did not pass the
+    message on.
     """
     call = consume_message_directly(
         plan.group,
@@ -197,11 +205,11 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
         offset_msg_id=plan.message.offset_msg_id,
         topic=plan.message.topic,
     )
+    timeout_ms = max(client.config.timeout_ms, _MEMBER_TIMEOUT_MS + _MARGIN_MS)
     try:
-        answer = client.invoke(plan.address, call)
+        answer = client.invoke(plan.address, call, timeout_ms=timeout_ms)
     except RmqError as error:
-        is_passed_on = isinstance(error, BrokerError) and _was_passed_on(error)
-        if is_passed_on or (isinstance(error, TransportError) and error.may_be_done):
+        if _may_be_passed_on(error):
             raise _unknown(plan, error) from error
         raise
     if is_grpc_client(plan.client_id):
@@ -223,16 +231,23 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
     )
 
 
-def _was_passed_on(error: BrokerError) -> bool:
+def _may_be_passed_on(error: RmqError) -> bool:
     """Return whether the member may have got the message, although this came back.
 
     A proxy answers SYSTEM_BUSY when the member took longer than 5 s, and a broker
-    SYSTEM_ERROR when the member's connection ended before the answer came.
+    SYSTEM_ERROR when the member's connection ended before the answer came. A broker
+    that refuses a request before it looks at it answers SYSTEM_BUSY, too, with a remark
+    that begins with the reason in brackets.
     """
-    return error.code in (
-        ResponseCode.CONSUME_MSG_TIMEOUT,
-        ResponseCode.SYSTEM_BUSY,
-    ) or error.remark.startswith("invoke consumer <")
+    if isinstance(error, TransportError):
+        return error.may_be_done
+    if not isinstance(error, BrokerError):
+        return isinstance(error, WireError)  # an answer that cannot be read
+    if error.code == ResponseCode.SYSTEM_BUSY:
+        return not error.remark.startswith("[")
+    return error.code == ResponseCode.CONSUME_MSG_TIMEOUT or error.remark.startswith(
+        "invoke consumer <"
+    )
 
 
 def _unknown(plan: ResendPlan, error: RmqError) -> ChangeUnknownError:

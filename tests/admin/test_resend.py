@@ -17,6 +17,7 @@ from rmqcli import (
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.errors import (
+    BrokerError,
     ChangeUnknownError,
     NotFoundError,
     PartialError,
@@ -127,6 +128,7 @@ def test_what_the_listener_refuses_is_not_a_success(member, rmq):
         # of a broker from which the member is cut off
         faults.answer(1, "invoke consumer <G> <c> Exception: RemotingSendRequest"),
         faults.disconnect(is_handled=True),
+        faults.answer(0, body=b"{"),
     ],
 )
 def test_without_an_answer_it_is_not_known_whether_the_listener_was_called(
@@ -140,6 +142,42 @@ def test_without_an_answer_it_is_not_known_whether_the_listener_was_called(
         ) as hit:
             admin.apply_resend(planned)
     assert "its listener would be called twice" in (hit.value.hint or "")
+
+
+def test_a_member_may_take_longer_than_other_requests_because_its_broker_waits_for_it(
+    cluster, member
+):
+    """A resend ended after the client's 5 s, while a broker waits 10 s."""
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=300)
+    with Admin(client=config) as admin:
+        planned = admin.plan_resend("orders@broker-b:0:0", group="G")
+        cluster.faults.next(
+            faults.delay(600), code=RequestCode.CONSUME_MESSAGE_DIRECTLY
+        )
+        assert admin.apply_resend(planned).consume_result == "CR_SUCCESS"
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "[REJECTREQUEST]system busy, start flow control for a while",
+        "[OVERLOAD]system busy, start flow control for a while",
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while",
+    ],
+)
+def test_a_request_that_a_busy_broker_refused_has_called_no_listener(
+    cluster, member, remark
+):
+    _, listener = member
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_resend("orders@broker-b:0:0", group="G")
+        cluster.faults.next(
+            faults.answer(2, remark), code=RequestCode.CONSUME_MESSAGE_DIRECTLY
+        )
+        with pytest.raises(BrokerError) as hit:
+            admin.apply_resend(planned)
+    assert (hit.value.code, hit.value.remark) == (2, remark)
+    assert listener.bodies == ["a"]
 
 
 def test_a_group_without_members_and_a_message_that_does_not_exist_are_not_found(

@@ -86,6 +86,7 @@ def resend(common: Common, options: MessageResendOptions) -> int:
 
     The member's listener is called with the message, again if it consumed it before.
     Offsets do not change, and a message that the listener refuses is not tried again.
+    Brokers wait 10 s for the listener, and so does this, also with a shorter --timeout.
     The exit code is 1 for every other result than success, and 6 if no answer came: the
     listener may have been called.
     """
