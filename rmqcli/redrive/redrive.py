@@ -93,6 +93,8 @@ BATCH_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 8 << 20
 #: Names of letters that a plan and a result list.
 NAMED_MAX: Final = BATCH_MAX
+#: Each kill can leave another batch in doubt, and a plan names them all.
+DOUBTFUL_NAMED_MAX: Final = 100 * BATCH_MAX
 #: Consumers set their own limit when they fail; up to 4.9 a send without one has none.
 _RECONSUME_TIMES_MAX: Final = 16
 _ROUTES_KEPT_MAX: Final = 10_000
@@ -153,7 +155,7 @@ class RedrivePlan:
 
     `targets` are the letters to send, by topic. `left_out` are the others, by reason:
     they cannot be redriven, or were before. `doubtful` names those among the letters to
-    send that an earlier run may have sent already, at most NAMED_MAX of
+    send that an earlier run may have sent already, at most DOUBTFUL_NAMED_MAX of
     `doubtful_count`. `undecoded` names those that stay because their body could not be
     decoded for the filter's `where`, at most NAMED_MAX; `left_out` counts them as
     UNDECODED. `unread` has the queues that were not read to their ends: a plan
@@ -431,7 +433,7 @@ def plan_redrive(
             counts[chosen.topic] += 1
             if state == DOUBTFUL:
                 doubtful_count += 1
-                if len(doubtful) < NAMED_MAX:
+                if len(doubtful) < DOUBTFUL_NAMED_MAX:
                     doubtful.append(place_of(queue, letter.queue_offset))
     return RedrivePlan(
         request=request,

@@ -46,6 +46,7 @@ HOMES = {
         "mcp",
         "producer",
         "proxy",
+        "redrive",
         "spark",
         "store",
         "trace",

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqcli import Admin
+from rmqcli.admin.dlq.read import LetterReader, find_letters
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.tail.filter import make_filter
-from rmqcli.redrive.log import LockedFile, RedriveLog, open_log, read_log
+from rmqcli.redrive.log import LetterPlace, LockedFile, RedriveLog, open_log, read_log
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
 from tests.admin.dlq.letters import client_of, make_letters
 
@@ -119,6 +120,27 @@ def test_nothing_is_lost_and_at_most_one_batch_is_doubled(
     assert max(counts.values()) <= 2
     assert finish(letters, path, topic) == ()
     assert sent_to(letters, topic) == counts
+
+
+def test_the_letters_of_several_kills_are_all_named(letters, tmp_path):
+    """Only the first 1,000 were, but each kill can leave another 1,000 in doubt."""
+    topic = letters.create_topic("%DLQ%killed", queues=1)
+    letters.send(topic, [f"{n}" for n in range(1_100)], broker="broker-a")
+    with client_of(letters) as client:
+        identity = identity_of(client.route("%DLQ%killed"))
+        log = open_log(tmp_path / "log", "killed", identity, at_ms=0)
+        request = RedriveRequest(group="killed", filter=make_filter(), to="orders")
+        ranges = find_letters(client, "killed")
+        places = [
+            LetterPlace("broker-a", 0, each.queue_offset, each.commit_log_offset)
+            for _, some in LetterReader(client, ranges, make_filter())
+            for each in some
+        ]
+        log.intend(places[:1_000], at_ms=0)
+        log.intend(places[1_000:], at_ms=0)
+        log.close()
+        plan = plan_redrive(client, request, log.states)
+    assert plan.doubtful == tuple(f"broker-a:0:{n}" for n in range(1_100))
 
 
 def _name(number):
