@@ -7,6 +7,8 @@ others the caller reads by the general rules (`rmqcli.wire.message.properties`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.dlq.letter import REDRIVEN_FROM, REDRIVEN_TIMES
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _LEFT_OUT: Final = frozenset(name.encode() for name in SYSTEM_PROPERTIES)
 _FROM: Final = REDRIVEN_FROM.encode()
 _TIMES: Final = REDRIVEN_TIMES.encode()
+#: All bytes but 0x01 and 0x02, which separate properties.
+_NO_MARKS: Final = bytes({*range(256)} - {1, 2})
 _ADDED: Final = f"{REDRIVEN_FROM}\x01%b\x02{REDRIVEN_TIMES}\x011".encode()
 
 
@@ -45,18 +49,32 @@ def redriven_properties(raw: bytes, name: str) -> bytes | None:
     """
     if not raw.isascii():
         return None
-    entries = (raw[:-1] if raw.endswith(b"\x02") else raw).split(b"\x02")
-    try:
-        values = dict([entry.split(b"\x01", 1) for entry in entries])
-    except ValueError:  # an entry without 0x01
+    if not raw.endswith(b"\x02"):
+        raw += b"\x02"
+    entries = raw.split(b"\x02")
+    marks = raw.translate(None, _NO_MARKS)
+    if marks == b"\x01\x02" * len(entries[1:]):
+        parts = raw.replace(b"\x02", b"\x01").split(b"\x01")
+        names, values = parts[:-1:2], parts[1::2]
+    else:
+        pairs = [entry.partition(b"\x01") for entry in entries[:-1]]
+        names, values = [each[0] for each in pairs], [each[2] for each in pairs]
+    kept = None if b"" in values else _kept(tuple(names))
+    if kept is None:
         return None
-    if len(values) != len(entries) or b"" in values or b"" in values.values():
+    added = _ADDED % name.encode()
+    return b"\x02".join([*compress(entries, kept), added, b""])
+
+
+@lru_cache(maxsize=256)
+def _kept(names: tuple[bytes, ...]) -> tuple[bool, ...] | None:
+    """Return which properties a copy keeps. Most letters have the same names.
+
+    None if a name is empty, repeated, or one of a redrive.
+    """
+    if len({*names, b"", _FROM, _TIMES}) != len(names) + 3:
         return None
-    if _FROM in values or _TIMES in values:
-        return None
-    kept = [e for e, n in zip(entries, values, strict=True) if n not in _LEFT_OUT]
-    kept += (_ADDED % name.encode(), b"")
-    return b"\x02".join(kept)
+    return tuple([name not in _LEFT_OUT for name in names])
 
 
 def unique_key(msg_id: str) -> bytes:

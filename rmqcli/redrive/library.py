@@ -65,10 +65,14 @@ class RedriveReport:
 
     def add(self, results: Sequence[LetterResult]) -> None:
         """Count the results of a batch."""
+        stored = Counter(each.topic for each in results if each.is_stored)
+        self.stored += stored.total()
+        for topic, count in stored.items():
+            self.by_topic[topic] += count
+        if stored.total() == len(results):
+            return
         for each in results:
             if each.is_stored:
-                self.stored += 1
-                self.by_topic[each.topic] += 1
                 continue
             if each.status == UNKNOWN:
                 self.unknown += 1

@@ -167,21 +167,35 @@ class LetterStates:
         """Note the state of letters. Raises as `set`."""
         for key, run in groupby(places, itemgetter(0, 1)):
             blocks = self._queues.setdefault(key, {})
-            bounds = self._bounds.get(key)
-            for place in run:
-                offset = place.queue_offset
-                low, high = bounds or (offset, offset)
-                bounds = min(low, offset), max(high, offset)
-                if bounds[1] + 1 - bounds[0] > _SPAN_MAX:
-                    raise ValueError(f"{place} is too far from the other letters")
+            _, _, offsets, log_offsets, times = zip(*run, strict=True)
+            first, last = min(offsets), max(offsets)
+            low, high = self._bounds.get(key, (first, last))
+            low, high = min(low, first), max(high, last)
+            if high + 1 - low > _SPAN_MAX:
+                far = last if last + 1 - low > _SPAN_MAX else first
+                place = LetterPlace(key[0], key[1], far, 0)
+                raise ValueError(f"{place} is too far from the other letters")
+            self._bounds[key] = low, high
+            number, at = divmod(first, _BLOCK)
+            end = at + len(offsets)
+            if end <= _BLOCK and offsets == tuple(range(first, last + 1)):
+                # Nearly always: neighbours, in order.
+                block = blocks.get(number)
+                if block is None:
+                    block = blocks[number] = _Block()
+                block.states[at:end] = bytes((state,)) * len(offsets)
+                block.places[at:end] = array("q", log_offsets)
+                block.times[at:end] = array("q", map(_time, times))
+                continue
+            for offset, log_offset, time_ms in zip(
+                offsets, log_offsets, times, strict=True
+            ):
                 number, at = divmod(offset, _BLOCK)
                 block = blocks.get(number)
                 if block is None:
                     block = blocks[number] = _Block()
-                block.states[at], block.places[at] = state, place.commit_log_offset
-                block.times[at] = _time(place.store_timestamp_ms)
-            if bounds is not None:
-                self._bounds[key] = bounds
+                block.states[at], block.places[at] = state, log_offset
+                block.times[at] = _time(time_ms)
 
 
 class LogFile(Protocol):
@@ -377,13 +391,14 @@ class RedriveLog:
     def intend(self, places: Sequence[LetterPlace], *, at_ms: int) -> None:
         """Note the letters of the next batch, on the disk, before they are sent."""
         self._batch += 1
-        rows = ",".join(
-            [
-                f"[{_quoted(b)},{q},{offset},{place},{_time(time_ms)}]"
-                for b, q, offset, place, time_ms in places
+        rows = []
+        for (broker_name, queue_id), run in groupby(places, itemgetter(0, 1)):
+            head = f"[{_quoted(broker_name)},{queue_id},"
+            rows += [
+                f"{head}{offset},{log_offset},{_time(time_ms)}]"
+                for _, _, offset, log_offset, time_ms in run
             ]
-        )
-        self._unwritten += self._rows("intent", rows, at_ms)
+        self._unwritten += self._rows("intent", ",".join(rows), at_ms)
         self.flush()
         self.states.set_all(places, DOUBTFUL)
 
@@ -395,18 +410,22 @@ class RedriveLog:
         """
         rows = []
         places: dict[int, list[LetterPlace]] = {}
-        for result in results:
-            place, status, topic, msg_id, broker_name, queue_id, at, error = result
-            b, q, offset, log_offset, time_ms = place
-            texts = f"{_quoted(status)},{_quoted(topic)},{_to_json(msg_id)}"
-            where = f"{_quoted(broker_name)},{_number(queue_id)},{_number(at)}"
-            rows.append(
-                f"[{_quoted(b)},{q},{offset},{log_offset},{texts},{where},"
-                f"{_quoted(error)},{_time(time_ms)}]"
-            )
+        for kind, run in groupby(results, itemgetter(1, 2, 4, 5, 7)):
+            # Most letters of a request have all of this in common.
+            status, topic, broker_name, queue_id, error = kind
+            before = f"{_quoted(status)},{_quoted(topic)}"
+            where = f"{_quoted(broker_name)},{_number(queue_id)}"
+            after = _quoted(error)
             is_open = status == UNKNOWN
             state = SENT if status in _STORED else DOUBTFUL if is_open else NEW
-            places.setdefault(state, []).append(place)
+            some = places.setdefault(state, [])
+            for place, _, _, msg_id, _, _, at, _ in run:
+                b, q, offset, log_offset, time_ms = place
+                rows.append(
+                    f"[{_quoted(b)},{q},{offset},{log_offset},{before},"
+                    f"{_to_json(msg_id)},{where},{_number(at)},{after},{_time(time_ms)}]"
+                )
+                some.append(place)
         self._unwritten += self._rows("outcome", ",".join(rows), at_ms)
         for state, some in places.items():
             self.states.set_all(some, state)

@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client, PendingCall
     from rmqcli.position import Position
     from rmqcli.redrive.log import LetterStates, RedriveLog
-    from rmqcli.wire.message.record import DecodeFailure
 
 TO_ORIGIN: Final = "origin"
 TO_RETRY: Final = "retry"
@@ -218,14 +217,13 @@ class _Targets:
             self._found[request.to] = find_target(client, request.to)
 
     def choose(
-        self, queue: MessageQueue, letter: StoredMessage | DecodeFailure, state: int
+        self, queue: MessageQueue, letter: StoredMessage, raw: bytes, state: int
     ) -> _Chosen | None:
         """Return where a letter goes, by what the log and the letter say of it.
 
-        None for a letter that `where` does not choose.
+        `raw` are the letter's properties. None for a letter that `where` does not
+        choose.
         """
-        if not isinstance(letter, StoredMessage):
-            return _Chosen("", f"it cannot be decoded: {letter.error}")
         if self._where is not None:
             found = self._where.is_true_of(letter, queue.broker_name)
             if not found:
@@ -233,7 +231,6 @@ class _Targets:
         again = self._request.again
         if state == SENT and not again:
             return _AS_REDRIVEN
-        raw = letter.raw_properties
         origin = None
         if raw.isascii() and _REDRIVEN not in raw and raw.count(_RETRY_TOPIC) == 1:
             origin = _ONE_ORIGIN(raw)
@@ -274,21 +271,22 @@ class _Targets:
             )
         return _Chosen(topic, self._fault(topic))
 
-    def copy_fault(self, queue: MessageQueue, letter: StoredMessage) -> str | None:
-        """Return why `copy` would fail, which is looked up only where that may be."""
-        if letter.sys_flag & COMPRESSED or len(letter.raw_properties) > _SURE_BYTES:
-            found = self.copy(place_of(queue, letter.queue_offset), letter)
-            return found if isinstance(found, str) else None
-        return None
+    def copy_fault(
+        self, queue: MessageQueue, letter: StoredMessage, raw: bytes
+    ) -> str | None:
+        """Return why `copy` would fail."""
+        found = self.copy(place_of(queue, letter.queue_offset), letter, raw)
+        return found if isinstance(found, str) else None
 
-    def copy(self, name: str, letter: StoredMessage) -> tuple[bytes, bytes] | str:
+    def copy(
+        self, name: str, letter: StoredMessage, raw: bytes
+    ) -> tuple[bytes, bytes] | str:
         """Return body and properties of the message to send, or why there are none.
 
         The properties are in their text form, without the id that a message gets when
-        it is sent. `name` is that of the letter.
+        it is sent. `name` is that of the letter, and `raw` are its properties.
         """
         request = self._request
-        raw = letter.raw_properties
         if (
             request.to != TO_RETRY
             and not letter.sys_flag & COMPRESSED
@@ -415,14 +413,19 @@ def plan_redrive(
         state_of = states.of(queue.broker_name, queue.queue_id)
         for letter in letters:
             state = state_of(letter)
-            chosen = targets.choose(queue, letter, state)
-            if chosen is None:
-                continue
-            fault = chosen.fault
-            if chosen is _AS_UNDECODED and len(undecoded) < NAMED_MAX:
-                undecoded.append(place_of(queue, letter.queue_offset))
-            if fault is None and isinstance(letter, StoredMessage):
-                fault = targets.copy_fault(queue, letter)
+            if isinstance(letter, StoredMessage):
+                raw = letter.raw_properties
+                chosen = targets.choose(queue, letter, raw, state)
+                if chosen is None:
+                    continue
+                topic, fault = chosen
+                if chosen is _AS_UNDECODED and len(undecoded) < NAMED_MAX:
+                    undecoded.append(place_of(queue, letter.queue_offset))
+                may_fail = letter.sys_flag & COMPRESSED or len(raw) > _SURE_BYTES
+                if may_fail and fault is None:
+                    fault = targets.copy_fault(queue, letter, raw)
+            else:
+                topic, fault = "", f"it cannot be decoded: {letter.error}"
             if fault is not None:
                 known = left_out.get(fault)
                 if known is None:
@@ -430,7 +433,7 @@ def plan_redrive(
                 else:
                     known.count += 1
                 continue
-            counts[chosen.topic] += 1
+            counts[topic] += 1
             if state == DOUBTFUL:
                 doubtful_count += 1
                 if len(doubtful) < DOUBTFUL_NAMED_MAX:
@@ -571,15 +574,14 @@ class RedriveRun:
             for letter in letters:
                 if self._is_stopped():
                     return
-                chosen = targets.choose(queue, letter, state_of(letter))
-                if (
-                    chosen is None
-                    or chosen.fault is not None
-                    or not isinstance(letter, StoredMessage)
-                ):
+                if not isinstance(letter, StoredMessage):
+                    continue
+                raw = letter.raw_properties
+                chosen = targets.choose(queue, letter, raw, state_of(letter))
+                if chosen is None or chosen.fault is not None:
                     continue
                 offset = letter.queue_offset
-                copy = targets.copy(f"{prefix}{offset}", letter)
+                copy = targets.copy(f"{prefix}{offset}", letter, raw)
                 if isinstance(copy, str):
                     continue
                 body, properties = copy

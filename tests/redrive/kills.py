@@ -22,12 +22,9 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqcli import Admin, Producer, ProducerMessage
-
-if TYPE_CHECKING:
-    import os
 
 ROOT = Path(__file__).parents[2]
 #: Letters of a redrive, and the most that a kill may leave in doubt.
@@ -98,10 +95,20 @@ class Kills:
         self._run(topic, log, "--execute", "--yes")
         self._count(topic, named)
 
-    def _command(self, topic: str, log: Path, *flags: str) -> list[str | os.PathLike]:
+    def _command(self, topic: str, log: Path, *flags: str) -> list[str]:
         return [
             *(sys.executable, "-m", "rmqcli", "dlq", "redrive", self._group),
-            *("--to", topic, "--log", log, "-n", self._namesrv, "-o", "json", *flags),
+            *(
+                "--to",
+                topic,
+                "--log",
+                str(log),
+                "-n",
+                self._namesrv,
+                "-o",
+                "json",
+                *flags,
+            ),
         ]
 
     def _run(self, topic: str, log: Path, *flags: str) -> bytes:
@@ -127,7 +134,7 @@ class Kills:
                 size += rng.randrange(_LOG_BYTES)
                 while process.poll() is None and _size(log) <= size:
                     time.sleep(0.0002)
-                time.sleep(rng.uniform(0, 0.005))
+                time.sleep(rng.uniform(0, 0.1))
             process.kill()
         return process.returncode == -signal.SIGKILL
 

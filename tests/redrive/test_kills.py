@@ -18,6 +18,7 @@ from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.tail.filter import make_filter
 from rmqcli.redrive.log import LetterPlace, LockedFile, RedriveLog, open_log, read_log
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
+from rmqcli.wire.message.decode import StoredMessage
 from tests.admin.dlq.letters import client_of, make_letters
 
 LETTERS = 9
@@ -135,6 +136,7 @@ def test_the_letters_of_several_kills_are_all_named(letters, tmp_path):
             LetterPlace("broker-a", 0, each.queue_offset, each.commit_log_offset)
             for _, some in LetterReader(client, ranges, make_filter())
             for each in some
+            if isinstance(each, StoredMessage)
         ]
         log.intend(places[:1_000], at_ms=0)
         log.intend(places[1_000:], at_ms=0)

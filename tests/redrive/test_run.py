@@ -258,7 +258,7 @@ def test_what_was_not_tried_any_more_is_not_sent_and_says_why(
 
 
 def test_a_plan_names_the_first_letters_that_may_be_sent_twice(cluster, monkeypatch):
-    monkeypatch.setattr(redrive_module, "NAMED_MAX", 2)
+    monkeypatch.setattr(redrive_module, "DOUBTFUL_NAMED_MAX", 2)
     with Admin(namesrv=cluster.namesrv) as admin:
         letters = {one.queue_offset: one for one in admin.read("%DLQ%billing")}
     states = LetterStates()
