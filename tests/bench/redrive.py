@@ -3,7 +3,9 @@
     python -m tests.bench.redrive [--letters 500000]
 
 The letters of 100 bytes are on an embedded broker in a process of its own. A redrive
-reads them twice, for the plan and to send them. `peak_mib` must not grow with them.
+reads them twice, for the plan and to send them. `peak_mib` must not grow with them. The
+last line compares the redrive with `rmq send --lines` of as many messages to the same
+topic: the ratios of messages per second by the clock and by the CPU of the sender.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from tests.bench.send import run_command
 
 #: Letters that are stored at once.
 _STEP = 20_000
@@ -67,6 +71,7 @@ def main() -> None:
             sys.executable, "-m", "rmqcli", "dlq", "redrive", "billing",
             "-n", namesrv, "-o", "json", "--log", str(Path(folder) / "log"),
         ]  # fmt: skip
+        line: dict[str, Any] = {}
         for mode in ((), ("--execute", "--yes")):
             began = time.monotonic()
             process = subprocess.Popen([*command, *mode], stdout=subprocess.PIPE)
@@ -81,10 +86,20 @@ def main() -> None:
                 "exit_status": status,
                 "seconds": round(seconds, 2),
                 "letters_per_s": round(found["read"] / seconds),
-                "cpu_s": round(used.ru_utime + used.ru_stime, 2),
+                "letters_per_cpu_s": round(
+                    found["read"] / (used.ru_utime + used.ru_stime)
+                ),
                 "peak_mib": used.ru_maxrss // 1024,
             }
             print(json.dumps(line), flush=True)
+    lines = run_command(namesrv, "orders", line["letters"])
+    ratios = {
+        "to_send_lines": round(line["letters_per_s"] / lines["messages_per_s"], 2),
+        "to_send_lines_by_cpu": round(
+            line["letters_per_cpu_s"] / lines["messages_per_cpu_s"], 2
+        ),
+    }
+    print(json.dumps({**lines, **ratios}), flush=True)
     if server is not None:
         ours.send("end")
         server.join()
