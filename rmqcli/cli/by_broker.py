@@ -156,10 +156,18 @@ def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
 
     One whose version cannot say it, or of which only a part is not known, has answered.
     """
-    for error in errors.values():
-        names = ", ".join(errors)
-        said = f"{names} did not answer: {error.message}"
-        if isinstance(error, UnsupportedError | PartialError):
-            is_named = error.message.startswith(f"{names} ")
-            said = error.message if is_named else f"{names}: {error.message}"
-        raise PartialError(said, hint=error.hint)
+    alike: dict[tuple[bool, str], list[str]] = {}
+    for name, error in errors.items():
+        answered = isinstance(error, UnsupportedError | PartialError)
+        alike.setdefault((answered, error.message), []).append(name)
+    reasons = []
+    for (answered, message), same in alike.items():
+        names = ", ".join(same)
+        if not answered:
+            reasons.append(f"{names} did not answer: {message}")
+        else:
+            is_named = message.startswith(f"{names} ")
+            reasons.append(message if is_named else f"{names}: {message}")
+    if reasons:
+        hint = next((e.hint for e in errors.values() if e.hint), "")
+        raise PartialError("; ".join(reasons), hint=hint)

@@ -1,0 +1,23 @@
+"""The error of a command that some of the brokers did not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.cli.by_broker import raise_if_silent
+from rmqcli.errors import PartialError, RmqError
+
+
+def test_each_silent_broker_is_named_with_its_own_reason() -> None:
+    """All brokers were named with the reason of the first one."""
+    errors = {
+        "broker-a": RmqError("connection refused"),
+        "broker-b": PartialError("its queues are not known"),
+        "broker-c": RmqError("connection refused"),
+    }
+    with pytest.raises(PartialError) as caught:
+        raise_if_silent(errors)
+    assert caught.value.message == (
+        "broker-a, broker-c did not answer: connection refused;"
+        " broker-b: its queues are not known"
+    )
