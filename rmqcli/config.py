@@ -29,6 +29,8 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"  # MixAll.NAMESRV_ADDR_ENV
 ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
 _NAMESRV_PORT = 9876
 _ENDPOINTS_PORT = 8081  # of a proxy, for gRPC
+#: What may be an IPv6 address, with or without a port.
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _TIMEOUT_MS_MAX = 24 * 60 * 60 * 1_000
 _MAPPING_HINT = (
     "write ADVERTISED=REACHABLE, such as 172.18.0.3:10911=127.0.0.1:10911, or two hosts"
@@ -325,7 +327,9 @@ def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
         what, end = "a number is not an address", at + len(address)
         raise TextError(text, what, start=at, end=end, hint=hint)
     if ":" in bare and bare is host:
-        what = "an IPv6 address needs brackets"
-        end = at + len(host)
-        raise TextError(text, what, start=at, end=end, hint=f"write [{host}]:{port}")
+        what = "not a host name"  # such as ipv4:10.0.0.1:8081, gRPC's name of a target
+        if _IPV6.fullmatch(address):
+            what = "an IPv6 address needs brackets"
+            hint = "write [ADDRESS]:PORT, such as [::1]:9876"
+        raise TextError(text, what, start=at, end=at + len(host), hint=hint)
     return f"{host}:{int(port)}"

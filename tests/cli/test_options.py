@@ -97,6 +97,36 @@ def test_namesrv_points_at_what_is_wrong(text, part):
     assert text[error.start : error.end] == part or part in (":", "::1")
 
 
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        (
+            "ipv4:127.0.0.1:8081",  # gRPC's name of a target
+            "not a host name",
+            "write HOST:PORT, or several separated by commas",
+        ),
+        (
+            "::1",
+            "an IPv6 address needs brackets",
+            "write [ADDRESS]:PORT, such as [::1]:9876",
+        ),
+        (
+            "fe80::1:8081",
+            "an IPv6 address needs brackets",
+            "write [ADDRESS]:PORT, such as [::1]:9876",
+        ),
+    ],
+)
+def test_the_hint_for_an_address_with_colons_names_one_that_can_be_used(
+    text, what, hint
+):
+    """It was to write [ipv4:127.0.0.1]:8081, and [:]:1 for ::1."""
+    with pytest.raises(TextError) as caught:
+        parse_namesrv(text)
+    assert caught.value.message.splitlines()[0].endswith(f": {what}")
+    assert caught.value.hint == hint
+
+
 def test_namesrv_comes_from_the_flag_then_the_environment(common_line, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", "env:1;env2:2")
     assert common_line()[0].startswith("('env:1', 'env2:2') ")
