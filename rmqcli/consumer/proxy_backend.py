@@ -65,7 +65,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
-from rmqcli.hint import Argument, Hint, LibraryCall
+from rmqcli.hint import Argument, ForPrograms, Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.proxy.rpc import (
     ack_messages,
@@ -278,9 +278,13 @@ class ProxyConsumerBackend:
                 f"group {self._group} is not a FIFO group, so a proxy does not deliver"
                 " its messages in order",
                 hint=Hint(
-                    "set the group's consumeMessageOrderly with ",
-                    LibraryCall("Admin.update_group"),
-                    ", or consume without orderly",
+                    "make it one: ",
+                    LibraryCall("Admin.update_group", self._group),
+                    ForPrograms(" with"),
+                    " ",
+                    Setting("consume_message_orderly", True),
+                    "; or consume without ",
+                    Argument("orderly"),
                 ),
             )
         self._held = HeldMessages(

@@ -211,8 +211,7 @@ def test_orderly_needs_a_fifo_group(consume):
         " in order"
     )
     assert hint == (
-        "hint: set the group's consumeMessageOrderly with rmq group update, or consume"
-        " without orderly"
+        "hint: make it one: rmq group update g --orderly; or consume without --orderly"
     )
 
 
