@@ -2,22 +2,38 @@
 
 Java loads the classes from the archive (AppCDS), instead of finding, parsing and
 verifying each in some hundred jars. The tests start thousands of short Java processes,
-for which that is most of the work.
+for which that is most of the work. `python -m tests.kit.class_archive` makes those of
+all versions before the tests, whose workers would wait for each other.
 """
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.kit.artefacts import UnavailableError, class_archive, class_path, made_once
+from tests.kit.artefacts import (
+    VERSIONS,
+    UnavailableError,
+    class_archive,
+    class_path,
+    made_once,
+)
 from tests.kit.cluster import RealCluster
 from tests.kit.java_program import JavaConsumer, java_producer, mqadmin
 
 _DUMP_TIMEOUT_S = 300
+_AT_ONCE = 2
+
+
+def main() -> None:
+    """Make the archive of every version. Raises UnavailableError."""
+    # Processes, because each makes its Java write with a variable of the environment.
+    with ProcessPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(make, VERSIONS))
 
 
 def make(version: str) -> None:
@@ -73,3 +89,7 @@ def _dump(version: str, target: Path, names: list[str]) -> None:
     )
     if done.returncode != 0:
         raise UnavailableError(f"no class archive: {done.stdout[-2000:]}")
+
+
+if __name__ == "__main__":
+    main()
