@@ -13,7 +13,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each
+from rmqcli.admin.brokers import ask_each, with_address
 from rmqcli.admin.definitions.apply import DefinitionsPlan, complete_plan
 from rmqcli.admin.definitions.model import (
     CUSTOM,
@@ -401,7 +401,7 @@ def plan_acl_copy(
     Without `to`, the targets are the other masters of the cluster of `source`. Raises
     NotFoundError when `source` has no such user, or no rules of it.
     """
-    masters = choose_masters(client, cluster=None, brokers=[source])
+    chosen = choose_masters(client, cluster=None, brokers=[source])
     info = client.cluster_info()
     cluster = info.brokers[source].cluster
     targets = to or [name for name in info.clusters[cluster] if name != source]
@@ -414,7 +414,9 @@ def plan_acl_copy(
     passwords: dict[str, str] = {}
     if kind == "user":
         names = [user] if user in has["user"] else []
-        known = client.invoke(masters[source], get_user_with_password(user))
+        known = client.invoke(
+            with_address(chosen)[source], get_user_with_password(user)
+        )
         if known is not None and known.password:
             passwords[user] = known.password
     else:

@@ -1201,7 +1201,9 @@ class Admin:
         done = clean.apply_clean_unused(self._client, masters, steps)
         return _checked(done, "clean-up")
 
-    def _masters(self, cluster: str | None, brokers: Collection[str]) -> dict[str, str]:
+    def _masters(
+        self, cluster: str | None, brokers: Collection[str]
+    ) -> dict[str, str | None]:
         if cluster is not None and brokers:
             raise ConfigError("cluster and brokers cannot be used together")
         return topics_admin.choose_masters(

@@ -10,7 +10,7 @@ DefaultHAService.getRuntimeInfo and GetSyncStateSetSubCommand in apache/rocketmq
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -20,14 +20,22 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import ChangeUnknownError, ConfigError, RmqError, TransportError
+from rmqcli.errors import (
+    ChangeUnknownError,
+    ConfigError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+)
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MASTER_ID
 from rmqcli.tasks import Request
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import host_bytes
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
@@ -37,6 +45,9 @@ if TYPE_CHECKING:
 
 #: What to do where the answer to a change was lost.
 _LOOK: Final = "look whether it was done before you do it again"
+
+#: Addresses by broker name; None for a broker of which only slaves are left.
+Addresses: TypeAlias = "Mapping[str, str | None]"
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -69,10 +80,39 @@ def addresses_of_host(broker: BrokerData, host: str) -> list[str]:
 
 
 def ask_each(
-    client: Client, addresses: Mapping[str, str], call: Call[T]
+    client: Client, addresses: Addresses, call: Call[T]
 ) -> dict[str, T | RmqError]:
-    """Send `call` to all addresses at once; return answers or errors by broker name."""
-    return ask_many(client, {name: (at, call) for name, at in addresses.items()})
+    """Send `call` to all addresses at once; return answers or errors by broker name.
+
+    The error of a broker without an address is that it has no master.
+    """
+    asked = {name: (at, call) for name, at in with_address(addresses).items()}
+    answers = ask_many(client, asked)
+    return {
+        name: answers[name] if name in answers else no_master(name)
+        for name in addresses
+    }
+
+
+def with_address(
+    addresses: Addresses, left_out: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the brokers that have an address, without those that are left out."""
+    return {
+        name: at
+        for name, at in addresses.items()
+        if at is not None and name not in left_out
+    }
+
+
+def no_master(name: str) -> NotFoundError:
+    """Return the error of a broker of which only slaves are left."""
+    return NotFoundError(
+        f"broker {name} currently has no master",
+        code=int(ResponseCode.BROKER_NOT_EXIST),
+        name=ResponseCode.BROKER_NOT_EXIST.name,
+        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
+    )
 
 
 def ask_many(
@@ -90,11 +130,11 @@ def ask_many(
 
 
 def change_each(
-    client: Client, addresses: Mapping[str, str], call: Call[T], *, look: str = _LOOK
+    client: Client, addresses: Addresses, call: Call[T], *, look: str = _LOOK
 ) -> dict[str, T | RmqError]:
-    """Do as `change_many`, with one call for all addresses."""
-    calls = {name: (at, call) for name, at in addresses.items()}
-    return change_many(client, calls, look=look)
+    """Do as `change_many`, with one call for all addresses; see `ask_each`."""
+    answers = ask_each(client, addresses, call)
+    return {name: _changed(answer, look) for name, answer in answers.items()}
 
 
 def change_many(
@@ -105,10 +145,12 @@ def change_many(
     Where an answer is lost, the error is a ChangeUnknownError with the hint `look`,
     which says how to find out whether the change was made.
     """
-    return {
-        key: lost_answer(answer, look=look) if isinstance(answer, RmqError) else answer
-        for key, answer in ask_many(client, changes).items()
-    }
+    answers = ask_many(client, changes)
+    return {key: _changed(answer, look) for key, answer in answers.items()}
+
+
+def _changed(answer: T | RmqError, look: str) -> T | RmqError:
+    return lost_answer(answer, look=look) if isinstance(answer, RmqError) else answer
 
 
 def lost_answer(error: RmqError, *, look: str = _LOOK) -> RmqError:

@@ -14,7 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many, change_each, failed_word
+from rmqcli.admin.brokers import (
+    ask_each,
+    ask_many,
+    change_each,
+    failed_word,
+    with_address,
+)
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.calls.config import (
     clean_expired_consume_queue,
@@ -35,6 +41,7 @@ from rmqcli.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.admin.brokers import Addresses
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.stats import TopicOffset
@@ -51,7 +58,7 @@ class CleanStep:
     """
 
     broker_name: str
-    address: str
+    address: str | None
     topic: str | None
     queue_id: int | None
     max_offset: int | None
@@ -64,27 +71,28 @@ class CleanStep:
         return self.broker_name
 
 
-def plan_clean_expired(client: Client, masters: Mapping[str, str]) -> list[CleanStep]:
+def plan_clean_expired(client: Client, masters: Addresses) -> list[CleanStep]:
     """Return the queues that a clean-up would remove; nothing is changed.
 
     A broker of which that is not known has one failed step. Raises NoBrokerError when
     no broker answers.
     """
     steps = []
+    at = with_address(masters)
     tables = ask_each(client, masters, get_all_topic_config())
     client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
     for name, table in tables.items():
         if isinstance(table, RmqError):
             steps.append(_failed(name, masters[name], table))
             continue
-        stats = _stats(client, masters[name], table)
+        stats = _stats(client, at[name], table)
         if isinstance(stats, RmqError):
-            steps.append(_failed(name, masters[name], stats))
+            steps.append(_failed(name, at[name], stats))
             continue
         steps += [
             CleanStep(
                 broker_name=name,
-                address=masters[name],
+                address=at[name],
                 topic=queue.topic,
                 queue_id=queue.queue_id,
                 max_offset=offset.max_offset,
@@ -123,7 +131,9 @@ def _is_expired(queue: MessageQueue, offset: TopicOffset) -> bool:
 
 def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanStep]:
     """Tell the brokers with planned steps to clean up; look which queues are left."""
-    brokers = {s.broker_name: s.address for s in steps if s.result == "planned"}
+    brokers = with_address(
+        {s.broker_name: s.address for s in steps if s.result == "planned"}
+    )
     call = clean_expired_consume_queue()
     written = change_each(client, brokers, call)
     topics = {s.topic: None for s in steps if s.result == "planned" and s.topic}
@@ -146,7 +156,7 @@ def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanSte
     return results
 
 
-def plan_clean_unused(client: Client, masters: Mapping[str, str]) -> list[CleanStep]:
+def plan_clean_unused(client: Client, masters: Addresses) -> list[CleanStep]:
     """Return the queues without a topic that are known; nothing is changed.
 
     They are those that groups have read. A broker of which they are not known has one
@@ -157,13 +167,15 @@ def plan_clean_unused(client: Client, masters: Mapping[str, str]) -> list[CleanS
     offsets = ask_each(client, masters, get_all_consumer_offset())
     info = client.cluster_info()
     steps = []
-    for name, address in masters.items():
+    at = with_address(masters)
+    for name in masters:
         table, committed = tables[name], offsets[name]
         if isinstance(table, RmqError) or isinstance(committed, RmqError):
             error = table if isinstance(table, RmqError) else committed
             assert isinstance(error, RmqError)  # one of the two  # noqa: S101
-            steps.append(_failed(name, address, error))
+            steps.append(_failed(name, masters[name], error))
             continue
+        address = at[name]
         queues = {
             (topic, queue_id)
             for (_, topic), by_queue in committed.items()
@@ -210,14 +222,14 @@ def _existing(
 
 
 def apply_clean_unused(
-    client: Client, masters: Mapping[str, str], steps: list[CleanStep]
+    client: Client, masters: Addresses, steps: list[CleanStep]
 ) -> list[CleanStep]:
     """Tell the brokers to remove queues without a topic; look which are left.
 
     All brokers are told, because they may have queues that are not known here.
     """
     failed = {step.broker_name for step in steps if step.result == "failed"}
-    asked = {name: at for name, at in masters.items() if name not in failed}
+    asked = with_address(masters, failed)
     written = change_each(client, asked, clean_unused_topic())
     results = [step for step in steps if step.result == "failed"]
     for name, address in asked.items():
@@ -258,7 +270,7 @@ def _unread(step: CleanStep, error: RmqError) -> CleanStep:
     return replace(step, result=failed_word(unread), error=unread)
 
 
-def _failed(name: str, address: str, error: RmqError) -> CleanStep:
+def _failed(name: str, address: str | None, error: RmqError) -> CleanStep:
     return CleanStep(
         broker_name=name,
         address=address,

@@ -21,6 +21,7 @@ from rmqcli.admin.brokers import (
     change_many,
     failed_word,
     reader_addresses,
+    with_address,
 )
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.members import Members
@@ -66,6 +67,7 @@ from rmqcli.wire.version import V4_9_0, V5_0_0, V5_1_3, version_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from rmqcli.admin.brokers import Addresses
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
@@ -571,7 +573,7 @@ class GroupResult:
 
 
 def create_group(
-    client: Client, group: str, masters: Mapping[str, str], change: GroupChange
+    client: Client, group: str, masters: Addresses, change: GroupChange
 ) -> list[GroupResult]:
     """Create `group` on `masters`; return one result for each.
 
@@ -603,7 +605,7 @@ def create_group(
 
 
 def update_group(
-    client: Client, group: str, masters: Mapping[str, str], change: GroupChange
+    client: Client, group: str, masters: Addresses, change: GroupChange
 ) -> list[GroupResult]:
     """Change the given settings of `group`; return one result for each of `masters`.
 
@@ -631,7 +633,7 @@ def update_group(
 
 
 def consumption(
-    client: Client, group: str, masters: Mapping[str, str]
+    client: Client, group: str, masters: Addresses
 ) -> dict[str, bool | RmqError | None]:
     """Return whether the group may consume, by master; None where it has no settings.
 
@@ -654,7 +656,7 @@ def consumption(
 def check_may_delete(
     client: Client,
     group: str,
-    masters: Mapping[str, str],
+    masters: Addresses,
     *,
     remove_offsets: bool,
     is_forced: bool,
@@ -686,8 +688,9 @@ def check_may_delete(
             ),
         )
     warnings = []
-    for name in sorted(masters.keys() & detail.configs.keys()):
-        version = client.broker_version(masters[name])
+    at = with_address(masters)
+    for name in sorted(at.keys() & detail.configs.keys()):
+        version = client.broker_version(at[name])
         shown_version = f"{name} runs RocketMQ {version_name(version)}"
         if version >= V5_0_0 and not remove_offsets:
             raise RefusedError(
@@ -701,7 +704,7 @@ def check_may_delete(
 
 
 def delete_group(
-    client: Client, group: str, masters: Mapping[str, str], *, remove_offsets: bool
+    client: Client, group: str, masters: Addresses, *, remove_offsets: bool
 ) -> list[GroupResult]:
     """Delete `group` on `masters`; the result is `unchanged` where it did not exist."""
     configs = _configs(client, group, masters, GroupChange())
@@ -742,7 +745,7 @@ def delete_topics_of(client: Client, group: str) -> list[GroupResult]:
 
 
 def _configs(
-    client: Client, group: str, masters: Mapping[str, str], change: GroupChange
+    client: Client, group: str, masters: Addresses, change: GroupChange
 ) -> dict[str, SubscriptionGroupConfig | RmqError | None]:
     """Return the group's settings by master; None where the group does not exist.
 
@@ -752,12 +755,13 @@ def _configs(
     tables = ask_each(client, masters, get_all_subscription_group_config())
     client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
     found: dict[str, SubscriptionGroupConfig | RmqError | None] = {}
+    at = with_address(masters)
     for name, table in tables.items():
         if isinstance(table, RmqError):
             found[name] = table
             continue
         found[name] = table.get(group)
-        version = client.broker_version(masters[name])
+        version = client.broker_version(at[name])
         if change.consume_message_orderly is not None and version < V5_0_0:
             raise UnsupportedError(
                 f"consumeMessageOrderly: {name} runs RocketMQ"
@@ -792,26 +796,27 @@ def _written(
 def _write(
     client: Client,
     group: str,
-    masters: Mapping[str, str],
+    masters: Addresses,
     wanted: Mapping[str, SubscriptionGroupConfig],
     change: GroupChange,
     *,
     done: str,
 ) -> dict[str, GroupResult]:
     """Write the settings `wanted`, and read back those of `change`."""
+    at = with_address(masters)
     calls = {
         name: update_and_create_subscription_group(config)
         for name, config in wanted.items()
     }
     answers = change_many(
         client,
-        {name: (masters[name], call) for name, call in calls.items()},
+        {name: (at[name], call) for name, call in calls.items()},
         look=_how_to_look(group),
     )
     read = ask_each(
         client,
         {
-            name: masters[name]
+            name: at[name]
             for name, error in answers.items()
             if error is None or isinstance(error, ChangeUnknownError)
         },
@@ -826,7 +831,7 @@ def _write(
             error = None
         if error is not None:
             attributes = dict(change.attributes or {})
-            error = about_attribute(client, masters, name, "group", attributes, error)
+            error = about_attribute(client, at, name, "group", attributes, error)
         if error is None and isinstance(table, RmqError):
             error = PartialError(
                 f"{name} confirmed the settings of group {group}, but did not show them"
@@ -847,7 +852,7 @@ def _write(
 def _result(
     group: str,
     server: str,
-    masters: Mapping[str, str],
+    masters: Addresses,
     result: str,
     config: SubscriptionGroupConfig | None,
 ) -> GroupResult:
@@ -861,7 +866,7 @@ def _result(
 
 
 def _failed(
-    group: str, server: str, masters: Mapping[str, str], error: RmqError
+    group: str, server: str, masters: Addresses, error: RmqError
 ) -> GroupResult:
     return GroupResult(
         name=group,

@@ -21,7 +21,9 @@ from rmqcli.admin.brokers import (
     change_each,
     change_many,
     failed_word,
+    no_master,
     reader_addresses,
+    with_address,
 )
 from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.broker_errors import not_found
@@ -71,12 +73,12 @@ from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_0_0, version_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from rmqcli.admin.brokers import Addresses
     from rmqcli.api.client import Client
     from rmqcli.errors import NameKind
     from rmqcli.model import QueueData, TopicRoute
@@ -517,12 +519,14 @@ class TopicResult:
 
 def choose_masters(
     client: Client, *, cluster: str | None, brokers: Collection[str]
-) -> dict[str, str]:
-    """Choose the masters to create a topic on; return their addresses by broker name.
+) -> dict[str, str | None]:
+    """Choose the brokers to change something on; return their masters' addresses.
 
-    When neither `cluster` nor `brokers` is given, they are the masters of the only
-    cluster. Raises UsageError when there are several clusters then, and NotFoundError
-    for a name that does not exist and when no broker has a master.
+    When neither `cluster` nor `brokers` is given, they are those of the only cluster.
+    The address is None where only slaves are left: what is asked of such a broker or
+    changed on it fails, and the others do what they are told. Raises UsageError when
+    there are several clusters, and NotFoundError for a name that does not exist, for
+    one of `brokers` without a master, and when no broker has one.
     """
     info = client.cluster_info()
     masters = client.masters()
@@ -538,19 +542,18 @@ def choose_masters(
                 f"there are {len(clusters)} clusters: {', '.join(clusters)}",
                 hint=Hint("name one: ", Setting("cluster", clusters[0])),
             )
-        names = set(masters)
+        names = set(info.brokers)
     elif cluster in info.clusters:
-        names = set(info.clusters[cluster])
+        names = info.clusters[cluster] & info.brokers.keys()
     else:
         raise not_found("cluster", cluster, hint=f"use one of: {', '.join(clusters)}")
-    chosen = {name: masters[name] for name in sorted(names & masters.keys())}
-    if not chosen:
-        raise _no_master(min(info.brokers), info)
-    return chosen
+    if not names & masters.keys():
+        raise _no_master(min(names or info.brokers), info)
+    return {name: masters.get(name) for name in sorted(names)}
 
 
 def create_topic(
-    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+    client: Client, topic: str, masters: Addresses, change: TopicChange
 ) -> list[TopicResult]:
     """Create `topic` on `masters`; return one result for each.
 
@@ -578,7 +581,7 @@ def create_topic(
 
 
 def update_topic(
-    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+    client: Client, topic: str, masters: Addresses, change: TopicChange
 ) -> list[TopicResult]:
     """Change the given settings of `topic`; return one result for each of `masters`.
 
@@ -625,7 +628,7 @@ class RemovedQueues:
 
 
 def queues_lost_by(
-    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+    client: Client, topic: str, masters: Addresses, change: TopicChange
 ) -> list[RemovedQueues]:
     """Return the queues that `change` would remove and that may store messages.
 
@@ -664,7 +667,7 @@ def queues_lost_by(
 
 
 def known_configs(
-    client: Client, topic: str, masters: Mapping[str, str]
+    client: Client, topic: str, masters: Addresses
 ) -> dict[str, TopicConfig | RmqError | None]:
     """Return the topic's settings by master, None without it, or the master's error.
 
@@ -675,7 +678,7 @@ def known_configs(
 
 
 def _known_configs(
-    client: Client, topic: str, masters: Mapping[str, str], change: TopicChange
+    client: Client, topic: str, masters: Addresses, change: TopicChange
 ) -> tuple[dict[str, TopicConfig | None], dict[str, RmqError]]:
     """Return the topic's settings by master, None without the topic, and errors.
 
@@ -686,7 +689,7 @@ def _known_configs(
     versions = ask_each(client, masters, get_broker_runtime_info())
     failed = {n: a for n, a in versions.items() if isinstance(a, RmqError)}
     client.raise_if_none_answers(failed.values())
-    answering = {n: a for n, a in masters.items() if n not in failed}
+    answering = with_address(masters, failed)
     if change.attributes or change.removed:
         _check_attributes(client, answering)
     known: dict[str, TopicConfig | None] = {}
@@ -700,7 +703,7 @@ def _known_configs(
 
 def _write(
     client: Client,
-    masters: Mapping[str, str],
+    masters: Addresses,
     wanted: Mapping[str, TopicConfig],
     unchanged: Mapping[str, TopicConfig],
     failed: Mapping[str, RmqError],
@@ -713,9 +716,10 @@ def _write(
     Returns one result for each of `masters`.
     """
     failed = dict(failed)
+    at = with_address(masters, failed)
     results = {
         name: TopicResult(
-            server=name, address=masters[name], result="unchanged", config=config
+            server=name, address=at[name], result="unchanged", config=config
         )
         for name, config in unchanged.items()
     }
@@ -723,13 +727,13 @@ def _write(
     answers = change_many(
         client,
         {
-            n: (masters[n], update_and_create_topic(c, removed=change.removed))
+            n: (at[n], update_and_create_topic(c, removed=change.removed))
             for n, c in wanted.items()
         },
         look=_how_to_look(topic),
     )
     written = {
-        name: masters[name]
+        name: at[name]
         for name, answer in answers.items()
         if not isinstance(answer, RmqError) or isinstance(answer, ChangeUnknownError)
     }
@@ -739,18 +743,18 @@ def _write(
         if isinstance(answer, RmqError) and not is_lost:
             attributes = wanted[name].attributes
             failed[name] = about_attribute(
-                client, masters, name, "topic", attributes, answer
+                client, at, name, "topic", attributes, answer
             )
             continue
         found = read[name]
-        knows_order = client.broker_version(masters[name]) >= V5_0_0
+        knows_order = client.broker_version(at[name]) >= V5_0_0
         fault = _fault(name, wanted[name], found, change, knows_order=knows_order)
         if fault is not None or not isinstance(found, TopicConfig):
             error = fault or PartialError(f"{name} does not show topic {topic}")
             failed[name] = answer if isinstance(answer, RmqError) else error
             continue
         results[name] = TopicResult(
-            server=name, address=masters[name], result=done, config=found
+            server=name, address=at[name], result=done, config=found
         )
     for name, error in failed.items():
         results[name] = TopicResult(
@@ -1050,13 +1054,3 @@ def _no_master(name: str, info: ClusterInfo) -> NotFoundError:
         hint = f"use one of: {', '.join(sorted(info.brokers))}"
         return not_found("broker", name, hint=hint)
     return no_master(name)
-
-
-def no_master(name: str) -> NotFoundError:
-    """Return the error of a broker of which only slaves are left."""
-    return NotFoundError(
-        f"broker {name} currently has no master",
-        code=int(ResponseCode.BROKER_NOT_EXIST),
-        name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-    )

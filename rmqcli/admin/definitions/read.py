@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each
+from rmqcli.admin.brokers import ask_each, no_master, with_address
 from rmqcli.admin.definitions.compare import (
     BrokerEntries,
     ClusterEntries,
@@ -29,7 +29,7 @@ from rmqcli.admin.definitions.settings import (
     user_settings,
 )
 from rmqcli.admin.lag.memory import departed_brokers
-from rmqcli.admin.topics import choose_masters, no_master, topic_kind
+from rmqcli.admin.topics import choose_masters, topic_kind
 from rmqcli.api.calls.acl import list_acls, list_users
 from rmqcli.api.calls.config import (
     get_all_topic_config,
@@ -108,9 +108,7 @@ def _read(
         cluster = info.brokers[min(only)].cluster
     name = next(iter(sorted(info.clusters)), "") if cluster is None else cluster
     errors: dict[str, RmqError] = {
-        broker: no_master(broker)
-        for broker in sorted(info.clusters.get(name, ()))
-        if not only and broker not in masters
+        broker: no_master(broker) for broker, at in masters.items() if at is None
     }
     if (
         not only and len(info.clusters) == 1
@@ -124,7 +122,7 @@ def _read(
         for broker, answer in versions.items()
         if isinstance(answer, RmqError) and not isinstance(answer, BrokerError)
     }
-    answering = {n: at for n, at in masters.items() if n not in errors}
+    answering = with_address(masters, errors)
     has_tables = "topic" in kinds or "group" in kinds
     asked = answering if has_tables else {}
     topics = ask_each(client, asked, get_all_topic_config())

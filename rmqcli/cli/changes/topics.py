@@ -22,6 +22,7 @@ from rmqcli.cli.ui.output import Column
 from rmqcli.errors import NotFoundError, RmqError, UsageError
 
 if TYPE_CHECKING:
+    from rmqcli.admin.brokers import Addresses
     from rmqcli.admin.topics import TopicChange
     from rmqcli.api.client import Client
     from rmqcli.wire.bodies.config import TopicConfig
@@ -166,7 +167,7 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
 
 def _known(
     client: Client, topic: str, cluster: str | None, brokers: list[str] | None
-) -> tuple[dict[str, str], Configs]:
+) -> tuple[Addresses, Configs]:
     """Return the masters that have the topic, and its settings on each of them.
 
     A master that did not answer is among them. Raises NotFoundError when all answer and
@@ -187,7 +188,7 @@ def _update(
     common: Common,
     client: Client,
     topic: str,
-    masters: dict[str, str],
+    masters: Addresses,
     change: TopicChange,
 ) -> None:
     from rmqcli.admin.topics import update_topic
