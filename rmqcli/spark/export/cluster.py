@@ -144,7 +144,8 @@ class BrokerCluster:
     ) -> tuple[QueueRange, ...]:
         """Return the ranges with the message before the end of each.
 
-        Raises the error of the first queue that cannot be read.
+        A note names the queues whose message cannot be read, and later runs cannot
+        compare them. Raises the first error if that is so of each queue.
         """
         from rmqcli.admin.witness import read_witnesses
         from rmqcli.api.client import Client
@@ -157,6 +158,14 @@ class BrokerCluster:
         }
         with Client(self.config) as client:
             found = read_witnesses(client, places) if places else {}
+        failed = {q: each for q, each in found.items() if isinstance(each, RmqError)}
+        for queue, error in sorted(failed.items()):
+            if len(failed) == len(places):
+                raise error
+            self.note(
+                f"{queue}: its last message was not read ({error.message}), so that"
+                " later runs cannot tell whether the queue is still the same"
+            )
         return tuple(
             replace(
                 each,
@@ -260,9 +269,7 @@ class BrokerCluster:
 
 
 def _noted(found: Witness | RmqError | None) -> NotedMessage | None:
-    """Return a message to note. Raises `found` if it is an error."""
-    if isinstance(found, RmqError):
-        raise found
-    if found is None:
+    """Return a message to note; None if it was not read."""
+    if found is None or isinstance(found, RmqError):
         return None
     return NotedMessage(*found)

@@ -8,12 +8,14 @@ import pytest
 
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
-from rmqcli.errors import PartialError
+from rmqcli.errors import BrokerError, PartialError
 from rmqcli.position import Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.plan import ExportPlan, ExportRequest
 from rmqcli.spark.extent import plan_queue
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 
 REQUEST = ExportRequest(topic="T", from_position="earliest", to_position="latest")
 
@@ -93,3 +95,30 @@ def test_a_topic_of_which_a_broker_has_left_is_not_exported_as_if_it_were_whole(
     words = ["sql", "select count(*) from T", "-n", both.namesrv]
     assert run(words) == 6
     assert "for what is left, use --allow-gaps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("broker", "noted"), [("broker-b", [True, False]), (None, None)]
+)
+def test_a_queue_whose_last_message_cannot_be_read_is_noted(
+    rmq_cluster_factory, broker, noted
+):
+    """One broker that refuses does not keep the others' messages from an export."""
+    with rmq_cluster_factory(brokers=2) as cluster:
+        cluster.create_topic("T", queues=1)
+        for name in ("broker-a", "broker-b"):
+            cluster.send("T", ["x"], broker=name)
+        notes: list[str] = []
+        source = replace(cluster_at(cluster.namesrv), note=notes.append)
+        queues = plan_of(source).queues
+        cluster.faults.add(
+            faults.answer(1, "no disk"), code=RequestCode.PULL_MESSAGE, broker=broker
+        )
+        if noted is None:
+            with pytest.raises(BrokerError, match="no disk"):
+                source.last_messages("T", queues)
+            return
+        found = source.last_messages("T", queues)
+        assert [each.last is not None for each in found] == noted
+        (note,) = notes
+        assert "T@broker-b:0: its last message was not read (" in note
