@@ -42,6 +42,7 @@ from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.tasks import All, Request, failed
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.compression import never_empty
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.message.properties import encode_properties
@@ -251,9 +252,10 @@ class RemotingNetwork:
         # One queue of each broker: another queue of the same broker would fail, too.
         by_broker = list({queue.broker_name: queue for queue in queues}.values())
         failure: RmqError = no_broker(message.topic)
+        body, sys_flag = never_empty(message.body)
         for queue in by_broker[:_SEND_TRIES_MAX]:
             born_ms = self._client.clock.epoch_ms()
-            call = send_message(_retry_header(message, queue, born_ms), message.body)
+            call = send_message(_retry_header(message, queue, sys_flag, born_ms), body)
             try:
                 yield from self._at_master(queue, call, _SEND_BACK_TIMEOUT_MS)
             except RmqError as error:
@@ -413,7 +415,7 @@ def _update_offset(group: str, queue: MessageQueue, offset: int) -> Call[str]:
 
 
 def _retry_header(
-    message: RetryMessage, queue: MessageQueue, born_ms: int
+    message: RetryMessage, queue: MessageQueue, sys_flag: int, born_ms: int
 ) -> SendMessageRequestHeaderV2:
     properties = dict(message.properties)
     # These two are sent in the header, as by a Java producer.
@@ -425,7 +427,7 @@ def _retry_header(
         default_topic=_DEFAULT_TOPIC,
         default_topic_queue_nums=_DEFAULT_TOPIC_QUEUE_NUMS,
         queue_id=queue.queue_id,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp=born_ms,
         flag=message.flag,
         properties=encode_properties(properties),

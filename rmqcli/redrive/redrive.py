@@ -69,6 +69,7 @@ from rmqcli.redrive.letter import (
 from rmqcli.redrive.log import DOUBTFUL, SENT, LetterPlace, LetterResult
 from rmqcli.redrive.requests import RedriveRequests, failed, not_sent
 from rmqcli.transport.lookups import local_ip
+from rmqcli.wire.compression import never_empty
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
@@ -646,13 +647,14 @@ class RedriveRun:
             queue = (own or target.queues)[number % len(own or target.queues)]
             msg_id = ids.next_id()
             properties = letter.properties + unique_key(msg_id)
+            body, sys_flag = never_empty(letter.body)
             header = SendMessageRequestHeaderV2(
                 producer_group=PRODUCER_GROUP,
                 topic=topic,
                 default_topic="TBW102",
                 default_topic_queue_nums=4,
                 queue_id=queue.queue_id,
-                sys_flag=0,
+                sys_flag=sys_flag,
                 born_timestamp=client.clock.epoch_ms(),
                 flag=letter.flag,
                 properties=properties.decode(),
@@ -665,7 +667,7 @@ class RedriveRun:
                 pendings.append(
                     client.submit(
                         target.addresses[queue.broker_name],
-                        send_message(header, letter.body),
+                        send_message(header, body),
                     )
                 )
             except RmqError as error:

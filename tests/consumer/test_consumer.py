@@ -111,13 +111,16 @@ def committed_now(running):
     ]
 
 
-def test_a_message_is_a_dead_letter_after_its_last_retry(rmq_cluster_factory):
+@pytest.mark.parametrize("body", ["bad", ""])
+def test_a_message_is_a_dead_letter_after_its_last_retry(rmq_cluster_factory, body):
+    """Brokers from 5.0 on send no message with an empty body back."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")
-    cluster.send(topic, ["bad"])
+    cluster.send(topic, [body])
     seen = Seen(lambda *_: False)
     with consumer(cluster, "g", topic, seen, max_reconsume_times=1):
         wait_until(lambda: stored(cluster, "%DLQ%g") == 1)
+    assert seen.bodies == [body, body]
     assert [m.reconsume_times for m in seen.messages] == [0, 1]
 
 

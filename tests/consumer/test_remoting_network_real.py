@@ -93,11 +93,13 @@ def test_a_pull_without_an_expression_uses_the_subscription_of_the_heartbeat(mem
     assert isinstance(stranger, BrokerError)
 
 
-def test_a_message_sent_back_gets_into_the_dead_letters(member):
+@pytest.mark.parametrize("body", [b"x", b""])
+def test_a_message_sent_back_gets_into_the_dead_letters(member, body):
     network, group, queue = member
-    send(network, group, queue.topic, b"x")
+    send(network, group, queue.topic, body)
     network.poll_until(lambda: network.max_offset(queue) == 1)
     (message,) = messages_of(network.pull(pull_of(queue, group=group)))
+    assert message.body == body
     back = SendBack(
         group=group,
         origin_topic=queue.topic,

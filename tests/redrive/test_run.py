@@ -45,6 +45,8 @@ from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.message.batch import encode_items
 from tests.admin.dlq.letters import client_of, make_letters
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
@@ -534,6 +536,27 @@ def test_a_retry_stays_on_the_broker_of_its_letter(rmq_cluster_factory):
         for m in admin.read("%RETRY%billing"):
             name = m.properties["RMQ_REDRIVEN_FROM"].partition(":")[0]
             assert name == m.message_queue.broker_name
+
+
+def test_a_letter_with_an_empty_body_is_sent_to_the_retry_topic(rmq_cluster_factory):
+    """Brokers from 5.0 on take an empty body neither in a request nor as a copy."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.send("orders", [""])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with consumer(
+            cluster, "billing", "orders", Seen(lambda *_: False), max_reconsume_times=0
+        ):
+            wait_until(
+                lambda: any(
+                    each.topic == "%DLQ%billing" for each in admin.topics().topics
+                )
+            )
+        commit(cluster, "%RETRY%billing", 0)
+        report = connect(cluster.namesrv).redrive("billing", to="retry").execute()
+        assert report.stored == 1
+        (retry,) = admin.read("%RETRY%billing")
+        assert (retry.body, retry.properties["RETRY_TOPIC"]) == (b"", "orders")
 
 
 def test_messages_that_the_group_consumes_by_pop_are_not_sent_to_its_retry_topic(

@@ -103,7 +103,8 @@ class Seeder:
     ) -> list[Seeded]:
         now = self._server.now()
         ids = [self._unique_id(now) for _ in seeds]
-        is_batch = len(seeds) > 1
+        # From 5.0 on, an empty body is taken in batches only.
+        is_batch = len(seeds) > 1 or not seeds[0].body
         properties = [
             _properties(seed, unique_id)
             for seed, unique_id in zip(seeds, ids, strict=True)

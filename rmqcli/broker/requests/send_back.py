@@ -99,6 +99,8 @@ def _put_copy(
     if isinstance(message, InnerMessage):
         # The request names the record only. Consumers then send the message themselves.
         raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
+    if not message.raw_body and broker.profile.refuses_empty_body:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
     properties = dict(message.properties)
     properties.setdefault(RETRY_TOPIC, message.topic)
     properties[WAIT] = "false"
