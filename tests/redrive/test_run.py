@@ -545,17 +545,17 @@ def test_a_letter_with_an_empty_body_is_sent_to_the_retry_topic(rmq_cluster_fact
     cluster.send("orders", [""])
     with Admin(namesrv=cluster.namesrv) as admin:
         with consumer(
-            cluster, "billing", "orders", Seen(lambda *_: False), max_reconsume_times=0
+            cluster, "audit", "orders", Seen(lambda *_: False), max_reconsume_times=0
         ):
             wait_until(
                 lambda: any(
-                    each.topic == "%DLQ%billing" for each in admin.topics().topics
+                    each.topic == "%DLQ%audit" for each in admin.topics().topics
                 )
             )
-        commit(cluster, "%RETRY%billing", 0)
-        report = connect(cluster.namesrv).redrive("billing", to="retry").execute()
+        commit(cluster, "%RETRY%audit", 0, group="audit")
+        report = connect(cluster.namesrv).redrive("audit", to="retry").execute()
         assert report.stored == 1
-        (retry,) = admin.read("%RETRY%billing")
+        (retry,) = admin.read("%RETRY%audit")
         assert (retry.body, retry.properties["RETRY_TOPIC"]) == (b"", "orders")
 
 
