@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.exporter.collect import Collected, CollectorOptions
+    from rmqcli.exporter.metrics import Labels, MetricTable, MetricValues
     from rmqcli.exporter.render import RenderedPages
     from rmqcli.exporter.site import MetricsSite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterRun:
-    """What an exporter tells after each collection."""
+    """What an exporter tells after each collection.
+
+    `stale_pages` are for when no other collection has ended before these values are
+    stale: they have the exporter's own only, and that it reads nothing.
+    """
 
     pages: RenderedPages
+    stale_pages: RenderedPages
     collected: Collected
     duration_ms: int
 
@@ -48,21 +54,32 @@ class Exporter:
         self._failures += not found.has_values
         if found.has_values:
             self._read_ms = found.at_ms
-        found.rows[EXPORTER] = {
-            (): (
-                self._collections,
-                self._failures,
-                float(not found.errors),
-                None if self._read_ms is None else self._read_ms / 1000,
-                duration_ms / 1000,
-                self._interval_ms / 1000,
-                self._options.stale_after_ms / 1000,
-                found.groups,
-            )
-        }
+
+        def own(*, is_success: bool, groups: int | None) -> dict[Labels, MetricValues]:
+            return {
+                (): (
+                    self._collections,
+                    self._failures,
+                    float(is_success),
+                    None if self._read_ms is None else self._read_ms / 1000,
+                    duration_ms / 1000,
+                    self._interval_ms / 1000,
+                    self._options.stale_after_ms / 1000,
+                    groups,
+                )
+            }
+
+        found.rows[EXPORTER] = own(is_success=not found.errors, groups=found.groups)
         found.rows.setdefault(LEFT_OUT, {})
         rows = {table: found.rows.get(table, {}) for table in TABLES}
-        return ExporterRun(pages=render(rows), collected=found, duration_ms=duration_ms)
+        stale: dict[MetricTable, dict[Labels, MetricValues]] = {t: {} for t in TABLES}
+        stale[EXPORTER] = own(is_success=False, groups=None)
+        return ExporterRun(
+            pages=render(rows),
+            stale_pages=render(stale),
+            collected=found,
+            duration_ms=duration_ms,
+        )
 
     def run(
         self,
@@ -80,7 +97,7 @@ class Exporter:
             began_ms = self._clock.monotonic_ms()
             run = self.collect()
             read_ms = began_ms if run.collected.has_values else None
-            site.update(run.pages, read_ms=read_ms)
+            site.update(run.pages, run.stale_pages, read_ms=read_ms)
             on_run(run)
             spent_ms = self._clock.monotonic_ms() - began_ms
             self._clock.wait_ms(stop, self._interval_ms - spent_ms % self._interval_ms)

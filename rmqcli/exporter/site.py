@@ -1,9 +1,10 @@
 """What a scraper gets: the pages of the last collection, and whether they are good.
 
 A page is replaced as a whole when a collection ends, so that an answer never waits for
-a broker and never mixes two collections. If no collection has ended for too long, as
-only a defect of this program could cause, the page is withheld: values without an age
-would look alive.
+a broker and never mixes two collections. A collection that waits for a broker that
+hangs may take long: when the values are stale before it ends, a page without them takes
+their place. If no collection has ended for too long, as only a defect of this program
+could cause, there is no page at all: values without an age would look alive.
 """
 
 from __future__ import annotations
@@ -45,21 +46,22 @@ class MetricsSite:
         self._clock = clock
         self._stale_after_ms = stale_after_ms
         self._began_ms = clock.monotonic_ms()
-        #: the pages, when they were rendered, and when values were read: set as a whole
-        self._state: tuple[RenderedPages | None, int, int | None] = (
-            None,
-            self._began_ms,
-            None,
-        )
+        #: The pages, those for when they are stale, when they were rendered, and when
+        #: values were read: set as a whole.
+        self._state: tuple[
+            RenderedPages | None, RenderedPages | None, int, int | None
+        ] = (None, None, self._began_ms, None)
 
-    def update(self, pages: RenderedPages, *, read_ms: int | None) -> None:
-        """Replace the pages.
+    def update(
+        self, pages: RenderedPages, stale_pages: RenderedPages, *, read_ms: int | None
+    ) -> None:
+        """Replace the pages, and those that take their place when they are stale.
 
         `read_ms` is when the collection began (monotonic), None if it read nothing.
         """
         if read_ms is None:
-            read_ms = self._state[2]
-        self._state = (pages, self._clock.monotonic_ms(), read_ms)
+            read_ms = self._state[3]
+        self._state = (pages, stale_pages, self._clock.monotonic_ms(), read_ms)
 
     def answer(self, path: str, accept: str) -> SiteAnswer:
         """Answer a GET of a path; `accept` is the header of the request."""
@@ -75,11 +77,14 @@ class MetricsSite:
         return text_answer(404, b"not found; the metrics are at /metrics\n")
 
     def _metrics(self, accept: str) -> SiteAnswer:
-        pages, rendered_ms, _ = self._state
-        if pages is None:
+        pages, stale_pages, rendered_ms, _ = self._state
+        if pages is None or stale_pages is None:
             return text_answer(503, b"the first collection has not ended\n")
-        if self._clock.monotonic_ms() - rendered_ms > self._stuck_after_ms():
+        age_ms = self._clock.monotonic_ms() - rendered_ms
+        if age_ms > self._stuck_after_ms():
             return text_answer(503, b"no collection has ended for too long\n")
+        if age_ms > self._stale_after_ms:
+            pages = stale_pages
         page = pages.open_metrics if wants_open_metrics(accept) else pages.text
         return SiteAnswer(
             status=200,
@@ -90,13 +95,13 @@ class MetricsSite:
         )
 
     def _health(self) -> SiteAnswer:
-        _, rendered_ms, _ = self._state
+        _, _, rendered_ms, _ = self._state
         if self._clock.monotonic_ms() - rendered_ms > self._stuck_after_ms():
             return text_answer(503, b"no collection has ended for too long\n")
         return text_answer(200, b"ok\n")
 
     def _readiness(self) -> SiteAnswer:
-        _, _, read_ms = self._state
+        *_, read_ms = self._state
         if read_ms is None:
             return text_answer(503, b"nothing has been read from the cluster yet\n")
         age_ms = self._clock.monotonic_ms() - read_ms

@@ -7,10 +7,14 @@ import threading
 import pytest
 
 from rmqcli import Admin, Consumer
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.exporter.collect import CollectorOptions
+from rmqcli.exporter.run import Exporter
 from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import plant_settings
-from tests.exporter.pages import Scrapes
+from tests.exporter.pages import Scrapes, values_of
 from tests.kit.waiting import PATIENCE_S
 
 START_MS = 1_767_322_800_000
@@ -280,6 +284,15 @@ def test_a_cluster_that_goes_down_keeps_its_values_until_they_are_stale(cluster)
         }
     assert [key for key in gone if not key[0].startswith("rocketmq_exporter_")] == []
     assert "connection refused" in scrapes.errors["name servers"]
+
+
+def test_pages_for_when_no_collection_ends_tell_that_nothing_is_read(cluster):
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        run = Exporter(client, CollectorOptions()).collect()
+    values = values_of(run.stale_pages)
+    assert values["rocketmq_exporter_last_collection_success",] == 0
+    assert values["rocketmq_exporter_collections_total",] == 1
+    assert [key for key in values if not key[0].startswith("rocketmq_exporter_")] == []
 
 
 def test_a_broker_that_left_the_route_is_down_and_its_groups_are_not_known(two_brokers):

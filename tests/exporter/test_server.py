@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import socket
+import zlib
 from contextlib import ExitStack
 
 import pytest
@@ -28,6 +29,9 @@ PROMETHEUS = (
 
 def pages(series=3):
     return render({LEFT_OUT: {(f"g{n}",): (n,) for n in range(series)}})
+
+
+STALE = render({LEFT_OUT: {}})
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def get(server, path="/metrics", method="GET", **headers):
 
 
 def test_a_scrape_of_prometheus_gets_open_metrics_compressed(server, site):
-    site.update(pages(), read_ms=0)
+    site.update(pages(), STALE, read_ms=0)
     answer, body = get(server, Accept=PROMETHEUS, Accept_Encoding="gzip")
     assert (answer.status, answer.headers["Content-Type"]) == (200, OPEN_METRICS)
     assert answer.headers["Content-Encoding"] == "gzip"
@@ -69,7 +73,7 @@ def test_a_scrape_of_prometheus_gets_open_metrics_compressed(server, site):
 
 @pytest.mark.parametrize("series", [3, 20_000], ids=["small", "large"])
 def test_a_client_that_knows_nothing_gets_plain_text(server, site, series):
-    site.update(pages(series), read_ms=0)
+    site.update(pages(series), STALE, read_ms=0)
     answer, body = get(server)
     assert (answer.status, answer.headers["Content-Type"]) == (200, TEXT)
     assert answer.headers["Content-Encoding"] is None
@@ -78,7 +82,7 @@ def test_a_client_that_knows_nothing_gets_plain_text(server, site, series):
 
 
 def test_head_has_the_headers_of_get_and_no_body(server, site):
-    site.update(pages(), read_ms=0)
+    site.update(pages(), STALE, read_ms=0)
     answer, body = get(server, method="HEAD")
     assert answer.status == 200
     assert int(answer.headers["Content-Length"]) > 0
@@ -93,22 +97,42 @@ def test_it_is_ready_between_the_first_collection_and_the_age_of_values(site):
         return site.answer(path, "").status
 
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [503, 503, 200]
-    site.update(pages(), read_ms=None)  # neither name servers nor brokers answered
+    site.update(
+        pages(), STALE, read_ms=None
+    )  # neither name servers nor brokers answered
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [200, 503, 200]
-    site.update(pages(), read_ms=clock.monotonic_ms())
+    site.update(pages(), STALE, read_ms=clock.monotonic_ms())
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [200, 200, 200]
     clock.advance(90_001)
-    site.update(pages(), read_ms=None)
+    site.update(pages(), STALE, read_ms=None)
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [200, 503, 200]
     assert site.answer("/readyz", "").data == b"nothing has been read for 1m30s\n"
-    site.update(pages(), read_ms=clock.monotonic_ms())
+    site.update(pages(), STALE, read_ms=clock.monotonic_ms())
     assert status("/readyz") == 200
+
+
+def test_values_vanish_when_they_are_stale_before_the_next_collection_ends():
+    """A collection that waits for a broker that hangs may take minutes."""
+    clock = ManualClock()
+    site = MetricsSite(clock, stale_after_ms=6_000)
+
+    def series():
+        text = zlib.decompress(site.answer("/metrics", "").data, 31)
+        return text.count(b"\nrocketmq_exporter_series_left_out{")
+
+    site.update(pages(3), STALE, read_ms=clock.monotonic_ms())
+    clock.advance(6_000)
+    assert series() == 3
+    clock.advance(1)
+    assert series() == 0
+    site.update(pages(2), STALE, read_ms=None)
+    assert series() == 2
 
 
 def test_values_are_withheld_when_no_collection_ends_any_more():
     clock = ManualClock()
     site = MetricsSite(clock, stale_after_ms=90_000)
-    site.update(pages(), read_ms=clock.monotonic_ms())
+    site.update(pages(), STALE, read_ms=clock.monotonic_ms())
     clock.advance(600_001)
     for path in ("/metrics", "/readyz", "/healthz"):
         assert site.answer(path, "").status == 503
@@ -141,7 +165,7 @@ def test_a_request_that_comes_byte_by_byte_is_answered(server):
 
 
 def test_peers_that_say_nothing_and_read_nothing_do_not_hold_up_others(server, site):
-    site.update(pages(50_000), read_ms=0)
+    site.update(pages(50_000), STALE, read_ms=0)
     with ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in range(40)]
         for sock in silent[:20]:  # more than a socket's buffer holds

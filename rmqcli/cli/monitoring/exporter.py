@@ -208,7 +208,6 @@ class _Teller:
         self._messages = common.messages
         self._errors: dict[str, str] = {}
         self._is_first = True
-        self._was_cut = False
 
     def tell(self, run: ExporterRun) -> None:
         """Tell what is new in a collection."""
