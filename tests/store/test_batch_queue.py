@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 
 import pytest
 
@@ -151,6 +152,22 @@ def test_entries_after_a_hole_are_not_those_of_the_queue(queue_in, tmp_path):
     damaged = REAL[: 2 * 46] + bytes(46) + REAL[3 * 46 :] + bytes(5 * 46)
     (tmp_path / "q" / "00000000000000000000").write_bytes(damaged)
     assert queue_in(tmp_path / "q", writable=False).max_offset == 10
+
+
+@pytest.mark.parametrize(("first", "max_offset"), [(20, 21), (21, 26), (22, 21)])
+def test_a_reader_takes_what_follows_its_last_entry(
+    queue_in, tmp_path, first, max_offset
+):
+    (tmp_path / "q").mkdir()
+    path = tmp_path / "q" / "00000000000000000000"
+    path.write_bytes(REAL + bytes(5 * 46))
+    reader = queue_in(tmp_path / "q", writable=False, units=10)
+    entry = struct.pack(
+        ">QIQQQHiI", 0x15E8, 0x283, 0, 1_795_000_000_000, first, 5, -1, 0
+    )
+    path.write_bytes(REAL + entry + bytes(4 * 46))
+    reader.refresh()
+    assert reader.max_offset == max_offset
 
 
 @pytest.mark.parametrize("written", [0, 1, 15])
