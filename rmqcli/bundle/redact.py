@@ -351,6 +351,8 @@ def _unescaped(text: str) -> str:
         digits = match[1] or match[2]
         if digits:
             return chr(int(digits, 16))
+        if match[3] in "ux":  # whole once the escapes in it are undone
+            return match[0]
         return _CONTROLS.get(match[3], match[3])
 
     found = _ESCAPE.sub(replaced, text)

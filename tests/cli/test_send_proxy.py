@@ -57,18 +57,10 @@ def test_lines_go_in_one_batch_and_have_an_outcome_each(rmq, proxy):
 
 
 def test_a_body_above_the_limit_is_named_by_its_line(rmq, proxy):
-    settings_of = proxy.settings
-
-    def settings(asked):
-        answer = settings_of(asked)
-        answer.publishing.max_body_size = 100
-        return answer
-
-    proxy.settings = settings
-    lines = b"a\n" + b"x" * 101 + b"\n"
+    lines = b"a\n" + b"x" * 4_194_305 + b"\n"
     code, _, err = rmq("send", "orders", "--lines", "-", stdin=lines)
     assert code == 6
-    assert "stdin line 2: a body of 101 bytes is larger than the 100 that" in err
+    assert "stdin line 2: a body of 4194305 bytes is larger than" in err
     assert "1 message before it is sent, and nothing from there on" in err
 
 
