@@ -345,11 +345,16 @@ class Loop:
             self._selector.unregister(sock)
 
     def run_turn(self, timeout_ms: int | None) -> None:
-        """Send what is queued, wait for at most `timeout_ms`, read, expire."""
+        """Send what is queued, wait for at most `timeout_ms`, read, expire.
+
+        It does not wait if what is queued ends at once, as on a connection that was
+        reset meanwhile: the caller may be waiting for just that.
+        """
         self._count_pause()
+        completed = self.completed
         try:
             self._take_inbox()
-            self._wait_and_read(timeout_ms)
+            self._wait_and_read(timeout_ms if self.completed == completed else 0)
             now_ms = self.now_ms()
             self.deadlines.expire(now_ms)
             if self.timed:

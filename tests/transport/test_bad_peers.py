@@ -404,7 +404,8 @@ def test_a_reset_is_noticed_although_more_has_come_than_one_turn_reads(client):
         client.invoke(peer.address, PULL, timeout_ms=60_000)
         may_send.set()
         assert was_reset.wait(PATIENCE_S)
-        reply = client.submit(peer.address, PULL, timeout_ms=60_000)
+        # Nothing else happens for an hour: it must not be waited for.
+        reply = client.submit(peer.address, PULL, timeout_ms=3_600_000)
         client.wait([reply])
         error = reply.outcome()
     assert isinstance(error, DisconnectedError)
