@@ -430,6 +430,8 @@ def test_a_lease_is_renewed_while_a_listener_runs(proxy, inbox):
             "handle 1",
             60,
         )
+        assert (change.topic.name, change.group.name) == ("orders", "g")
+        assert change.message_id == "id 1"
         go_on.set()
         (ack,) = wait_until(lambda: proxy.asked("AckMessage"))
         assert [each.receipt_handle for each in ack.entries] == ["new handle"]
