@@ -733,15 +733,18 @@ class _Job:
         """End the data on stdout, and write remarks on it to stderr."""
         self._writer.write(self._held)
         self._held = []
+        count = self.stored + self.failed
+        if self._common.output == "table" and is_cut_short and not count:
+            return  # the error says all; a table without rows would only be in its way
         if not self._is_cut or self.failed or self._weak:
             self._writer.close()
         messages = self._common.messages
-        if self._left_out:
-            messages.info(
+        if self._left_out:  # what stdout lacks is said even with --quiet
+            messages.warn(
                 f"{counted(self._left_out, 'sent message')} not listed;"
                 " -o jsonl lists all"
             )
-        if is_cut_short or self.stored + self.failed != 1:
+        if is_cut_short or count != 1:
             unknown = f", {self._unknown} unknown" if self._unknown else ""
             messages.info(
                 f"{self.stored} sent, {self.failed - self._unknown} failed{unknown}"

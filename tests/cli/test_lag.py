@@ -11,7 +11,12 @@ from rmqcli.admin.lag.gather import LagReading
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
 from rmqcli.cli.lag.command import LagOptions, sort_groups
-from rmqcli.cli.lag.view import QUEUE_COLUMNS, LagView, without_empty_retries
+from rmqcli.cli.lag.view import (
+    GROUP_COLUMNS,
+    QUEUE_COLUMNS,
+    LagView,
+    without_empty_retries,
+)
 from rmqcli.cli.lag.watch import sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
@@ -100,6 +105,23 @@ def test_json_has_the_keys_of_the_contract():
         }
     ]
     assert (row["topics"][0]["topic"], row["topics"][0]["lag"]) == ("T", 4)
+
+
+def test_topics_and_queues_that_no_broker_told_are_not_0_in_the_list_of_groups():
+    failure = BrokerFailure(
+        broker_name="broker-a", address="127.0.0.1:2", message="no answer"
+    )
+    shown = {each.name: each.shown for each in GROUP_COLUMNS if each.shown is not None}
+
+    def counts(*queues, failures=()):
+        lag = compute_lag(group("G", *queues, failures=list(failures)))
+        row = LagView(groups=()).group_json(lag)
+        return shown["topics"](row), shown["queues"](row)
+
+    unread = queue(None, 0, topic=None, queue_id=None, failure="no answer")
+    assert counts(unread, failures=[failure]) == (None, None)
+    assert counts(queue(1, 5), unread, failures=[failure]) == (1, 1)
+    assert counts() == (0, 0)
 
 
 def test_unknown_is_null_with_a_reason():

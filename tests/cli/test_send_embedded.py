@@ -161,6 +161,20 @@ def test_a_broker_that_goes_away_and_comes_back_is_waited_for(rmq_cluster, tmp_p
     assert bodies(rmq_cluster, topic) == [b"after"] * 10 + [b"before"] * 10
 
 
+def test_an_error_before_the_first_message_comes_alone(rmq, rmq_topic):
+    code, out, err = rmq("send", rmq_topic, "--jsonl", "-", stdin=b"not json\n")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: stdin line 1: ")
+    assert "0 sent" not in err
+
+
+def test_rows_that_a_table_leaves_out_are_said_even_when_it_is_quiet(rmq, rmq_topic):
+    lines = b"x\n" * 1_002
+    code, out, err = rmq("send", rmq_topic, "--lines", "-", "-q", stdin=lines)
+    assert (code, out.count("\n")) == (0, 1_001)
+    assert err == "warning: 2 sent messages not listed; -o jsonl lists all\n"
+
+
 def test_a_bad_record_is_named_with_the_number_of_those_before_it(rmq, rmq_topic):
     records = b'{"body": "a"}\nnot json\n{"body": "c"}\n'
     code, out, err = rmq("send", rmq_topic, "--jsonl", "-", "-o", "csv", stdin=records)

@@ -156,6 +156,12 @@ POP_KEYS = (
     Column("reason"),
 )
 
+
+def _known_count(row: Row, counts: Iterable[int]) -> int | None:
+    """Return a sum; None if it is 0 only because brokers did not answer."""
+    return sum(counts) or (None if row["errors"] else 0)
+
+
 #: In the order of JSON; `errors` comes last, then what only some options add.
 GROUP_COLUMNS = (
     Column("group"),
@@ -183,13 +189,15 @@ GROUP_COLUMNS = (
     _number(
         "topics",
         value=lambda lag: [row_of(_TOPIC_KEYS, topic) for topic in lag.topics],
-        shown=lambda row: sum(each["topic"] is not None for each in row["topics"]),
+        shown=lambda row: _known_count(
+            row, (t["topic"] is not None for t in row["topics"])
+        ),
         priority=50,
     ),
     _number(
         "queues",
         value=lambda lag: None,  # `LagView` has their order and trends
-        shown=lambda row: sum(each["queues"] for each in row["topics"]),
+        shown=lambda row: _known_count(row, (t["queues"] for t in row["topics"])),
         priority=60,
     ),
     _number(
