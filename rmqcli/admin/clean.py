@@ -145,7 +145,7 @@ def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanSte
             continue
         error, left = written[step.broker_name], read[step.broker_name]
         if isinstance(left, RmqError):
-            results.append(_unread(step, error or left))
+            results.append(_unread(step, error, left))
             continue
         is_left = any(
             (queue.topic, queue.queue_id) == (step.topic, step.queue_id)
@@ -242,7 +242,7 @@ def apply_clean_unused(
         for step in planned:
             found = left[step.topic or "", step.queue_id or 0]
             results.append(
-                _unread(step, error or found)
+                _unread(step, error, found)
                 if isinstance(found, RmqError)
                 else _applied(step, error, is_left=found)
             )
@@ -260,8 +260,14 @@ def _applied(step: CleanStep, error: RmqError | None, *, is_left: bool) -> Clean
     return replace(step, result=failed_word(error), error=error)
 
 
-def _unread(step: CleanStep, error: RmqError) -> CleanStep:
-    kind = ChangeUnknownError if isinstance(error, ChangeUnknownError) else PartialError
+def _unread(step: CleanStep, written: RmqError | None, read: RmqError) -> CleanStep:
+    """Return the outcome when a broker does not show what is left.
+
+    The clean-up failed if the broker refused it, and otherwise may have been made.
+    """
+    error = written or read
+    is_refused = written is not None and not isinstance(written, ChangeUnknownError)
+    kind = PartialError if is_refused else ChangeUnknownError
     unread = kind(
         f"{step.broker_name} was told to clean up, but whether it did is not known:"
         f" {error.message}",

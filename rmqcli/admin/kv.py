@@ -18,7 +18,7 @@ from rmqcli.api.calls.namesrv import (
     get_kvlist_by_namespace,
     put_kv_config,
 )
-from rmqcli.errors import ConfigError, PartialError, RmqError
+from rmqcli.errors import ChangeUnknownError, ConfigError, PartialError, RmqError
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
@@ -137,7 +137,7 @@ def _applied(
         )
 
     if isinstance(read, RmqError):
-        unknown = PartialError(
+        unknown = ChangeUnknownError(
             f"{step.server} was told to change {step.key}, but did not show it"
             f" afterwards: {read.message}"
         )

@@ -19,7 +19,14 @@ from rmqcli.admin.brokers import ask_many, change_many, failed_word
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
 from rmqcli.api.calls.namesrv import get_namesrv_config, update_namesrv_config
-from rmqcli.errors import ConfigError, DeniedError, PartialError, RefusedError, RmqError
+from rmqcli.errors import (
+    ChangeUnknownError,
+    ConfigError,
+    DeniedError,
+    PartialError,
+    RefusedError,
+    RmqError,
+)
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
@@ -329,7 +336,7 @@ def _applied(
 ) -> SettingResult:
 
     if isinstance(read, RmqError):
-        error = written or PartialError(
+        error = written or ChangeUnknownError(
             f"{step.server} was told to change {step.name}, but did not show it"
             f" afterwards: {read.message}"
         )

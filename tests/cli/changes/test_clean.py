@@ -165,14 +165,18 @@ def test_a_topic_that_was_deleted_in_between_hides_no_other(cluster, client):
     assert plan_expired(client) == []
 
 
-@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize(
+    ("is_refused", "result"), [(False, "unknown"), (True, "failed")]
+)
 def test_what_was_cleaned_is_unknown_if_the_broker_does_not_show_it(
-    cluster, client, is_refused
+    cluster, client, is_refused, result
 ):
     if is_refused:
         cluster.faults.add(faults.answer(1, "read only"), code=CLEAN_EXPIRED)
     cluster.faults.add(REFUSED, code=STATS, topic="orders", broker="broker-a", nth=2)
-    (said,) = errors_of(clean_expired(client))
+    (step,) = clean_expired(client)
+    assert (step.result, step.server) == (result, "broker-a")
+    said = str(step.error)
     assert "was told to clean up, but whether it did is not known: " in said
     assert ("read only" in said) == is_refused
 

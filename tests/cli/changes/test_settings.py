@@ -127,7 +127,7 @@ def test_a_broker_that_does_not_show_its_settings_is_not_called_changed(rmq, clu
     set_it = ["broker", "config", "set", "maxMessageSize=6000", "--broker", "broker-b"]
     code, rows, err = rmq(*set_it, "--yes")
     assert code == 6
-    assert rows_of(rows, "new", "result") == [(None, "failed")]
+    assert rows_of(rows, "new", "result") == [(None, "unknown")]
     assert "did not show it afterwards" in err
 
 
