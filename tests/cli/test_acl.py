@@ -258,7 +258,7 @@ def test_a_broker_that_does_not_answer_is_named(rmq, cluster, alice):
     ("like", "said"),
     [
         ("5.5.0", "access control is off: authenticationMetadataProvider is not set"),
-        ("4.6.0", "needs RocketMQ 5.3.0, and the broker has 4.6.0"),
+        ("4.6.0", "access control 2.0 needs RocketMQ 5.3.0, and broker-a has 4.6.0"),
     ],
 )
 def test_a_broker_without_users_says_why(rmq, rmq_cluster_factory, file, like, said):

@@ -237,4 +237,4 @@ def test_accounts_of_1_0_are_shown_without_keys(tmp_path, capsys):
         code = run(["acl", "user", "list", "-n", cluster.namesrv])
         err = capsys.readouterr().err
         assert code == 1
-        assert "needs RocketMQ 5.3.0, and the broker has 4.6.0" in err
+        assert "access control 2.0 needs RocketMQ 5.3.0, and broker-a has 4.6.0" in err

@@ -226,8 +226,8 @@ def _accounts(client: Client, masters: Mapping[str, str]) -> dict[str, Accounts]
         version = client.broker_version(address)
         if version < V5_3_0:
             error = UnsupportedError(
-                f"needs RocketMQ {version_name(V5_3_0)}, and the broker has"
-                f" {version_name(version)}"
+                f"access control 2.0 needs RocketMQ {version_name(V5_3_0)}, and {name}"
+                f" has {version_name(version)}"
             )
             found[name] = Accounts(error=error)
     asked = {name: at for name, at in masters.items() if name not in found}

@@ -255,7 +255,7 @@ def test_a_cluster_without_access_control_says_so(bundle, rmq_cluster_factory):
     states = {each["file"]: each["status"] for each in manifest["files"]}
     assert states["accounts.json"] == "ok"
     assert json.loads(files["accounts.json"])["without"] == [
-        "needs RocketMQ 5.3.0, and the broker has 4.6.0"
+        "access control 2.0 needs RocketMQ 5.3.0, and broker-a has 4.6.0"
     ]
 
 

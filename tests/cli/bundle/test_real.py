@@ -36,7 +36,7 @@ def test_the_archive_is_complete(real_cluster, tmp_path, capsys):
     assert "bundled" in [each["topicName"] for each in read["topics.json"]]
     (without,) = read["accounts.json"]["without"]
     assert without == (
-        "needs RocketMQ 5.3.0, and the broker has 4.6.0"
+        "access control 2.0 needs RocketMQ 5.3.0, and broker-a has 4.6.0"
         if is_old
         else "access control is off: authenticationMetadataProvider is not set"
     )
