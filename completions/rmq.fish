@@ -305,7 +305,7 @@ complete -c rmq -n '__rmq_at \'message trace\'' -l tls-key -r -F -d 'Key of the 
 complete -c rmq -n '__rmq_at \'message trace\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'message trace\'' -s h -l help -d 'Show this help'
 complete -c rmq -n '__rmq_at \'message resend\'' -s g -l to-group -x -a '(__rmq_names group)' -d 'Group that consumes it (default: that of --to-client)'
-complete -c rmq -n '__rmq_at \'message resend\'' -l to-client -x -d 'Client that consumes it (default: the group\'s first one)'
+complete -c rmq -n '__rmq_at \'message resend\'' -l to-client -x -d 'Client that consumes it (default: the first, of gRPC if all are)'
 complete -c rmq -n '__rmq_at \'message resend\'' -s t -l topic -x -a '(__rmq_names topic)' -d 'Topic of the message'
 complete -c rmq -n '__rmq_at \'message resend\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'message resend\'' -l profile -x -a '(__rmq_names profile)' -d 'Use the cluster of this profile'

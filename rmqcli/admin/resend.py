@@ -103,8 +103,10 @@ def plan_resend(
 ) -> ResendPlan:
     """Find the message and a member that its broker can pass it to; change nothing.
 
-    Without `client_id` the first member by client id is chosen; without `group` the
-    group of the topic to which that client belongs. Raises NotFoundError without the
+    Without `client_id` the first member by client id is chosen, one of gRPC only if
+    there is no other: its proxy may not be part of the broker, and simple consumers do
+    not consume on request. Without `group` it is the group of the topic to which that
+    client belongs. Raises NotFoundError without the
     message or the member, UsageError when several messages have the id or several
     groups the client, RefusedError for a half or delayed message, and PartialError when
     not every broker could be searched for it, or for others with its key.
@@ -140,7 +142,8 @@ def plan_resend(
     if group is None:
         group = _group_of(client, message, client_id or "")
     members = online_members(client, group, broker_name=message.broker_name)
-    chosen = chosen_member(members, group, client_id or min(members))
+    first = min(members, key=lambda each: (is_grpc_client(each), each))
+    chosen = chosen_member(members, group, client_id or first)
     return ResendPlan(
         message=message,
         group=group,

@@ -232,6 +232,20 @@ def test_a_client_alone_is_enough_where_one_group_of_the_topic_has_it(
     assert listener.bodies == ["a", "a", "a"]
 
 
+def test_a_client_of_grpc_is_chosen_only_where_the_group_has_no_other(cluster, member):
+    """It was asked for being first, although it may not consume on request."""
+    consumer, _ = member
+    grpc = "0.0.0.0@1@0@abc"
+    with Admin(namesrv=cluster.namesrv) as admin:
+        both = FakeMember(cluster, "G", broker="broker-b", client_id=grpc)
+        alone = FakeMember(cluster, "H", broker="broker-b", client_id=grpc)
+        with both, alone:
+            planned = admin.plan_resend("orders@broker-b:0:0", group="G")
+            assert planned.client_id == consumer.client_id
+            planned = admin.plan_resend("orders@broker-b:0:0", group="H")
+            assert planned.client_id == grpc
+
+
 @pytest.mark.parametrize("by", ["place", "offset id"])
 def test_a_message_of_an_open_transaction_reaches_no_listener(cluster, member, by):
     _, listener = member

@@ -69,7 +69,7 @@ class MessageResendOptions:
         option(
             "--to-client",
             metavar="ID",
-            help="Client that consumes it (default: the group's first one).",
+            help="Client that consumes it (default: the first, of gRPC if all are).",
         ),
     ] = None
     topic: Annotated[
