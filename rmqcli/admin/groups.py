@@ -720,6 +720,20 @@ def delete_group(
     return results
 
 
+def brokers_with_offsets(
+    client: Client, group: str, masters: Addresses
+) -> dict[str, bool]:
+    """Return which of `masters` have offsets of `group`, and whether they can remove
+    them with the group. Masters that do not answer are left out.
+    """
+    at = with_address(masters)
+    return {
+        name: client.broker_version(at[name]) >= V4_9_0
+        for name, answer in ask_each(client, at, get_all_consumer_offset()).items()
+        if not isinstance(answer, RmqError) and any(g == group for g, _ in answer)
+    }
+
+
 def delete_topics_of(client: Client, group: str) -> list[GroupResult]:
     """Delete the group's retry topic and dead-letter topic, with their messages.
 

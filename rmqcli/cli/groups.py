@@ -661,7 +661,22 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
         )
         if options.remove_topics:
             results += groups_change.delete_topics_of(client, group)
+        kept = (
+            {}
+            if options.remove_offsets
+            else groups_change.brokers_with_offsets(client, group, masters)
+        )
     show_results(common, results, columns=RESULT_COLUMNS)
+    for name, can_remove in kept.items():
+        way = (
+            f"remove them with: rmq group delete {safe(group)} --remove-offsets"
+            if can_remove
+            else "brokers before 4.9.0 cannot remove them"
+        )
+        common.messages.info(
+            f"{safe(name)} keeps the group's offsets, so that rmq lag and rmq groups"
+            f" still list it; {way}"
+        )
 
 
 def _data(detail: GroupDetail) -> dict[str, Any]:

@@ -295,6 +295,29 @@ def test_a_group_is_deleted_and_its_offsets_when_asked_for(start, like, words, o
     assert "G" not in groups
 
 
+@pytest.mark.parametrize(
+    ("like", "way"),
+    [
+        ("4.6.0", "brokers before 4.9.0 cannot remove them"),
+        ("4.9.7", "remove them with: rmq group delete G --remove-offsets"),
+    ],
+)
+def test_offsets_that_are_left_of_a_deleted_group_are_mentioned(start, like, way):
+    """The group stayed in lists, and nothing said why or how to remove it."""
+    cluster, rmq = start(like)
+    with_offsets(cluster)
+    code, _, err = rmq("delete", "G", "--yes")
+    assert code == 0
+    assert err.splitlines()[-1] == (
+        "broker-a keeps the group's offsets, so that rmq lag and rmq groups still list"
+        f" it; {way}"
+    )
+    if like == "4.9.7":
+        code, _, err = rmq("delete", "G", "--remove-offsets", "--yes")
+        assert (code, committed(cluster, "G", "T")) == (0, {})
+        assert "keeps the group's offsets" not in err
+
+
 def test_where_a_broker_would_create_it_again_that_is_said_first(start):
     cluster, rmq = start("5.5.0")
     with_offsets(cluster)
