@@ -27,6 +27,7 @@ from rmqcli.cli.ui.messages import Messages, color_is_on
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import (
+    NAMESRV_VARIABLE,
     ClientConfig,
     parse_address_mapping,
     parse_endpoints,
@@ -777,6 +778,16 @@ class Command(NamedTuple):
         except TransportError as error:
             if common.profile is not None and "namesrv" in error.hint:
                 error.hint = f"check the servers of {common.profile.title}"
+            elif (
+                common.profile is None
+                and error.address == NAMESRV_DEFAULT
+                and not typed & {"namesrv", "endpoints"}
+                and not os.environ.get(NAMESRV_VARIABLE)
+            ):
+                error.hint = (
+                    f"{NAMESRV_VARIABLE} is not set, and {NAMESRV_DEFAULT} is the"
+                    " default; set it, or give --namesrv"
+                )
             raise common.explain_endpoints(error, own.get("endpoints") or ()) from error
 
 

@@ -91,3 +91,29 @@ def test_real_servers_in_place_of_a_proxy_are_called_what_they_are(
     address = broker if kind == "broker" else real_cluster.namesrv
     assert run(["send", "T", "x", "--endpoints", address, *words]) == 2
     assert f"error: {address} is a {kind}, not a proxy\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "words", "is_said"),
+    [
+        (None, (), True),
+        ("127.0.0.1:9876", (), False),
+        (None, ("-n", "127.0.0.1:9876"), False),
+        (None, ("-n", "127.0.0.1:1"), False),
+    ],
+)
+def test_the_default_name_server_is_called_that_where_none_was_named(
+    monkeypatch, capfd, variable, words, is_said
+):
+    """The hint did not say that NAMESRV_ADDR is not set."""
+    for name in ("ROCKETMQ_ENDPOINTS", "NAMESRV_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    if variable is not None:
+        monkeypatch.setenv("NAMESRV_ADDR", variable)
+    assert run(["topics", *words, "--timeout", "1s"]) == 5
+    err = capfd.readouterr().err
+    hint = (
+        "hint: NAMESRV_ADDR is not set, and 127.0.0.1:9876 is the default; set it, or"
+        " give --namesrv"
+    )
+    assert (err.splitlines()[-1] == hint) == is_said
