@@ -124,7 +124,8 @@ def show(common: Common, options: ShowOptions) -> None:
     Without an option that chooses letters, the last 100 of each broker. JSON has the
     fields of rmq tail, and what is known of the origin; pretty, raw and hex show the
     letters as rmq tail shows messages. RocketMQ does not record why a message failed.
-    Reading changes nothing, even where the topic is write-only.
+    Reading changes nothing. A write-only topic can be read, too, but not of a broker of
+    4.6.0: make it readable first, with rmq topic update %DLQ%GROUP --perm 6.
     """
     from rmqcli.admin.dlq.read import LetterReader, find_letters
     from rmqcli.admin.reset.cluster_identity import identity_of
