@@ -115,7 +115,7 @@ def test_topics_and_queues_that_no_broker_told_are_not_0_in_the_list_of_groups()
 
     def counts(*queues, failures=()):
         lag = compute_lag(group("G", *queues, failures=list(failures)))
-        row = LagView(groups=()).group_json(lag)
+        row = LagView(groups=()).summary_row(lag)
         return shown["topics"](row), shown["queues"](row)
 
     unread = queue(None, 0, topic=None, queue_id=None, failure="no answer")

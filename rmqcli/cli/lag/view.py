@@ -158,8 +158,8 @@ POP_KEYS = (
 
 
 def _known_count(row: Row, counts: Iterable[int]) -> int | None:
-    """Return a sum; None if it is 0 only because brokers did not answer."""
-    return sum(counts) or (None if row["errors"] else 0)
+    """Return a sum; None if it is 0 of a group of which nothing is known."""
+    return sum(counts) or (None if row["state"] == "UNKNOWN" else 0)
 
 
 #: In the order of JSON; `errors` comes last, then what only some options add.
