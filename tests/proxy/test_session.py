@@ -322,9 +322,11 @@ def test_refused_settings_end_the_start_with_the_proxy_s_words(proxy, open_sessi
 def test_a_stream_that_ends_with_an_error_of_grpc_names_the_limit(proxy, open_session):
     import grpc
 
-    proxy.answers["Telemetry"] = lambda _commands, context: context.abort(
-        grpc.StatusCode.DEADLINE_EXCEEDED, ""
-    )
+    def end(commands, context):
+        next(commands)  # a status is lost when the stream ends before it is written to
+        context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+
+    proxy.answers["Telemetry"] = end
     session = consumer(open_session, proxy, timeout_ms=70_000)
     with pytest.raises(DeadlineError) as failure:
         session.open([])
