@@ -159,6 +159,17 @@ def test_allocate_by_machine_room_shares_queues_as_clients_before_4_8_do():
     assert list(map(ids, shares(old, queues, cids).values())) == [[0, 1, 9], [2, 3]]
 
 
+@pytest.mark.parametrize(
+    ("broker_name", "is_ours"),
+    [("room@a", True), ("room@a@@", True), ("room@a@ ", False), ("room@", False)],
+)
+def test_the_room_of_a_broker_is_read_as_java_s_split_does(broker_name, is_ours):
+    """It drops empty parts at the end, and nothing else."""
+    strategy = AllocateMessageQueueByMachineRoom(["room"])
+    queues = many(1, broker_name)
+    assert allocate(strategy, "a", queues, ["a"]) == (queues if is_ours else [])
+
+
 def test_a_member_without_a_machine_room_is_an_error():
     nearby = AllocateMachineRoomNearby(
         AllocateMessageQueueAveragely(),

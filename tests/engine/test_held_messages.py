@@ -313,8 +313,8 @@ def test_a_close_gives_back_what_no_listener_has_begun():
     assert held.next_batch(0) == []
     assert held.begin_receive(BROKER, 1) == 0
     assert told(held.succeeded(zero)) == [(ACK, 0, 0)]
-    verdicts = held.end_receive(BROKER, 0, [Delivery(5)], now_ms=0)
-    assert told(verdicts) == [(REDELIVER, 5, 1_000)]
+    verdicts = held.end_receive(BROKER, 0, [Delivery(5), Delivery(6)], now_ms=0)
+    assert told(verdicts) == [(REDELIVER, 5, 1_000), (REDELIVER, 6, 1_000)]
     held.validate()
 
 

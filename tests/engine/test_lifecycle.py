@@ -159,6 +159,7 @@ def test_heartbeats_go_on_while_another_request_is_not_answered(name):
     assert len(world.network.of("update_offset")) == 23
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize(
     ("name", "interval_ms", "options"),
     [
@@ -200,6 +201,7 @@ def test_a_periodic_task_goes_on_after_an_unexpected_exception(
     assert not world.process_queue().dropped
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize(
     "name",
     ["fetch_queues", "heartbeat", "consumer_ids", "query_offset", "lock", "pull"],
@@ -231,6 +233,7 @@ class Moody:
         return queues if self.mood is None else self.mood
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize(
     "mood", [ValueError("no"), KeyError("x"), RecursionError(), 7, [[]]]
 )
@@ -256,6 +259,7 @@ def test_an_allocation_strategy_that_raises_once_is_called_again(
     assert len(world.pulls()) == (2 if is_before_start else 4)
 
 
+@pytest.mark.injects_exceptions
 def test_rate_samples_and_the_check_for_slow_listeners_survive_an_exception(caplog):
     world = started(queues=1)
     world.holds_work = True
@@ -282,6 +286,7 @@ def test_rate_samples_and_the_check_for_slow_listeners_survive_an_exception(capl
     assert world.workers.shared == [request]
 
 
+@pytest.mark.injects_exceptions
 def test_a_message_that_could_neither_be_sent_back_nor_handed_out_is_tried_again(
     caplog,
 ):

@@ -367,6 +367,7 @@ def test_an_answer_for_a_member_that_closes_is_ignored():
     assert not world.seen
 
 
+@pytest.mark.injects_exceptions
 def test_the_time_of_the_last_pull_of_a_dropped_queue_is_not_changed():
     world = started()
     process_queue: ProcessQueue[Any] = ProcessQueue(5)

@@ -375,6 +375,7 @@ def test_messages_before_the_offset_asked_for_are_left_out(orderly):
     assert world.offset() == 7
 
 
+@pytest.mark.injects_exceptions
 def test_a_queue_begins_anew_after_an_answer_that_raised_an_unexpected_error(caplog):
     """The queue does not stop, and no message is lost."""
     world = started()

@@ -684,6 +684,7 @@ def test_a_lock_that_is_refused_late_is_asked_for_again_within_a_second():
     assert numbers_of(world) == [0]
 
 
+@pytest.mark.injects_exceptions
 def test_a_queue_is_tried_again_after_an_impossible_offset(caplog):
     world = World()
     world.network.hold.add("query_offset")

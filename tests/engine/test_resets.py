@@ -255,6 +255,7 @@ def test_a_broker_s_reset_moves_nothing_once_the_member_closes():
     assert world.committed() == 2
 
 
+@pytest.mark.injects_exceptions
 def test_a_moved_queue_is_consumed_although_its_commit_raised_an_unexpected_error(
     caplog,
 ):

@@ -46,6 +46,10 @@ FROM_TIMESTAMP = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 BROADCASTING = MessageModel.BROADCASTING
 
 
+#: In place of a topic.
+ALL = object()
+
+
 def queue_of(number=0, *, topic=TOPIC, broker=BROKER):
     return MessageQueue(topic, broker, number)
 
@@ -170,12 +174,12 @@ class ScriptedNetwork:
 
         return self._ask("fetch_queues", answer, topic=topic)
 
-    def brokers(self, topic=None):
+    def brokers(self, topic=ALL):
         names = {
             queue.broker_name
             for known, queues in self.queues.items()
             for queue in queues or [queue_of()]
-            if topic in (None, known)
+            if topic in (ALL, known)
         }
         return sorted(names)
 

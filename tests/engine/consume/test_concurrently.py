@@ -440,6 +440,7 @@ def test_the_messages_of_a_failed_listener_are_counted_in_all(batch_size, is_sha
     assert world.member.stats.retries == failed
 
 
+@pytest.mark.injects_exceptions
 def test_a_queue_is_consumed_again_after_an_outcome_that_cannot_be_settled(caplog):
     """The messages used to hold the offset for ever, and no listener got them again."""
     world = started()

@@ -800,6 +800,7 @@ def test_a_warning_about_a_listener_names_the_queue(caplog):
     ]
 
 
+@pytest.mark.injects_exceptions
 def test_a_queue_is_consumed_again_after_an_unexpected_error(caplog):
     """The queue used to stand still for ever when giving up a message raised an
     exception other than RmqError: its messages had been handed out, and were neither
@@ -816,6 +817,7 @@ def test_a_queue_is_consumed_again_after_an_unexpected_error(caplog):
     assert world.offset() == 3
 
 
+@pytest.mark.injects_exceptions
 def test_a_queue_is_consumed_again_after_its_messages_could_not_be_handed_out(caplog):
     """The queue used to count as being consumed, although no thread had its
     messages."""
@@ -830,6 +832,7 @@ def test_a_queue_is_consumed_again_after_its_messages_could_not_be_handed_out(ca
     assert world.offset() == 2
 
 
+@pytest.mark.injects_exceptions
 def test_a_queue_is_consumed_again_after_an_outcome_that_cannot_be_settled(caplog):
     world = orderly()
     world.holds_work = True
