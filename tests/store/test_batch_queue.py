@@ -168,6 +168,10 @@ def test_a_reader_takes_what_follows_its_last_entry(
     path.write_bytes(REAL + entry + bytes(4 * 46))
     reader.refresh()
     assert reader.max_offset == max_offset
+    after = entry[:28] + struct.pack(">QHiI", first + 5, 2, -1, 0)
+    path.write_bytes(REAL + entry + after + bytes(3 * 46))
+    reader.refresh()
+    assert reader.max_offset == (28 if first == 21 else 21)
 
 
 @pytest.mark.parametrize("written", [0, 1, 15])

@@ -174,6 +174,16 @@ def test_a_queue_whose_last_file_is_empty_ends_in_the_file_before(tmp_path):
     assert queue_in(tmp_path / "q").max_offset == 7
 
 
+def test_what_is_added_after_a_cut_of_entries_in_memory_takes_their_place(tmp_path):
+    queue = queue_in(tmp_path / "q")
+    queue.start_at(10)
+    for number in range(10, 15):
+        add(queue, *entry(number))
+    queue.cut(12)
+    add(queue, *entry(99))
+    assert found(queue, 10) == [entry(10), entry(11), entry(99)]
+
+
 def test_an_entry_of_the_log_s_first_message_is_no_filler(tmp_path):
     queue = queue_in(tmp_path / "q")
     queue.start_at(3)
