@@ -33,7 +33,7 @@ BATCH = 1_000
 QUEUES = 4
 #: Half of the kills come so soon after the start, mostly while letters are counted.
 _START_S = 1.5
-#: The others after so many bytes of the log, which are about four batches.
+#: The other half come when the log has grown by up to this: about four batches.
 _LOG_BYTES = 700_000
 _LETTER = "RMQ_REDRIVEN_FROM"
 
