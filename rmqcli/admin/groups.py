@@ -723,8 +723,10 @@ def delete_group(
 def brokers_with_offsets(
     client: Client, group: str, masters: Addresses
 ) -> dict[str, bool]:
-    """Return which of `masters` have offsets of `group`, and whether they can remove
-    them with the group. Masters that do not answer are left out.
+    """Return the `masters` that have offsets of `group`, and if they can remove them.
+
+    From 4.9.0 on they can, together with the group. Masters that do not answer are left
+    out.
     """
     at = with_address(masters)
     return {
