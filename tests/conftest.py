@@ -21,6 +21,7 @@ from rmqcli.config import ClientConfig
 from tests.kit import artefacts, class_archive, doses, java_program, selection
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
+from tests.kit.failures import no_failures
 from tests.kit.guard import GUARD, children, command_of, kill
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
@@ -219,6 +220,18 @@ def _no_process_is_left(request):
     for pid in left:
         kill(pid)
     assert not left, f"the test left processes running: {left}"
+
+
+@pytest.fixture(autouse=True)
+def failures(request):
+    """The exceptions from which rmq went on: none, unless a test injects some.
+
+    A client that goes on after a defect is a little later, which no test might notice.
+    """
+    with no_failures("rmqcli") as texts:
+        yield texts
+        if request.node.get_closest_marker("injects_exceptions") is not None:
+            texts.clear()
 
 
 @pytest.fixture(autouse=True)

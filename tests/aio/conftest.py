@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmqcli import ClientConfig
-from tests.kit.failures import no_failures
 from tests.kit.waiting import PATIENCE_S
 
 TIMEOUT_MS = PATIENCE_S * 1_000
-
-
-@pytest.fixture(autouse=True)
-def failures():
-    """The exceptions that the clients' code in event loops caught: none."""
-    with no_failures("rmqcli.aio") as texts:
-        yield texts
 
 
 def proxy_of(cluster):

@@ -140,6 +140,7 @@ def test_a_coroutine_ends_a_consumer_through_a_proxy_and_nothing_is_acknowledged
         wait_until(lambda: sorted(seen) == ["a", "b", "c", "first"])
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("name", ["on_failed", "on_start", "on_assigned"])
 def test_a_callback_that_returns_a_coroutine_is_logged_as_failed(
     rmq_cluster, caplog, name

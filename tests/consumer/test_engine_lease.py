@@ -172,6 +172,7 @@ def test_a_lease_ends_when_jobs_take_more_than_a_millisecond_on_average(
     assert lease.ran[1:] == [*names, last]
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_a_job_that_raises_does_not_end_a_lease(lease, caplog, error):
     async def fail():

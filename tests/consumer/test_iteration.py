@@ -253,6 +253,7 @@ def test_on_assigned_and_on_revoked_are_called_with_queues(rmq_cluster):
     assert ours == set()
 
 
+@pytest.mark.injects_exceptions
 def test_an_on_assigned_that_raises_is_logged_and_one_that_commits_is_refused(
     rmq_cluster, orders, caplog
 ):

@@ -76,6 +76,7 @@ def test_a_job_runs_as_often_as_it_was_put_and_in_one_of_the_threads():
     assert not threads.is_current()
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_a_thread_goes_on_after_a_job_that_raised(caplog, error):
     threads = ConsumeThreads(1, Listener(call=lambda *_: None), SystemClock())
@@ -268,6 +269,7 @@ def test_a_listener_may_close_its_consumer(rmq_cluster, rmq_topic):
     assert committed(rmq_cluster, "g", rmq_topic) == {2: 1}
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
 def test_an_exception_in_the_engine_ends_no_thread(
     rmq_cluster, rmq_topic, caplog, error

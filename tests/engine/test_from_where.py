@@ -256,6 +256,7 @@ def test_on_start_is_called_once_for_a_queue_with_a_committed_offset(orderly):
     assert first_pulls(world) == {queue_of(): 400}
 
 
+@pytest.mark.injects_exceptions
 def test_an_on_start_that_raises_changes_nothing(caplog):
     def fail(start):
         raise ZeroDivisionError("injected")

@@ -142,6 +142,7 @@ def test_checks_that_wait_are_dropped_when_the_producer_closes(held):
     assert held.asked == ["a"]
 
 
+@pytest.mark.injects_exceptions
 def test_an_on_check_that_raises_has_not_decided(caplog):
     def on_check(message):
         raise ValueError(message)

@@ -85,6 +85,7 @@ def test_an_undecided_transaction_is_asked_for_until_it_is_decided(impatient, an
     assert asked[:2] == [("orders", b"x", result.msg_id)] * 2
 
 
+@pytest.mark.injects_exceptions
 def test_a_listener_that_fails_is_asked_again(impatient, caplog):
     asked = []
 

@@ -559,6 +559,15 @@ def test_a_letter_with_an_empty_body_is_sent_to_the_retry_topic(rmq_cluster_fact
         assert (retry.body, retry.properties["RETRY_TOPIC"]) == (b"", "orders")
 
 
+def test_a_letter_after_retries_by_pop_goes_to_the_topic_behind_its_retry_topic(
+    cluster,
+):
+    cluster.create_topic("%RETRY%billing_orders", queues=1)
+    make_letters(cluster, "billing", "%RETRY%billing_orders", ["popped"])
+    plan = plan_of(cluster)
+    assert (plan.targets, plan.left_out) == ({"orders": 10}, {})
+
+
 def test_messages_that_the_group_consumes_by_pop_are_not_sent_to_its_retry_topic(
     cluster,
 ):

@@ -329,6 +329,7 @@ def test_on_failed_is_not_called_for_an_unreadable_message(ending):
     assert sent_back(world) == []
 
 
+@pytest.mark.injects_exceptions
 def test_an_on_failed_that_raises_changes_nothing(caplog):
     def fail(failed):
         raise ZeroDivisionError("injected")

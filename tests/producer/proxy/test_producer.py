@@ -543,6 +543,7 @@ def test_a_half_message_that_was_not_stored_runs_nothing(proxy):
     assert (ran, ends(proxy)) == ([], [])
 
 
+@pytest.mark.injects_exceptions
 def test_a_check_that_fails_decides_nothing_and_the_next_one_does(proxy, caplog):
     """A rollback instead would lose the message."""
     asked = []
