@@ -297,7 +297,7 @@ class Telemetry:
         command: service.TelemetryCommand,
     ) -> None:
         # The reader of the stream learns why it ended, and reopens it.
-        with suppress(grpc.RpcError, asyncio.CancelledError, asyncio.InvalidStateError):
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):
             await self._write(stream, command)
 
     async def _write(

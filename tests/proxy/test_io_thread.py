@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from rmqcli.proxy.io_thread import io_thread
+from rmqcli.proxy.io_thread import IoThread, io_thread
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 
@@ -83,8 +83,9 @@ def test_all_clients_share_a_thread_that_does_not_keep_the_process_alive():
     assert thread.daemon
 
 
+@pytest.mark.injects_exceptions
 def test_the_thread_goes_on_after_a_mistake_and_tells_it(caplog):
-    thread = io_thread()
+    thread = IoThread()  # of this test alone, because it ends
     found = threading.Event()
 
     def fail():
@@ -93,6 +94,9 @@ def test_the_thread_goes_on_after_a_mistake_and_tells_it(caplog):
     thread.post(fail)
     thread.post(lambda: thread.call_later(1, found.set))
     wait_until(found.is_set)
+    thread.post(thread.loop.stop)
+    wait_until(lambda: not thread.loop.is_running())
+    thread.loop.close()
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage().startswith("the proxy thread continues after an error")

@@ -137,6 +137,25 @@ def test_three_heartbeats_without_an_answer_replace_the_connection(
     assert gone == logged(caplog, is_back) == [logging.WARNING] * 2
 
 
+def test_a_new_connection_has_three_heartbeats_of_its_own(proxy, consumer, monkeypatch):
+    """Of five without an answer, the last two do not replace it."""
+    peers: list[str] = []
+
+    def answer(request, context):
+        peers.append(context.peer())
+        if len(peers) <= 5:
+            down(request, context)
+        return service.HeartbeatResponse(status=OK)
+
+    proxy.answers["Heartbeat"] = answer
+    monkeypatch.setattr(telemetry, "HEARTBEAT_MS", 5)
+    consumer()
+    wait_until(lambda: len(peers) >= 8)
+    first, second = peers[0], peers[3]
+    assert first != second
+    assert peers[:8] == [first] * 3 + [second] * 5
+
+
 def test_the_first_heartbeats_are_counted_as_all_others(proxy, consumer, monkeypatch):
     lost = [1, 2]
 
