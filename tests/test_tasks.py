@@ -156,12 +156,14 @@ def test_an_error_that_is_not_handled_ends_the_task(runner):
     assert pending.outcome() is error
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("name", ["broken", "defect"])
 def test_a_request_that_cannot_be_sent_fails_where_it_was_yielded(runner, name):
     pending = start(asking(name), runner)
     assert isinstance(pending.outcome(), RmqError)
 
 
+@pytest.mark.injects_exceptions
 def test_an_unexpected_exception_ends_the_task_with_an_rmq_error(runner, caplog):
     pending = start(failing(ZeroDivisionError("defect")), runner)
     outcome = pending.outcome()

@@ -365,6 +365,7 @@ def test_a_call_that_needs_a_version_can_be_submitted_from_a_callback():
     assert found == [["T"]]
 
 
+@pytest.mark.injects_exceptions
 def test_an_answer_that_breaks_the_parser_still_ends_the_call(caplog):
     """A defect is logged, and the waiting caller gets an RmqError."""
 

@@ -45,6 +45,7 @@ def test_actions_run_in_the_thread_in_the_order_in_which_they_were_posted(thread
     assert not thread.is_current()
 
 
+@pytest.mark.injects_exceptions
 def test_an_action_that_fails_ends_neither_the_thread_nor_those_after_it(
     thread, caplog
 ):

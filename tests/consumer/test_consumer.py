@@ -77,11 +77,7 @@ def test_a_message_says_which_queue_and_broker_it_came_from(rmq_cluster, rmq_top
         (lambda *_: ConsumeConcurrentlyStatus.CONSUME_SUCCESS, 1),
         (lambda _, times: times > 1, 2),
         (lambda _, times: None if times > 1 else 1 / 0, 2),
-        pytest.param(
-            lambda _, times: None if times > 1 else sys.exit(3),
-            2,
-            marks=pytest.mark.injects_exceptions,
-        ),
+        (lambda _, times: None if times > 1 else sys.exit(3), 2),
         (
             lambda _, times: (
                 None if times > 1 else ConsumeConcurrentlyStatus.RECONSUME_LATER

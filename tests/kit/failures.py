@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: The logger that tells what listeners, which are the user's, have raised.
+_LISTENERS = "rmqcli.engine.consume.request"
+
 
 class _Failures(logging.Handler):
     """Collects the errors that were logged with an exception."""
@@ -18,7 +21,7 @@ class _Failures(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
+        if record.exc_info and record.exc_info[1] and record.name != _LISTENERS:
             self.texts.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 

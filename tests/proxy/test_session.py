@@ -299,6 +299,7 @@ def test_a_start_has_the_limit_that_it_is_given(proxy, open_session):
     assert failure.value.message == f"no settings from {proxy.endpoints} within 100 ms"
 
 
+@pytest.mark.injects_exceptions
 def test_a_start_fails_with_an_error_of_the_code_that_takes_the_settings(
     proxy, open_session
 ):
@@ -477,6 +478,7 @@ def kept_parsers():
     return sum(isinstance(each, rpc.ReceiveParser) for each in gc.get_objects())
 
 
+@pytest.mark.injects_exceptions
 def test_a_parser_that_fails_ends_its_call_with_that_error(proxy, open_session):
     def parse(_data, _address):
         raise ValueError("a mistake")

@@ -194,6 +194,7 @@ def test_an_order_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch):
     assert re.search("comes after|was left out", _violations(is_orderly=True))
 
 
+@pytest.mark.injects_exceptions
 def test_consuming_without_a_broker_s_lock_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -59,6 +59,7 @@ def test_without_a_handler_the_answer_is_code_3(client):
     ]
 
 
+@pytest.mark.injects_exceptions
 def test_a_handler_that_raises_answers_code_1_and_is_logged(client, caplog):
     answers: list[RemotingCommand] = []
 
@@ -74,6 +75,7 @@ def test_a_handler_that_raises_answers_code_1_and_is_logged(client, caplog):
     assert record.exc_info is not None
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("outcome", ["answers", "raises"])
 def test_a_oneway_request_is_never_answered(client, outcome):
     seen: list[int] = []

@@ -204,7 +204,6 @@ def in_order(steps, *, is_quick, needs_lock, **settings):
     return told, script.calls, script.request.is_cancelled
 
 
-@pytest.mark.injects_exceptions
 @given(steps)
 @example([Step(partial(LeaveRest, 1), 0, "", is_readable=True)])
 def test_concurrent_messages_one_by_one(steps):
@@ -214,7 +213,6 @@ def test_concurrent_messages_one_by_one(steps):
     assert quick == other
 
 
-@pytest.mark.injects_exceptions
 @given(steps, st.booleans())
 def test_orderly_messages_one_by_one(steps, needs_lock):
     quick, other = (
