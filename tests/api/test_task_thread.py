@@ -114,6 +114,7 @@ def test_a_request_has_the_time_limit_that_it_is_given(thread):
             limited.result(PATIENCE_S)
 
 
+@pytest.mark.injects_exceptions
 def test_what_is_posted_after_the_end_still_runs_and_tasks_fail(thread, caplog):
     thread.end()
     ran = []
