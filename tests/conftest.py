@@ -22,6 +22,7 @@ from tests.kit import artefacts, class_archive, doses, java_program, selection
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.guard import GUARD, children, command_of, kill
+from tests.kit.proxy.real import RealProxy
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
@@ -263,6 +264,21 @@ def real_cluster(rmq_version, tmp_path_factory):
     """One broker of `rmq_version`, shared: tests create their own topics and groups."""
     directory = tmp_path_factory.mktemp(f"rocketmq-{rmq_version}")
     with start_cluster(rmq_version, directory) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def cluster_proxy(real_cluster):
+    """A proxy in cluster mode in front of `real_cluster` (5.x), and shared like it."""
+    with RealProxy(real_cluster) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def local_proxy(rmq_version, tmp_path_factory):
+    """One broker of `rmq_version` (5.x) inside a proxy, shared like `real_cluster`."""
+    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
+    with start_cluster(rmq_version, directory, proxy=True) as cluster:
         yield cluster
 
 

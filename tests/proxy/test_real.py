@@ -30,9 +30,9 @@ from tests.kit.waiting import wait_until
 pytestmark = [pytest.mark.rmq_versions("5.3.3", "5.5.0"), pytest.mark.real_only]
 
 
-@pytest.fixture(scope="module")
-def cluster(rmq_version, start_shared):
-    return start_shared(rmq_version, proxy=True)
+@pytest.fixture
+def cluster(local_proxy):
+    return local_proxy
 
 
 @pytest.fixture
