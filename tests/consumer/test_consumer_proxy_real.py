@@ -34,8 +34,8 @@ class ClusterMode:
 
 
 @pytest.fixture(params=["local", "cluster"])
-def proxy(request):
-    """A proxy in each of its modes."""
+def proxy(request, rmq_version):
+    """A proxy of `rmq_version` in each of its modes."""
     if request.param == "local":
         return request.getfixturevalue("local_proxy")
     cluster = request.getfixturevalue("real_cluster")
