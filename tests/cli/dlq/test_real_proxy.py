@@ -42,8 +42,8 @@ def test_letters_of_a_pop_group_name_their_topic_and_can_be_sent_again(proxy, ca
     grpc = ["--endpoints", proxy.endpoints, "--plaintext"]
     remoting = ["-n", proxy.namesrv, "-o", "json"]
     rmq(capfd, "send", topic, "a", "--tag", "T", *grpc)
-    fail = ["consume", topic, "-g", group, "--exec", "false", "--count", "2"]
-    rmq(capfd, *fail, "--for", "2m", *grpc, code=1)
+    fail = ["consume", topic, "-g", group, "--exec", "false", "--max-failures", "2"]
+    rmq(capfd, *fail, *grpc, code=1)
     out, _ = rmq(capfd, "dlq", "show", group, "--from", "earliest", *remoting)
     (row,) = json.loads(out)
     assert (row["body"], row["origin_topic"], row["tags"]) == ("a", topic, "T")
