@@ -276,9 +276,13 @@ def cluster_proxy(real_cluster):
 
 @pytest.fixture(scope="session")
 def local_proxy(rmq_version, tmp_path_factory):
-    """One broker of `rmq_version` (5.x) inside a proxy, shared like `real_cluster`."""
+    """One broker of `rmq_version` (5.x) inside a proxy, shared like `real_cluster`.
+
+    It asks each second, instead of each half minute, what became of transactions.
+    """
     directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
+    conf = {"transactionCheckInterval": 1_000}
+    with start_cluster(rmq_version, directory, proxy=True, conf=conf) as cluster:
         yield cluster
 
 
