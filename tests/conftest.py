@@ -115,13 +115,14 @@ def pytest_collection_modifyitems(config, items):
     is not tested by them.
     """
     for item in items:
-        if item.get_closest_marker("java") and not selection.is_at_home(
-            item.path, "java"
-        ):
-            raise pytest.UsageError(
-                f"`pytest -m java` would not find {item.nodeid}: add its folder to"
-                " HOMES in tests/kit/selection.py"
-            )
+        for marker in selection.SIGNS:
+            if item.get_closest_marker(marker) and not selection.may_have(
+                item.path, marker
+            ):
+                raise pytest.UsageError(
+                    f"`pytest -m {marker}` would not find {item.nodeid}: see HOMES and"
+                    " SIGNS in tests/kit/selection.py"
+                )
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
