@@ -18,7 +18,14 @@ import pytest
 from rmqcli.admin.lag.memory import LagMemory, memory_directory
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
-from tests.kit import artefacts, class_archive, doses, java_program, selection
+from tests.kit import (
+    artefacts,
+    class_archive,
+    doses,
+    java_program,
+    long_tests,
+    selection,
+)
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.guard import GUARD, children, command_of, kill
@@ -34,6 +41,11 @@ ANSWER_TIMEOUT_MS = 30_000
 
 def pytest_addoption(parser):
     selection.add_option(parser)
+    parser.addoption(
+        "--note-long-tests",
+        action="store_true",
+        help="note in tests/kit/long_tests.txt which tests of this run took long",
+    )
     parser.addoption(
         "--engine-thread",
         choices=("plain", "leasing"),
@@ -61,6 +73,8 @@ def pytest_configure(config):
             signal.signal(signum, usual)
     _set_time_limits(before=USERS_TIMEOUT_MS, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
+    if config.option.note_long_tests and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(long_tests.Notes())
 
 
 def pytest_make_parametrize_id(config, val, argname):
@@ -108,7 +122,7 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected tests
 def pytest_collection_modifyitems(config, items):
-    """Deselect tests of other versions, and put those that take minutes first.
+    """Deselect tests of other versions, and put the longest first.
 
     With --cov, measure only the tests of packages with a coverage floor. Measuring
     makes tests take half as long again, and code that other tests merely happen to run
@@ -127,30 +141,13 @@ def pytest_collection_modifyitems(config, items):
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
         items[:] = [item for item in items if item not in of_no_version]
-    _start_first(items)
+    long_tests.arrange(items)
     if not config.pluginmanager.hasplugin("_cov"):
         return
     folder = Path(__file__).parent
     for item in items:
         if item.path.relative_to(folder).parts[0] not in MEASURED:
             item.add_marker("no_cover")
-
-
-def _start_first(items):
-    """Let each worker begin with its share of the tests marked `starts_first`.
-
-    `--dist worksteal` divides the list of tests into equal parts. A test that takes
-    minutes and comes last keeps one worker busy after the others have ended.
-    """
-    first = [item for item in items if item.get_closest_marker("starts_first")]
-    rest = [item for item in items if item not in first]
-    of = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = [
-        item
-        for number in range(of)
-        for part in (first, rest)
-        for item in part[len(part) * number // of : len(part) * (number + 1) // of]
-    ]
 
 
 def _has_no_version(item):
