@@ -19,11 +19,19 @@ from rmqcli.admin.lag.memory import LagMemory, memory_directory
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
 from rmqcli.producer.config import ProducerConfig
-from tests.kit import artefacts, class_archive, doses, java_program, selection
+from tests.kit import (
+    artefacts,
+    class_archive,
+    doses,
+    java_program,
+    long_tests,
+    selection,
+)
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.failures import no_failures
 from tests.kit.guard import GUARD, children, command_of, kill
+from tests.kit.proxy.real import RealProxy
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
@@ -39,6 +47,11 @@ ANSWER_TIMEOUT_MS = 30_000
 
 def pytest_addoption(parser):
     selection.add_option(parser)
+    parser.addoption(
+        "--note-long-tests",
+        action="store_true",
+        help="note in tests/kit/long_tests.txt which tests of this run took long",
+    )
     parser.addoption(
         "--engine-thread",
         choices=("plain", "leasing"),
@@ -67,6 +80,8 @@ def pytest_configure(config):
     for function, (name, users_ms) in USERS_TIMEOUTS_MS.items():
         _set_time_limit(function, name, before=users_ms, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
+    if config.option.note_long_tests and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(long_tests.Notes())
 
 
 def pytest_make_parametrize_id(config, val, argname):
@@ -113,48 +128,32 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected tests
 def pytest_collection_modifyitems(config, items):
-    """Deselect tests of other versions, and put those that take minutes first.
+    """Deselect tests of other versions, and put the longest first.
 
     With --cov, measure only the tests of packages with a coverage floor. Measuring
     makes tests take half as long again, and code that other tests merely happen to run
     is not tested by them.
     """
     for item in items:
-        if item.get_closest_marker("java") and not selection.is_at_home(
-            item.path, "java"
-        ):
-            raise pytest.UsageError(
-                f"`pytest -m java` would not find {item.nodeid}: add its folder to"
-                " HOMES in tests/kit/selection.py"
-            )
+        for marker in selection.SIGNS:
+            if item.get_closest_marker(marker) and not selection.may_have(
+                item.path, marker
+            ):
+                raise pytest.UsageError(
+                    f"`pytest -m {marker}` would not find {item.nodeid}: see HOMES and"
+                    " SIGNS in tests/kit/selection.py"
+                )
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
         items[:] = [item for item in items if item not in of_no_version]
-    _start_first(items)
+    long_tests.arrange(items)
     if not config.pluginmanager.hasplugin("_cov"):
         return
     folder = Path(__file__).parent
     for item in items:
         if item.path.relative_to(folder).parts[0] not in MEASURED:
             item.add_marker("no_cover")
-
-
-def _start_first(items):
-    """Let each worker begin with its share of the tests marked `starts_first`.
-
-    `--dist worksteal` divides the list of tests into equal parts. A test that takes
-    minutes and comes last keeps one worker busy after the others have ended.
-    """
-    first = [item for item in items if item.get_closest_marker("starts_first")]
-    rest = [item for item in items if item not in first]
-    of = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = [
-        item
-        for number in range(of)
-        for part in (first, rest)
-        for item in part[len(part) * number // of : len(part) * (number + 1) // of]
-    ]
 
 
 def _has_no_version(item):
@@ -281,6 +280,25 @@ def real_cluster(rmq_version, tmp_path_factory):
     """One broker of `rmq_version`, shared: tests create their own topics and groups."""
     directory = tmp_path_factory.mktemp(f"rocketmq-{rmq_version}")
     with start_cluster(rmq_version, directory) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def cluster_proxy(real_cluster):
+    """A proxy in cluster mode in front of `real_cluster` (5.x), and shared like it."""
+    with RealProxy(real_cluster) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def local_proxy(rmq_version, tmp_path_factory):
+    """One broker of `rmq_version` (5.x) inside a proxy, shared like `real_cluster`.
+
+    It asks each second, instead of each half minute, what became of transactions.
+    """
+    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
+    conf = {"transactionCheckInterval": 1_000}
+    with start_cluster(rmq_version, directory, proxy=True, conf=conf) as cluster:
         yield cluster
 
 

@@ -1,6 +1,6 @@
 """What `send` stores, `tail` and `export` give back, and `send --jsonl` stores again.
 
-Ten thousand messages of mixed kinds on each version: byte for byte, field for field.
+Ten thousand messages of mixed kinds: byte for byte, field for field.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import pytest
 
 from tests.acceptance.command import records, rmq
 from tests.acceptance.mixed import Sent, mixed_messages
-from tests.kit.artefacts import VERSIONS
 from tests.kit.records import body_of
 
-pytestmark = [pytest.mark.java, pytest.mark.rmq_versions(*VERSIONS)]
+pytestmark = pytest.mark.java
 
 COUNT = 10_000
 JAVA_BODY = "text of a Java producer, long enough to be compressed; " * 120

@@ -10,7 +10,6 @@ import pytest
 from rmqcli import Admin, ClientConfig, ProducerMessage
 from rmqcli.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from tests.aio.interrupting import eventually, run_clean
-from tests.conftest import start_cluster
 
 pytestmark = [
     pytest.mark.java,
@@ -19,12 +18,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster(rmq_version, tmp_path_factory):
-    """A broker inside a proxy."""
-    directory = tmp_path_factory.mktemp(f"aio-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
-        yield cluster
+@pytest.fixture
+def cluster(local_proxy):
+    return local_proxy
 
 
 @pytest.fixture(params=["remoting", "proxy"])

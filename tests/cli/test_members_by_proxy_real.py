@@ -12,9 +12,7 @@ from rmqcli.api.calls.consumer import get_consumer_running_info
 from rmqcli.cli.main import run
 from rmqcli.errors import BrokerError
 from tests.admin.dlq.letters import client_of
-from tests.conftest import start_cluster
 from tests.kit.clients.member import GrpcMember
-from tests.kit.proxy.real import RealProxy
 from tests.kit.waiting import wait_until
 
 pytestmark = [
@@ -24,12 +22,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def local(rmq_version, tmp_path_factory):
-    """A broker and a proxy in one process, shared by the tests of this module."""
-    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
-        yield cluster
+@pytest.fixture
+def local(local_proxy):
+    return local_proxy
 
 
 class Group:
@@ -133,17 +128,13 @@ def test_a_proxy_in_local_mode_drops_the_request_for_stacks_so_it_is_not_made(
 
 
 def test_members_of_a_proxy_in_cluster_mode_are_listed_and_cannot_be_asked(
-    real_cluster, join
+    real_cluster, cluster_proxy, join
 ):
-    with RealProxy(real_cluster) as proxy:
-        group = join(real_cluster, proxy.endpoints, "java", "push")
-        wait_until(lambda: group.rmq("group", "members", group.name)[1], "the member")
-        code, (member,), _ = group.rmq("group", "members", group.name)
-        assert (code, member["proxy"]) == (0, proxy.endpoints)
-        for code, rows, err in (
-            group.resend(),
-            group.rmq("group", "stack", group.name),
-        ):
-            assert (code, rows) == (3, None)
-            assert "members of proxies in cluster mode cannot be asked" in err
-        assert group.member.bodies("begin") == ["hello"]
+    group = join(real_cluster, cluster_proxy.endpoints, "java", "push")
+    wait_until(lambda: group.rmq("group", "members", group.name)[1], "the member")
+    code, (member,), _ = group.rmq("group", "members", group.name)
+    assert (code, member["proxy"]) == (0, cluster_proxy.endpoints)
+    for code, rows, err in (group.resend(), group.rmq("group", "stack", group.name)):
+        assert (code, rows) == (3, None)
+        assert "members of proxies in cluster mode cannot be asked" in err
+    assert group.member.bodies("begin") == ["hello"]

@@ -15,9 +15,7 @@ from rmqcli import (
     ProducerMessage,
     TlsOptions,
 )
-from tests.conftest import start_cluster
 from tests.consumer.collecting import Seen
-from tests.kit.proxy.real import RealProxy
 from tests.kit.waiting import wait_until
 
 pytestmark = [
@@ -35,17 +33,13 @@ class ClusterMode:
         self.endpoints = proxy.endpoints
 
 
-@pytest.fixture(scope="module", params=["local", "cluster"])
-def proxy(request, rmq_version, tmp_path_factory):
-    """A proxy in each of its modes, shared by the tests of this module."""
-    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    is_local = request.param == "local"
-    with start_cluster(rmq_version, directory, proxy=is_local) as cluster:
-        if is_local:
-            yield cluster
-            return
-        with RealProxy(cluster) as made:
-            yield ClusterMode(cluster, made)
+@pytest.fixture(params=["local", "cluster"])
+def proxy(request, rmq_version):
+    """A proxy of `rmq_version` in each of its modes."""
+    if request.param == "local":
+        return request.getfixturevalue("local_proxy")
+    cluster = request.getfixturevalue("real_cluster")
+    return ClusterMode(cluster, request.getfixturevalue("cluster_proxy"))
 
 
 def config_of(proxy):

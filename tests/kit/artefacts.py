@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 VERSIONS = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 
@@ -84,7 +84,8 @@ def class_path(version: str) -> str:
     It names jars only, because Java cannot archive classes that lie in folders.
     """
     jars = library(version)
-    return f"{_programs(version, jars) / 'programs.jar'}{os.pathsep}{jars}/*"
+    programs = programs_jar(version, sorted((KIT / "java").glob("*.java")), jars)
+    return f"{programs}{os.pathsep}{jars}/*"
 
 
 def class_archive(class_path: str) -> Path:
@@ -101,8 +102,11 @@ def class_archive(class_path: str) -> Path:
     return cache_root() / "class-archives" / digest / "classes.jsa"
 
 
-def _programs(version: str, jars: Path) -> Path:
-    sources = sorted((KIT / "java").glob("*.java"))
+def programs_jar(name: str, sources: Sequence[Path], jars: Path) -> Path:
+    """The jar of programs, compiled when absent in the folder `name` of the cache.
+
+    `jars` is the folder of what they use. Raises UnavailableError when a tool fails.
+    """
     digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
 
     def compile_all(target: Path) -> None:
@@ -115,9 +119,8 @@ def _programs(version: str, jars: Path) -> Path:
         ):
             run_tool(command, timeout_s=_COMPILE_TIMEOUT_S)
 
-    return made_once(
-        cache_root() / version / f"programs-{digest.hexdigest()[:16]}", compile_all
-    )
+    folder = cache_root() / name / f"programs-{digest.hexdigest()[:16]}"
+    return made_once(folder, compile_all) / "programs.jar"
 
 
 def _fetch(version: str, target: Path) -> None:

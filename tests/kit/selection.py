@@ -1,11 +1,13 @@
 """Which tests a run has: the folders of a marker, and the versions of RocketMQ.
 
-`-m quick` and `-m java` read only the folders that have such tests. Reading all tests
-takes each worker of pytest as long as running thousands of them.
+`-m quick` and `-m java` read only the folders that have such tests, and `-m java` and
+`-m slow` only files that name the marker. Reading all tests takes each worker of pytest
+as long as running thousands of them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +54,12 @@ HOMES = {
         "trace",
     ),
 }
+#: A file has tests with a marker only if one of these words is in its text. A test that
+#: takes `rmq_version`, perhaps through a fixture, is marked when it is collected.
+SIGNS = {
+    "java": ("mark.java", "rmq_version", "real_cluster", "fresh_cluster"),
+    "slow": ("mark.slow",),
+}
 #: The versions of a test that names none: what both ends do, those between do, too.
 ENDS = (artefacts.VERSIONS[0], artefacts.VERSIONS[-1])
 ALL = "all"
@@ -82,26 +90,35 @@ def versions(option: str | None, only: tuple[str, ...] | None) -> list[str]:
     return chosen
 
 
-def home_of(expression: str) -> tuple[str, ...] | None:
-    """Return the folders of the only marker that an expression of -m can select.
+def only_marker(expression: str) -> str | None:
+    """Return the marker that all tests selected by an expression of -m have, if any.
 
-    `java and not slow` selects tests with the marker java. None means any folder.
+    `java and not slow` selects tests with the marker java.
     """
     marker, *more = expression.split() or [""]
     if more and (more[0] != "and" or "or" in more):
         return None
-    return HOMES.get(marker)
+    return marker
 
 
 def may_have(path: Path, expression: str) -> bool:
     """Whether a file or folder can have tests that an expression of -m selects."""
-    home = home_of(expression)
-    if home is None or not path.is_relative_to(TESTS):
+    marker = only_marker(expression)
+    if marker is None or not path.is_relative_to(TESTS):
         return True
-    return any(
+    if marker in SIGNS and path.suffix == ".py" and not _has_sign(path, marker):
+        return False
+    home = HOMES.get(marker)
+    return home is None or any(
         path.is_relative_to(TESTS / name) or (TESTS / name).is_relative_to(path)
         for name in home
     )
+
+
+@functools.cache
+def _has_sign(path: Path, marker: str) -> bool:
+    text = path.read_text()
+    return any(sign in text for sign in SIGNS[marker])
 
 
 def is_at_home(path: Path, marker: str) -> bool:

@@ -38,7 +38,12 @@ def test_a_test_runs_with_its_own_versions_or_the_oldest_and_the_newest(
         ("quick", "cli/test_send.py", False),
         ("quick and not slow", "cli", False),
         ("java", "wire", False),
-        ("java", "cli/test_send.py", True),
+        ("java", "cli/test_send.py", True),  # it uses fresh_cluster
+        ("java", "cli/test_options.py", False),
+        ("java or slow", "cli/test_options.py", True),
+        ("slow and not java", "acceptance", True),
+        ("slow and not java", "cli/test_options.py", False),
+        ("slow and not java", "broker/java/test_expiry.py", True),
         ("java or slow", "wire", True),
         ("java and quick or slow", "wire", True),
         ("not java", "wire", True),
@@ -46,7 +51,7 @@ def test_a_test_runs_with_its_own_versions_or_the_oldest_and_the_newest(
         ("", "wire", True),
     ],
 )
-def test_only_the_folders_of_the_marker_that_is_asked_for_are_read(
+def test_only_what_can_have_the_marker_that_is_asked_for_is_read(
     expression, path, may_have
 ):
     assert selection.may_have(selection.TESTS / path, expression) == may_have

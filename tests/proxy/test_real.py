@@ -30,9 +30,9 @@ from tests.kit.waiting import wait_until
 pytestmark = [pytest.mark.rmq_versions("5.3.3", "5.5.0"), pytest.mark.real_only]
 
 
-@pytest.fixture(scope="module")
-def cluster(rmq_version, start_shared):
-    return start_shared(rmq_version, proxy=True)
+@pytest.fixture
+def cluster(local_proxy):
+    return local_proxy
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_transaction_is_decided_at_once_or_by_the_check(
             producer.send_in_transaction(
                 ProducerMessage(topic, body), functools.partial(decide, state)
             )
-        # The broker checks every 30 s, at the earliest 6 s after the half message.
+        # The broker checks at the earliest 6 s after the half message.
         wait_until(lambda: checked)
         session, (queue, *_) = open_consumer(group, topic)
         found = drain(session, queue, group, count=2)

@@ -23,7 +23,8 @@ from tests.spark.test_connect_server import pytestmark as of_connect
 from tests.transport.test_tls import CA, CERTS, server_context
 
 pytest.importorskip("moto", reason="the extra dev has moto")
-pytestmark = of_connect
+# Its marker java is named here, where `pytest -m java` looks for it.
+pytestmark = [pytest.mark.java, *of_connect]
 
 TOKEN = "let-me-in"
 

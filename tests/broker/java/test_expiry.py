@@ -17,11 +17,7 @@ from tests.broker.wire_client import WireClient
 if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
 
-pytestmark = [
-    pytest.mark.rmq_versions("5.5.0"),
-    pytest.mark.slow,
-    pytest.mark.starts_first,
-]
+pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.slow]
 
 #: A group expires after 120 s, and a broker looks every 10 s.
 EXPIRED_S = 135

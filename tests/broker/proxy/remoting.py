@@ -97,7 +97,8 @@ def _own_fields(stage: Stage) -> str:
 
 def _joined(stage: Stage, code: int) -> str:
     """The answer about a group with a member, asked on the member's connection."""
-    group = f"{stage.group}-joined"
+    # When the link of an earlier row closes, its group is forgotten a moment later.
+    group = f"{stage.group}-joined-{code:d}"
     heartbeat = {
         "clientID": "me",
         "producerDataSet": [],

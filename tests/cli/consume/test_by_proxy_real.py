@@ -9,7 +9,6 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.cli.main import run
-from tests.conftest import start_cluster
 
 pytestmark = [
     pytest.mark.java,
@@ -18,12 +17,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def proxy(rmq_version, tmp_path_factory):
-    """A broker and a proxy in one process, shared by the tests of this module."""
-    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
-        yield cluster
+@pytest.fixture
+def proxy(local_proxy):
+    return local_proxy
 
 
 @pytest.fixture

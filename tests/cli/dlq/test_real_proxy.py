@@ -9,7 +9,6 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.cli.main import run
-from tests.conftest import start_cluster
 
 pytestmark = [
     pytest.mark.java,
@@ -23,12 +22,9 @@ def _state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-@pytest.fixture(scope="module")
-def proxy(rmq_version, tmp_path_factory):
-    """A broker and a proxy in one process, shared by the tests of this module."""
-    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
-        yield cluster
+@pytest.fixture
+def proxy(local_proxy):
+    return local_proxy
 
 
 def rmq(capfd, *words, code=0):
@@ -46,8 +42,8 @@ def test_letters_of_a_pop_group_name_their_topic_and_can_be_sent_again(proxy, ca
     grpc = ["--endpoints", proxy.endpoints, "--plaintext"]
     remoting = ["-n", proxy.namesrv, "-o", "json"]
     rmq(capfd, "send", topic, "a", "--tag", "T", *grpc)
-    fail = ["consume", topic, "-g", group, "--exec", "false", "--count", "2"]
-    rmq(capfd, *fail, "--for", "2m", *grpc, code=1)
+    fail = ["consume", topic, "-g", group, "--exec", "false", "--max-failures", "2"]
+    rmq(capfd, *fail, *grpc, code=1)
     out, _ = rmq(capfd, "dlq", "show", group, "--from", "earliest", *remoting)
     (row,) = json.loads(out)
     assert (row["body"], row["origin_topic"], row["tags"]) == ("a", topic, "T")

@@ -32,12 +32,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def proxy(rmq_version, tmp_path_factory):
-    """A broker inside a proxy, shared by the tests of this module."""
-    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
-        yield cluster
+@pytest.fixture
+def proxy(local_proxy):
+    return local_proxy
 
 
 def consumer_of(proxy, topics, **options):

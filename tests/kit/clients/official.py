@@ -6,7 +6,6 @@ RocketMQ's own jars and from this environment, whose libraries they would replac
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -18,8 +17,10 @@ from tests.kit.artefacts import (
     COPY_GOAL,
     cache_root,
     made_once,
+    programs_jar,
     run_tool,
 )
+from tests.kit.process import java_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,27 +49,26 @@ def run_java_tour(
 def java_program(name: str, directory: Path) -> list[str]:
     """The command line of a program of the folder `java`, which logs below `directory`.
 
+    Arguments may follow. Raises UnavailableError if the client cannot be fetched.
+    """
+    return java_command(
+        java_class_path(),
+        name,
+        flags=["-Xmx256m", f"-Duser.home={directory}"],
+        arguments=[],
+        is_brief=True,
+    )
+
+
+def java_class_path() -> str:
+    """The `-cp` of the programs of the folder `java`: their jar, then the client's.
+
     Raises UnavailableError if the client cannot be fetched.
     """
     jars = made_once(cache_root() / f"grpc-java-{JAVA_VERSION}" / "lib", _fetch_java)
     sources = sorted((_HERE / "java").glob("*.java"))
-    digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
-    classes = made_once(
-        cache_root()
-        / f"grpc-java-{JAVA_VERSION}"
-        / f"classes-{digest.hexdigest()[:16]}",
-        lambda target: run_tool(
-            [
-                *("javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(target)),
-                *map(str, sources),
-            ],
-            timeout_s=_FETCH_TIMEOUT_S,
-        ),
-    )
-    return [
-        *("java", "-Xmx256m", "-XX:+UseSerialGC", f"-Duser.home={directory}"),
-        *("-cp", f"{jars}/*{os.pathsep}{classes}", name),
-    ]
+    programs = programs_jar(f"grpc-java-{JAVA_VERSION}", sources, jars)
+    return f"{programs}{os.pathsep}{jars}/*"
 
 
 def run_python_client(

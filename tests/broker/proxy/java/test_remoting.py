@@ -10,19 +10,17 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from tests.broker.proxy.remoting import TABLE, Stage
 from tests.kit.embedded import CLIENT_VERSION, JavaOnEmbedded
 from tests.kit.java_program import JavaConsumer, java_producer
-from tests.kit.proxy.real import RealProxy
 
 pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
 
 
 @pytest.fixture(scope="module")
-def stage(real_cluster):
+def stage(real_cluster, cluster_proxy):
     def create_topic(name, kind):
         attributes = None if kind is None else f"+message.type={kind}"
         real_cluster.create_topic(name, attributes=attributes)
 
-    with RealProxy(real_cluster) as proxy:
-        yield Stage(proxy.remoting_address, create_topic)
+    return Stage(cluster_proxy.remoting_address, create_topic)
 
 
 @pytest.mark.parametrize("name", TABLE)
