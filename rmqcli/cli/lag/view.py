@@ -242,7 +242,7 @@ HELD_COLUMNS = (
         "broker_name",
         title="BROKER",
         value=lambda held: held.queue.broker_name,
-        priority=50,
+        priority=15,  # without it, queues of two brokers look alike
     ),
     _number("queue_id", title="QUEUE", value=lambda held: held.queue.queue_id),
     Column("client_id", title="CLIENT", shorten=True, priority=20),

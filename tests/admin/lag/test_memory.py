@@ -72,10 +72,11 @@ def test_the_unread_messages_are_those_of_all_topics(noted):
     memory = open_memory(noted)
     empty = queue(0, topic="%RETRY%G", committed=10)
     memory.remember("G", "broker-b", [empty, queue(0), queue(1)])
-    assert {row[3] for row in lost(memory)} == {
+    words = (
         "broker-b is no longer in the route; last seen 0ms ago; when last read, the"
         " group's queues there had 12 unread messages"
-    }
+    )
+    assert {row[3] for row in lost(memory)} == {words}
 
 
 def test_nothing_is_missed_while_all_are_there(noted):
