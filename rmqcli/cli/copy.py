@@ -425,6 +425,8 @@ class _Shown:
         self._to = to
         self._stack = stack
         self._progress: Progress
+        #: what is missing now, as it was told
+        self._told: set[str] = set()
 
     def on_plan(self, plan: CopyPlan) -> None:
         """Show the plan, and ask whether it is to be carried out."""
@@ -458,9 +460,16 @@ class _Shown:
         )
 
     def on_batch(self, report: CopyReport) -> None:
-        """Show the progress."""
+        """Show the progress, and warn of what cannot be copied now."""
         self.report = report
-        self._progress.update(report.copied)
+        missing = _missing_queues(report)
+        for each in missing:
+            if each not in self._told:
+                self._common.messages.warn(each)
+        self._told = set(missing)
+        count = len(report.unread) + len(report.added)
+        note = f"without {counted(count, 'queue')}" if count else ""
+        self._progress.update(report.copied, note)
 
 
 def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) -> int:
@@ -477,9 +486,12 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
     except KeyboardInterrupt:
         if shown.report is not None:
             _say_end(common, shown.report, shown.plan)
+            for each in _missing_queues(shown.report):
+                common.messages.warn(each)
             if options.follow:
                 _write(common, shown.plan, shown.report, [])
-            common.messages.info("the same command copies the rest")
+            if not shown.report.added:
+                common.messages.info("the same command copies the rest")
         raise
     plan = shown.plan
     _say_end(common, report, plan)
@@ -494,11 +506,25 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
             if isinstance(report.given_up, RefusedError)
             else "run the same command again for the rest",
         )
-    for error in report.unread.values():
-        common.messages.warn(error.message)
+    for each in _missing_queues(report):
+        common.messages.warn(each)
     if options.groups and not report.is_complete:
         common.messages.warn("no group was moved, because the copy is not complete")
     return ExitCode.OK if report.is_complete else ExitCode.PARTIAL
+
+
+def _missing_queues(report: CopyReport) -> list[str]:
+    """Return a warning for each reason why queues are not copied."""
+    queues: dict[str, list[MessageQueue]] = {}
+    for queue, error in sorted(report.unread.items()):
+        queues.setdefault(error.message, []).append(queue)
+    warnings = [f"{_listed(each)}: {error}" for error, each in queues.items()]
+    if report.added:
+        warnings.append(
+            "queues were added after the copy began, and are not copied:"
+            f" {_listed(report.added)}; to copy them, begin anew with another --log"
+        )
+    return warnings
 
 
 def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
@@ -593,6 +619,7 @@ def _write(
                     (plan.unread if report is None else report.unread).items()
                 )
             ],
+            "added": [] if report is None else [str(queue) for queue in report.added],
             "groups": [document(move, None, backup_id=None) for move in moves],
             "log": str(plan.log),
         }

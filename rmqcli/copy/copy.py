@@ -31,6 +31,7 @@ from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import topics_without_tag_filter
 from rmqcli.admin.witness import (
+    ANOTHER,
     SETTLE_MS,
     Noted,
     Witness,
@@ -331,6 +332,9 @@ class CopyReport:
     `expired` those that were deleted after the last run, before they were copied, and
     `missing` offsets that brokers no longer have. `named` are the first messages that
     were left out. `unknown` are spans without an answer: the next run sends them again.
+    `unread` are queues that could not be read to their end; a copy that follows tries
+    again. `added` are queues that the source got while it was followed: they are not
+    copied.
     """
 
     copied: int = 0
@@ -342,6 +346,7 @@ class CopyReport:
     unknown: list[SourceSpan] = field(default_factory=list)
     given_up: RmqError | None = None
     unread: dict[MessageQueue, RmqError] = field(default_factory=dict)
+    added: list[MessageQueue] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
@@ -349,6 +354,7 @@ class CopyReport:
         return not (
             self.given_up
             or self.unread
+            or self.added
             or self.left_out
             or self.expired
             or self.missing
@@ -454,6 +460,7 @@ class CopyRun:
 
         Raises RefusedError if a queue is not the one that was read before.
         """
+        self._note_added()
         positions = self._log.state.positions
         queues = [each.queue for each in self._plan.queues]
         found = resolve_ranges_each(self._source, queues, Earliest(), Latest())
@@ -474,6 +481,18 @@ class CopyRun:
         noted = _noted(self._log.state, moved)
         unread |= compare(self._source, noted, moved, done=_READ, anew=_ANEW).errors
         return [each for each in ranges if each.queue not in unread]
+
+    def _note_added(self) -> None:
+        """Note the queues of the source that were not there when the copy began.
+
+        They have no queue to go to. Without a route the brokers that are known are
+        asked, so that a name server that is restarted does not end the copy.
+        """
+        topic = self._plan.request.source_topic
+        route = self._source.routes([topic], refresh=True)[topic]
+        if not isinstance(route, RmqError):
+            queues = route.read_queues()
+            self.report.added = [q for q in queues if _key_of(q) not in self._index]
 
     def _copy(
         self, ranges: list[OffsetRange], producer: Producer, pool: ThreadPoolExecutor
@@ -679,7 +698,8 @@ class CopyRun:
         """Send messages to one queue, one request after the other.
 
         After the first request that is not known to be stored nothing more is sent: it
-        would be before the others.
+        would be before the others. Nor is anything after one that shows that the topic
+        is another one.
         """
         outcome = _LaneOutcome()
         for key, messages in _requests(items):
@@ -696,7 +716,8 @@ class CopyRun:
                 continue
             result = results[0]
             at = result.queue or queue
-            if results[-1].queue_offset is not None:
+            outcome.error = self._not_after(outcome.written, at, result.queue_offset)
+            if results[-1].queue_offset is not None and outcome.error is None:
                 last = Witness(results[-1].queue_offset, results[-1].msg_id, None)
                 outcome.written[_key_of(at)] = last
             outcome.runs.append(
@@ -709,6 +730,27 @@ class CopyRun:
                 )
             )
         return outcome
+
+    def _not_after(
+        self,
+        written: Mapping[QueueKey, Witness],
+        queue: MessageQueue,
+        queue_offset: int | None,
+    ) -> RefusedError | None:
+        """Return the error of a message that is not behind the one written before.
+
+        `written` has what this batch wrote. The copies before it are gone then. Their
+        witness remains in the log, by which the next run is refused.
+        """
+        key = _key_of(queue)
+        before = written.get(key) or self._log.state.written.get(key)
+        if before is None or queue_offset is None or queue_offset > before.queue_offset:
+            return None
+        return RefusedError(
+            f"{queue} stored a message at offset {queue_offset}, but {_WRITTEN} up to"
+            f" {before.queue_offset + 1}: {ANOTHER}",
+            hint=_ANEW,
+        )
 
     def _attempt(
         self, producer: Producer, queue: MessageQueue, messages: Sequence[CopyMessage]

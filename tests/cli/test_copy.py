@@ -232,6 +232,44 @@ def test_following_copies_new_messages_until_an_interrupt(source, target):
     assert json.loads(out)["copied"] == 11
 
 
+def test_following_names_the_queues_that_are_not_copied(rmq_cluster_factory, target):
+    """A broker of the source was down, queues were added: nothing told of either."""
+    source = rmq_cluster_factory(brokers=2)
+    source.create_topic("src", queues=1)
+    source.send("src", [b"a", b"b"])
+    words = [sys.executable, "-m", "rmqcli", "copy", "src", "dst", "--follow"]
+    words += ["-n", source.namesrv, "--to-namesrv", target.namesrv]
+    words += ["--execute", "--yes", "-o", "json"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        warnings = (each for each in process.stderr if each.startswith("warning: "))
+        wait_until(lambda: sum(map(len, stored(target, "dst").values())) == 2)
+        rule = source.faults.add(
+            faults.answer(1, "disk is gone"),
+            code=RequestCode.GET_MAX_OFFSET,
+            broker="broker-b",
+        )
+        silent = next(warnings)
+        source.faults.remove(rule)
+        source.create_topic("src", queues=2)
+        added = next(warnings)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130, err
+    assert silent.startswith("warning: src@broker-b:0: ")
+    assert "disk is gone" in silent
+    told = (
+        "warning: queues were added after the copy began, and are not copied:"
+        " src@broker-a:1, src@broker-b:1; to copy them, begin anew with another --log"
+    )
+    assert added == f"{told}\n"
+    assert told in err
+    assert "the same command copies the rest" not in err
+    assert json.loads(out)["added"] == ["src@broker-a:1", "src@broker-b:1"]
+
+
 @pytest.mark.parametrize(("words", "code"), [([], 6), (["--execute", "--yes"], 7)])
 def test_a_broker_that_hangs_is_waited_for_once(
     rmq_cluster_factory, target, capsys, words, code

@@ -16,7 +16,7 @@ from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from tests.copy.copying import copied, stored
+from tests.copy.copying import copied, prepared, stored
 
 
 @pytest.fixture
@@ -274,6 +274,35 @@ def test_a_topic_is_not_copied_to_itself(cluster, log):
 
 def test_the_names_of_mappings_are_those_of_the_log():
     assert (BY_INDEX, BY_KEY) == ("index", "key")
+
+
+def test_queues_that_are_added_while_a_copy_follows_are_named(cluster, log):
+    """Their messages were left out without a word."""
+    cluster.send("src", bodies(6))
+    with prepared(cluster, cluster, log) as run:
+        batches = run.batches(follow=True)
+        assert (next(batches), next(batches)) == (6, 0)
+        assert run.report.is_complete
+        cluster.create_topic("src", queues=4)
+        cluster.send("src", [b"to the new one"], queue_id=3)
+        assert next(batches) == 0
+        assert [str(each) for each in run.report.added] == ["src@broker-a:3"]
+        assert not run.report.is_complete
+
+
+def test_a_copy_follows_while_no_name_server_knows_the_topic(cluster, log):
+    """A name server that was restarted knows it when its brokers have registered."""
+    with prepared(cluster, cluster, log) as run:
+        batches = run.batches(follow=True)
+        assert next(batches) == 0
+        cluster.faults.add(
+            faults.answer(17, "No topic route info"),
+            code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            topic="src",
+        )
+        cluster.send("src", bodies(3))
+        assert next(batches) == 3
+        assert run.report.is_complete
 
 
 def test_a_broker_that_has_left_the_route_is_in_the_plan(

@@ -159,6 +159,31 @@ def test_a_source_that_is_wiped_while_it_is_followed_ends_the_copy(start, log):
         assert "has another message at offset 4" in run.report.given_up.message
 
 
+@pytest.mark.parametrize(
+    ("count", "offset"),
+    [(0, 0), (8, 4)],
+)
+def test_a_target_that_is_wiped_in_the_middle_ends_the_copy(start, log, count, offset):
+    """The copies that were gone counted as copied, then and at the next run."""
+    source, target = start("src"), start("dst")
+    source.send("src", FIRST)
+    with prepared(source, target, log) as run:
+        batches = run.batches(follow=True)
+        assert (next(batches), next(batches)) == (10, 0)
+        target = start("dst", target)
+        target.send("dst", [b"other-%02d" % number for number in range(count)])
+        source.send("src", [b"more-%02d" % number for number in range(2)])
+        assert (next(batches), next(batches, None)) == (2, None)
+        assert isinstance(run.report.given_up, RefusedError)
+        assert run.report.given_up.message == (
+            f"dst@broker-a:0 stored a message at offset {offset}, but the log has"
+            " written up to 5: the topic was deleted and created again, or its broker"
+            " has lost messages"
+        )
+    with pytest.raises(RefusedError, match="dst@broker-a:0 "):
+        copied(source, target, log)
+
+
 def test_a_log_of_the_first_form_is_refused(start, log):
     source, target = start("src"), start("dst")
     log.write_text('{"version":1,"source_topic":"src"}\n')

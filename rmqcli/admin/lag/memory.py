@@ -28,7 +28,7 @@ from rmqcli.errors import NoBrokerError, PartialError
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
-from rmqcli.units import format_duration
+from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -269,19 +269,18 @@ class LagMemory:
         self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
     ) -> list[QueueReading]:
         """Return the queues that `group` had on departed brokers, without numbers."""
-        return [
-            QueueReading(
-                topic=topic,
-                broker_name=name,
-                queue_id=queue_id,
-                failure=_left(name, seen, lag, now_ms=now_ms),
-            )
-            for name, seen in departed.items()
-            for topic, (queues, lag) in self._groups.get(group, {})
-            .get(name, {})
-            .items()
-            for queue_id in range(queues)
-        ]
+        lost = []
+        for name, seen in departed.items():
+            topics = self._groups.get(group, {}).get(name, {})
+            failure = _left(name, seen, topics, now_ms=now_ms)
+            lost += [
+                QueueReading(
+                    topic=topic, broker_name=name, queue_id=queue_id, failure=failure
+                )
+                for topic, (queues, _) in topics.items()
+                for queue_id in range(queues)
+            ]
+        return lost
 
     def remember_brokers(
         self, brokers: Mapping[str, str | None], *, now_ms: int
@@ -445,7 +444,15 @@ def _pair(value: Any) -> tuple[int, int | None]:  # noqa: ANN401  # JSON
     return queues, None if lag is None else _count(lag)
 
 
-def _left(name: str, seen: SeenBroker, lag: int | None, *, now_ms: int) -> str:
+def _left(name: str, seen: SeenBroker, topics: Topics, *, now_ms: int) -> str:
+    """Say what was known of the broker and of all queues that the group had there.
+
+    The broker may have been seen after its queues were read: other commands note it.
+    """
     ago = format_duration(max(0, now_ms - seen.seen_ms))
-    held = "" if lag is None else f" with {lag} unread messages in its queues"
-    return f"{name} is no longer in the route; last seen {ago} ago{held}"
+    text = f"{name} is no longer in the route; last seen {ago} ago"
+    lags = [lag for _, lag in topics.values() if lag is not None]
+    if len(lags) < len(topics):
+        return text
+    unread = counted(sum(lags), "unread message")
+    return f"{text}; when last read, the group's queues there had {unread}"

@@ -75,7 +75,7 @@ def _pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
 QUEUE_COLUMNS = (
     Column("group", "the consumer group", title=None),
     Column("topic", "topic of the queue"),
-    Column("broker_name", "broker of the queue", title="BROKER", priority=30),
+    Column("broker_name", "broker of the queue", title="BROKER", priority=18),
     _number("queue_id", "number of the queue", title="QUEUE"),
     _number("committed", "offset that the group consumes next", priority=40),
     _number("min_offset", "oldest offset that is still stored", "MIN", priority=60),
@@ -242,7 +242,7 @@ HELD_COLUMNS = (
         "broker_name",
         title="BROKER",
         value=lambda held: held.queue.broker_name,
-        priority=50,
+        priority=15,  # without it, queues of two brokers look alike
     ),
     _number("queue_id", title="QUEUE", value=lambda held: held.queue.queue_id),
     Column("client_id", title="CLIENT", shorten=True, priority=20),

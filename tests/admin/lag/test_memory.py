@@ -55,13 +55,28 @@ def lost(memory, *, now_ms=NOW_MS, brokers=None):
 
 def test_the_next_run_knows_the_queues(noted):
     words = (
-        "broker-b is no longer in the route; last seen 3m ago with 12 unread messages"
-        " in its queues"
+        "broker-b is no longer in the route; last seen 3m ago; when last read, the"
+        " group's queues there had 12 unread messages"
     )
     assert lost(open_memory(noted), now_ms=NOW_MS + 180_000) == [
         ("T", "broker-b", 0, words),
         ("T", "broker-b", 1, words),
     ]
+
+
+def test_the_unread_messages_are_those_of_all_topics(noted):
+    """Each queue had the number of its own topic: 0 for a retry topic, which is first.
+
+    It is the reason of the whole group.
+    """
+    memory = open_memory(noted)
+    empty = queue(0, topic="%RETRY%G", committed=10)
+    memory.remember("G", "broker-b", [empty, queue(0), queue(1)])
+    words = (
+        "broker-b is no longer in the route; last seen 0ms ago; when last read, the"
+        " group's queues there had 12 unread messages"
+    )
+    assert {row[3] for row in lost(memory)} == {words}
 
 
 def test_nothing_is_missed_while_all_are_there(noted):

@@ -6,6 +6,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 
+from rmqcli.cli.lag.view import HELD_TABLE, queue_columns
 from rmqcli.cli.ui.output import Column, write_table
 from rmqcli.cli.ui.rich.live import LiveScreen, Picture
 from rmqcli.cli.ui.rich.table import shortened
@@ -234,3 +235,37 @@ def test_the_last_picture_stays_when_the_live_screen_ends(monkeypatch):
     assert "\x1b[?1049h" in before
     assert "t1" in after
     assert after.splitlines()[-1].startswith("broker-b: no \\x1b answer")
+
+
+def test_the_process_queues_of_two_brokers_differ_at_80_columns(monkeypatch):
+    """Their brokers were hidden before their members: all rows looked the same."""
+    row = {
+        "topic": "orders", "broker_name": "broker-a", "queue_id": 0,
+        "client_id": "192.168.100.200@4711#0123456789", "cached_count": 38,
+        "cached_size_mib": 1, "span": 37, "span_limit": 2000, "taken_count": 0,
+        "last_pull": "99ms ago", "last_consume": "99ms ago",
+    }  # fmt: skip
+    rows = [row, {**row, "broker_name": "broker-b"}]
+    lines = drawn(monkeypatch, *rows, width=80, columns=HELD_TABLE)
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        ["orders", "broker-a", "0"],
+        ["orders", "broker-b", "0"],
+    ]
+
+
+def test_the_queues_of_two_brokers_differ_beside_their_trends(monkeypatch):
+    """In rmq top and rmq lag --sample, rates were shown in the place of brokers."""
+    row = {
+        "topic": "orders", "broker_name": "broker-a", "queue_id": 0, "committed": 125,
+        "min_offset": 0, "max_offset": 225, "lag": 100, "expired": 0, "inflight": None,
+        "age_ms": 1_027_000, "state": "KNOWN", "client_id": None, "rate_in": 0.0,
+        "rate_out": 0.0, "drain_ms": None, "verdict": "STOPPED", "spark": "████████",
+    }  # fmt: skip
+    rows = [row, {**row, "broker_name": "broker-b", "drain_ms": 0}]
+    columns = queue_columns(with_group=False, with_trend=True, with_spark=True)
+    lines = drawn(monkeypatch, *rows, width=80, columns=columns)
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        ["orders", "broker-a", "0"],
+        ["orders", "broker-b", "0"],
+    ]
+    assert "IN/S" in lines[0]
