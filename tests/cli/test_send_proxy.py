@@ -110,6 +110,21 @@ def test_a_record_of_a_fifo_topic_keeps_its_message_group(rmq, proxy):
         assert dict(found.user_properties) == {"a": "b"}
 
 
+def test_a_proxy_that_stays_away_is_named_as_such(rmq, proxy):
+    def answer(request, context):
+        if request.messages[0].body != b"a":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Stream removed")
+        found = service.SendMessageResponse(status=OK)
+        found.entries.add(status=OK)
+        return found
+
+    proxy.answers["SendMessage"] = answer
+    options = ["--lines", "-", "--message-group", "g", "--timeout", "100ms"]
+    code, _, err = rmq("send", "orders", *options, stdin=b"a\nb\nc\n")
+    assert code == 6
+    assert "warning: gave up: no proxy can be reached; " in err
+
+
 def test_an_old_proxy_gets_message_by_message(rmq, proxy):
     proxy.answers["SyncLiteSubscription"] = lambda _request, context: context.abort(
         grpc.StatusCode.UNIMPLEMENTED, ""
